@@ -1,0 +1,78 @@
+// Package idem puts an engine in front of Echo handlers.
+package idem
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/capture"
+)
+
+// Option changes how Echo reads a request.
+type Option func(*options)
+
+type options struct {
+	scope func(echo.Context) string
+	skip  func(echo.Context) bool
+}
+
+// Scope takes the scope of a key from the Echo context, in place of Config.Scope.
+func Scope(f func(echo.Context) string) Option { return func(o *options) { o.scope = f } }
+
+// Skip lets requests for which f is true pass by the engine.
+func Skip(f func(echo.Context) bool) Option { return func(o *options) { o.skip = f } }
+
+// Echo returns a middleware that runs handlers under e. Put it behind middleware.Recover, authentication and rate limits,
+// and inside compression. An error that the handler returns becomes its answer through the HTTPErrorHandler here, before
+// it is kept; middleware outside sees the answer, not the error.
+func Echo(e *core.Engine, opts ...Option) echo.MiddlewareFunc {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	cfg := e.Config()
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			if o.skip != nil && o.skip(c) {
+				return next(c)
+			}
+			in := capture.NewIncoming(c.Request())
+			req := in.Request()
+			if o.scope != nil {
+				req.Scope = func() string { return o.scope(c) }
+			}
+			result, err := e.Do(c.Request().Context(), req, func(ctx context.Context) (*core.Response, error) {
+				return run(c, in.For(ctx), cfg, next), nil
+			})
+			switch {
+			case result.Bypassed:
+				return next(c)
+			case result.Response != nil:
+				return capture.Send(c.Response(), result.Response)
+			}
+			return err
+		}
+	}
+}
+
+// run runs next with r, holding its answer back. It gets an echo.Response of its own, because functions that were
+// registered on the outer one with Before are for the answer when it is sent, not when it is held.
+func run(c echo.Context, r *http.Request, cfg core.Config, next echo.HandlerFunc) *core.Response {
+	outer, request := c.Response(), c.Request()
+	held := capture.NewWriter(r.Context(), outer, cfg)
+	inner := echo.NewResponse(held, c.Echo())
+	inner.Status = http.StatusOK
+	c.SetResponse(inner)
+	c.SetRequest(r)
+	defer func() {
+		c.SetResponse(outer)
+		c.SetRequest(request)
+	}()
+	if err := next(c); err != nil {
+		c.Error(err)
+	}
+	return held.Response()
+}

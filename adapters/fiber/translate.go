@@ -1,0 +1,106 @@
+package idem
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"github.com/go-idem/idem/core"
+)
+
+// request is c's request as the engine reads it. fasthttp uses its memory again, so every string is a copy.
+func request(c *fiber.Ctx) core.Request {
+	path, query, _ := strings.Cut(string(c.Request().RequestURI()), "?")
+	return core.Request{
+		Method:   string(c.Request().Header.Method()),
+		Path:     path,
+		RawQuery: query,
+		Header: func(name string) (values []string) {
+			for _, v := range c.Request().Header.PeekAll(name) {
+				values = append(values, string(v))
+			}
+			return values
+		},
+		Body: func(limit int64) ([]byte, error) { return body(c.Request(), limit) },
+	}
+}
+
+// body reads the request's body as it was sent. With StreamRequestBody it is still to be read.
+func body(r *fasthttp.Request, limit int64) ([]byte, error) {
+	if int64(r.Header.ContentLength()) > limit {
+		return nil, core.ErrBodyTooLarge
+	}
+	if !r.IsBodyStream() {
+		return r.Body(), nil
+	}
+	b, err := io.ReadAll(io.LimitReader(r.BodyStream(), limit+1))
+	if err == nil && int64(len(b)) <= limit {
+		r.SetBody(b)
+	}
+	return b, err
+}
+
+// run runs the handlers behind the middleware and takes their answer out of c, so that nothing of it is sent before it
+// is kept. What can not be taken out, a stream or a hijacked connection, is left for fasthttp to send.
+func run(ctx context.Context, c *fiber.Ctx, keep core.KeepConfig) *core.Response {
+	client, response := c.UserContext(), c.Response()
+	var outer fasthttp.ResponseHeader
+	response.Header.CopyTo(&outer)
+	c.SetUserContext(ctx)
+	defer c.SetUserContext(client)
+	if err := c.Next(); err != nil {
+		if c.App().ErrorHandler(c, err) != nil {
+			_ = c.SendStatus(fiber.StatusInternalServerError)
+		}
+	}
+	r := &core.Response{Status: response.StatusCode(), Hijacked: c.Context().Hijacked()}
+	r.Header, r.Removed = changes(&outer, &response.Header)
+	if r.Hijacked || response.IsBodyStream() {
+		r.Sent, r.Omitted = true, true
+		response.Header.Del(keep.Marker)
+		return r
+	}
+	r.Body = bytes.Clone(response.Body())
+	r.Omitted = len(r.Body) > keep.MaxBody
+	outer.CopyTo(&response.Header)
+	response.ResetBody()
+	return r
+}
+
+// changes returns the header lines that differ from outer, and the names that outer has lines for and header has not.
+// Content-Type always counts as changed: what fasthttp fills in by itself, other frameworks would not.
+func changes(outer, header *fasthttp.ResponseHeader) (lines []core.Field, removed []string) {
+	header.VisitAll(func(key, value []byte) {
+		name := string(key)
+		if name == fiber.HeaderContentType || !slices.EqualFunc(outer.PeekAll(name), header.PeekAll(name), bytes.Equal) {
+			lines = append(lines, core.Field{Name: name, Value: string(value)})
+		}
+	})
+	outer.VisitAll(func(key, _ []byte) {
+		if name := string(key); header.Peek(name) == nil {
+			removed = append(removed, name)
+		}
+	})
+	return lines, removed
+}
+
+// send writes a response: the headers around it stay, those it names are replaced.
+func send(c *fiber.Ctx, r *core.Response) {
+	header := &c.Response().Header
+	for _, name := range r.Removed {
+		header.Del(name)
+	}
+	for _, f := range r.Header {
+		header.Del(f.Name)
+	}
+	for _, f := range r.Header {
+		header.Add(f.Name, f.Value)
+	}
+	c.Status(r.Status)
+	c.Response().SetBody(r.Body)
+}

@@ -1,0 +1,254 @@
+package capture
+
+import (
+	"bufio"
+	"context"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-idem/idem/core"
+)
+
+// Writer is the http.ResponseWriter of one run. It holds the answer back, so that it is kept before it is seen, until
+// the handler flushes, hijacks, or writes more than is kept: then it passes everything through, and still captures up to
+// the limit.
+//
+// It has neither Unwrap nor ReadFrom: both would lead past the capture. Flush, Hijack and the deadlines of
+// http.ResponseController work; Push does not.
+type Writer struct {
+	outer  http.ResponseWriter
+	ctx    context.Context // the run's
+	limit  int
+	marker string
+
+	header   http.Header // the handler's own copy of outer's
+	response core.Response
+	passed   bool // outer has the answer
+}
+
+// NewWriter returns a writer on top of outer for a run under ctx, within the limits of cfg.
+func NewWriter(ctx context.Context, outer http.ResponseWriter, cfg core.Config) *Writer {
+	header := outer.Header().Clone()
+	if header == nil {
+		header = http.Header{}
+	}
+	return &Writer{outer: outer, ctx: ctx, limit: cfg.Keep.MaxBody, marker: cfg.Keep.Marker, header: header}
+}
+
+// Header returns the header map of the answer.
+func (w *Writer) Header() http.Header { return w.header }
+
+// Status returns the answer's status, 0 before there is one.
+func (w *Writer) Status() int { return w.response.Status }
+
+// WriteHeader sets the status and freezes the header, as in net/http. Informational answers go out at once.
+func (w *Writer) WriteHeader(status int) {
+	switch {
+	case w.response.Hijacked || w.response.Status != 0:
+		return
+	case status < 100 || status > 999:
+		panic("idem: invalid WriteHeader code " + strconv.Itoa(status))
+	case status < 200 && status != http.StatusSwitchingProtocols:
+		w.inform(status)
+		return
+	}
+	w.response.Status = status
+	w.response.Header, w.response.Removed = changes(w.outer.Header(), w.header)
+}
+
+// inform sends a 1xx answer with the header as it stands, and leaves the outer header as it was.
+func (w *Writer) inform(status int) {
+	outer := w.outer.Header()
+	before := maps.Clone(outer)
+	maps.Copy(outer, w.header)
+	w.outer.WriteHeader(status)
+	clear(outer)
+	maps.Copy(outer, before)
+}
+
+// Write appends p to the answer.
+func (w *Writer) Write(p []byte) (int, error) {
+	if err := w.prepare(len(p)); err != nil {
+		return 0, err
+	}
+	if !w.response.Omitted {
+		w.response.Body = append(w.response.Body, p...)
+	}
+	if !w.passed {
+		return len(p), nil
+	}
+	n, err := w.outer.Write(p)
+	if err != nil {
+		w.omit()
+	}
+	return n, err
+}
+
+// prepare makes the answer ready for n more bytes: with a status, and passed through when they are too many.
+func (w *Writer) prepare(n int) error {
+	if w.response.Hijacked {
+		return http.ErrHijacked
+	}
+	if w.response.Status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if s := w.response.Status; n > 0 && (s < 200 || s == http.StatusNoContent || s == http.StatusNotModified) {
+		return http.ErrBodyNotAllowed
+	}
+	if len(w.response.Body)+n > w.limit && !w.response.Omitted {
+		w.pass()
+		w.omit()
+	}
+	return nil
+}
+
+// omit gives the body up: what is kept of it would not be the whole.
+func (w *Writer) omit() { w.response.Omitted, w.response.Body = true, nil }
+
+// pass sends what was held back.
+func (w *Writer) pass() {
+	if w.passed {
+		return
+	}
+	w.passed = true
+	core.CancelOnDisconnect(w.ctx)
+	w.response.Header = slices.DeleteFunc(w.response.Header, func(f core.Field) bool { return strings.EqualFold(f.Name, w.marker) })
+	if Send(w.outer, &w.response) != nil {
+		w.omit()
+	}
+}
+
+// Flush is FlushError without the error.
+func (w *Writer) Flush() { _ = w.FlushError() }
+
+// FlushError passes the answer through and flushes it.
+func (w *Writer) FlushError() error {
+	if w.response.Hijacked {
+		return http.ErrHijacked
+	}
+	if w.response.Status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	w.pass()
+	return http.NewResponseController(w.outer).Flush()
+}
+
+// Hijack hands the connection over. There is no answer to keep then.
+func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if w.response.Status != 0 {
+		w.pass()
+	}
+	conn, rw, err := http.NewResponseController(w.outer).Hijack()
+	if err == nil {
+		w.passed, w.response.Hijacked = true, true
+		core.CancelOnDisconnect(w.ctx)
+	}
+	return conn, rw, err
+}
+
+// SetReadDeadline is for http.ResponseController.
+func (w *Writer) SetReadDeadline(t time.Time) error {
+	return http.NewResponseController(w.outer).SetReadDeadline(t)
+}
+
+// SetWriteDeadline is for http.ResponseController.
+func (w *Writer) SetWriteDeadline(t time.Time) error {
+	return http.NewResponseController(w.outer).SetWriteDeadline(t)
+}
+
+// EnableFullDuplex is for http.ResponseController.
+func (w *Writer) EnableFullDuplex() error {
+	return http.NewResponseController(w.outer).EnableFullDuplex()
+}
+
+// Response ends the capture and returns the answer. A stream whose client left is not whole.
+func (w *Writer) Response() *core.Response {
+	r := &w.response
+	r.Sent = w.passed
+	if r.Hijacked {
+		return r
+	}
+	if r.Status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	r.Trailer = trailers(w.header)
+	w.sniff()
+	if !w.passed {
+		return r
+	}
+	if w.ctx.Err() != nil {
+		w.omit()
+	}
+	for _, f := range r.Trailer {
+		w.outer.Header()[f.Name] = append(w.outer.Header()[f.Name], f.Value)
+	}
+	return r
+}
+
+// sniff says which Content-Type net/http will find for an answer without one, so that replays through other frameworks
+// carry it too.
+func (w *Writer) sniff() {
+	_, typed := w.header["Content-Type"]
+	if typed || len(w.response.Body) == 0 || w.header.Get("Content-Encoding") != "" || w.header.Get("Transfer-Encoding") != "" {
+		return
+	}
+	w.response.Header = append(w.response.Header, core.Field{Name: "Content-Type", Value: http.DetectContentType(w.response.Body)})
+}
+
+// changes returns the lines of header that differ from outer, sorted by name, and the names that header has no lines for.
+func changes(outer, header http.Header) (lines []core.Field, removed []string) {
+	lines = make([]core.Field, 0, len(header))
+	for name, values := range header {
+		before, was := outer[name]
+		if len(values) == 0 && (!was || len(before) > 0) {
+			removed = append(removed, name)
+		}
+		if isTrailer(header, name) || was && slices.Equal(values, before) {
+			continue
+		}
+		for _, v := range values {
+			lines = append(lines, core.Field{Name: name, Value: v})
+		}
+	}
+	for name := range outer {
+		if _, still := header[name]; !still {
+			removed = append(removed, name)
+		}
+	}
+	slices.SortStableFunc(lines, func(a, b core.Field) int { return strings.Compare(a.Name, b.Name) })
+	slices.Sort(removed)
+	return lines, removed
+}
+
+// isTrailer tells whether the handler means name to come behind the body.
+func isTrailer(header http.Header, name string) bool {
+	if strings.HasPrefix(name, http.TrailerPrefix) {
+		return true
+	}
+	for _, declared := range header["Trailer"] {
+		for n := range strings.SplitSeq(declared, ",") {
+			if http.CanonicalHeaderKey(strings.TrimSpace(n)) == name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// trailers returns the lines that come behind the body.
+func trailers(header http.Header) (lines []core.Field) {
+	for name, values := range header {
+		if !isTrailer(header, name) {
+			continue
+		}
+		for _, v := range values {
+			lines = append(lines, core.Field{Name: name, Value: v})
+		}
+	}
+	return lines
+}

@@ -1,0 +1,54 @@
+// Package core is an idempotency engine: it runs each keyed operation at most once at a time, keeps its outcome, and
+// replays that outcome to every retry. Adapters put it in front of HTTP handlers; stores keep its records.
+//
+// # Words
+//
+// The key is what the client sent, the scope is whose key it is, and the record is what the store holds under the hash
+// of both. A claim is the right to run; one owner, random per run, holds it until its lease ends. The fence is a number
+// that only grows from one claim of a key to the next. The outcome is what the run produced; to keep it is to store it
+// for the retention, and to replay it is to send it again. A takeover is a new claim after a lease ended without an
+// outcome. The fingerprint is what makes two requests the same.
+//
+// # States
+//
+//	state                    meaning                                    leaves by
+//	(absent)                 never seen, or the retention is over       begin -> STARTED
+//	STARTED, lease running   one owner runs                             complete -> COMPLETED, fail -> FAILED,
+//	                                                                    extend -> STARTED, the lease ends
+//	STARTED, lease over      the owner is silent: outcome unknown       begin -> STARTED (takeover, attempt+1);
+//	                                                                    until then its owner's verbs still count
+//	COMPLETED                the outcome is kept                        the retention ends
+//	FAILED                   ended in a way worth retrying; cause and   begin -> STARTED (attempt+1)
+//	                         attempt are kept, no outcome
+//
+// A request whose fingerprint is not the record's is refused in every state and changes nothing. Only a FAILED record
+// whose run said that it had no effects accepts another request.
+//
+// # Promises
+//
+// Within the retention, while the store keeps its data and the owner renews its lease:
+//
+//   - at most one run is in progress per scope and key at any time;
+//   - once an outcome is stored, later identical requests get that outcome and the handler is not run;
+//   - a different request under the same key is refused and leaves the stored outcome untouched.
+//
+// The answer is held back until it is kept, so nobody has seen an answer that a retry could contradict. The exception
+// is a handler that streams: see package capture.
+//
+// # What is not promised
+//
+// If the process dies, or the store is lost, between the handler's effect and the stored outcome, a retry after the
+// lease runs the handler again. A released 5xx can repeat effects. A lease that ends while its owner still runs, by a
+// pause or a partition, allows an overlap: the old owner's record is fenced off, its side effects are not. A failover of
+// Redis can lose acknowledged writes, which opens the key again. After the retention a key is new.
+//
+// # Duties of the caller
+//
+//   - Scope MUST come from authentication, never from what the client claims about itself.
+//   - A handler that takes over ([Run].Takeover) SHOULD look up whether the effect of the earlier run has happened, and
+//     SHOULD hand the fence to resources that can refuse an older one.
+//   - A handler SHOULD stop when its context is cancelled with cause [ErrLost].
+//   - The middleware MUST stand behind authentication and rate limits, so that they answer first, and SHOULD stand
+//     inside compression and CORS, so that their headers are made for each answer anew.
+//   - [Engine.Close] SHOULD be called after the server has shut down.
+package core

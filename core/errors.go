@@ -1,0 +1,24 @@
+package core
+
+import "errors"
+
+var (
+	// ErrLost says that the key is no longer the claim's: another run has it, its record is gone, or the store could
+	// not be reached for a whole lease. It is also the cause of a handler's cancelled context.
+	ErrLost = errors.New("idem: claim lost")
+
+	// ErrUnreadable says that the key holds something that is no record, is damaged, or was written by a newer version.
+	// Nothing is overwritten, replayed or run.
+	ErrUnreadable = errors.New("idem: record unreadable")
+
+	// ErrBodyTooLarge is returned by a [Request.Body] that saw more bytes than it may read.
+	ErrBodyTooLarge = errors.New("idem: request body too large")
+)
+
+// ConfigError is one bad field of a [Config]. [New] joins as many as there are; errors.As finds the first.
+type ConfigError struct {
+	Field  string // as written in Go, e.g. "Lease.Duration"
+	Reason string // what is wrong and what to set instead
+}
+
+func (e *ConfigError) Error() string { return "idem: Config." + e.Field + ": " + e.Reason }

@@ -1,0 +1,236 @@
+// Package memstore keeps records in the memory of one process: for development, for tests, and for services that run
+// as one process and can afford to forget on a restart. It is the state machine of the Lua scripts, in Go.
+package memstore
+
+import (
+	"bytes"
+	"container/heap"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/go-idem/idem/core"
+)
+
+// ErrFull is what Begin returns when the store has no room for another record. Nothing is evicted to make room, because
+// whatever is dropped can run twice: a full store refuses new keys until old ones expire.
+var ErrFull = errors.New("idem: memory store is full")
+
+// Option changes a Store.
+type Option func(*Store)
+
+// MaxRecords bounds the number of records. Default 100,000.
+func MaxRecords(n int) Option { return func(s *Store) { s.maxRecords = n } }
+
+// MaxBytes bounds the memory of records, counted as their outcomes plus a fixed 256 bytes each. Finished runs are always
+// recorded, so it can be exceeded by the outcomes of the runs in progress. Default 64 MiB.
+func MaxBytes(n int) Option { return func(s *Store) { s.maxBytes = n } }
+
+// Clock replaces the clock, for tests. It must not go back.
+func Clock(now func() time.Time) Option { return func(s *Store) { s.now = now } }
+
+// recordBytes is about what a record takes besides its outcome: the struct, its place in map and heap, and its key.
+const recordBytes = 256
+
+// Store is a core.Store in memory. It starts no goroutine: expired records leave as later ones arrive.
+type Store struct {
+	now                  func() time.Time
+	maxRecords, maxBytes int
+
+	mu      sync.Mutex
+	records map[[32]byte]*record
+	expiry  expiryHeap
+	bytes   int
+	fence   int64 // of the latest claim of any key: no fence goes back, also after its record is gone
+}
+
+type state int
+
+const (
+	started state = iota
+	completed
+	failed
+)
+
+// record is one key. The fields of claim that Begin answers with are those of the last claim.
+type record struct {
+	claim    core.Claim
+	state    state
+	free     bool // failed, and open to another fingerprint
+	leaseEnd time.Time
+	expires  time.Time
+	outcome  []byte
+	index    int // in the heap
+}
+
+// New returns an empty store.
+func New(opts ...Option) *Store {
+	s := &Store{now: time.Now, maxRecords: 100_000, maxBytes: 64 << 20, records: map[[32]byte]*record{}}
+	for _, opt := range opts {
+		opt(s)
+	}
+	if s.maxRecords <= 0 || s.maxBytes <= 0 || s.now == nil {
+		panic("memstore: New: MaxRecords and MaxBytes must be positive, Clock must not be nil")
+	}
+	return s
+}
+
+// Begin implements core.Store. It returns ErrFull for a new key when there is no room.
+func (s *Store) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
+	if err := ctx.Err(); err != nil {
+		return core.Entry{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	s.expire(now)
+	r := s.records[c.Key]
+	if r == nil {
+		if len(s.records) >= s.maxRecords || s.bytes+recordBytes > s.maxBytes {
+			return core.Entry{}, ErrFull
+		}
+		r = &record{index: -1}
+		s.records[c.Key] = r
+		s.bytes += recordBytes
+		return s.claim(r, c, now, false), nil
+	}
+	left := r.leaseEnd.Sub(now)
+	if r.claim.Owner == c.Owner {
+		switch r.state {
+		case failed:
+			return core.Entry{}, core.ErrLost
+		case started:
+			return r.claimed(left), nil
+		}
+	}
+	switch {
+	case r.claim.Fingerprint != c.Fingerprint && !r.free:
+		return core.Entry{State: core.Mismatch}, nil
+	case r.state == completed:
+		return core.Entry{State: core.Completed, Outcome: r.outcome}, nil
+	case r.state == failed:
+		return s.claim(r, c, now, false), nil
+	case left > 0:
+		return core.Entry{State: core.InProgress, Left: left}, nil
+	case c.NoTakeover:
+		return core.Entry{State: core.Unknown}, nil
+	}
+	return s.claim(r, c, now, true), nil
+}
+
+// claim gives r to c.
+func (s *Store) claim(r *record, c core.Claim, now time.Time, takeover bool) core.Entry {
+	s.fence = max(s.fence+1, now.UnixMicro())
+	c.Fence, c.Attempt, c.Takeover = s.fence, r.claim.Attempt+1, takeover
+	r.claim, r.state, r.free = c, started, false
+	r.leaseEnd = now.Add(c.Lease)
+	s.retain(r, now.Add(c.Retention))
+	return r.claimed(c.Lease)
+}
+
+func (r *record) claimed(left time.Duration) core.Entry {
+	return core.Entry{State: core.Claimed, Fence: r.claim.Fence, Attempt: r.claim.Attempt, Takeover: r.claim.Takeover, Left: left}
+}
+
+// Extend implements core.Store.
+func (s *Store) Extend(ctx context.Context, c core.Claim) error {
+	return s.held(ctx, c, func(r *record, now time.Time) error {
+		if r.state != started {
+			return core.ErrLost
+		}
+		r.leaseEnd = now.Add(c.Lease)
+		s.retain(r, now.Add(c.Retention))
+		return nil
+	})
+}
+
+// Complete implements core.Store. It keeps outcome itself: the caller must not change it.
+func (s *Store) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+	return s.held(ctx, c, func(r *record, now time.Time) error {
+		switch {
+		case r.state == completed && bytes.Equal(r.outcome, outcome):
+			return nil
+		case r.state != started:
+			return core.ErrLost
+		}
+		r.state, r.outcome = completed, outcome
+		s.bytes += len(outcome)
+		s.retain(r, now.Add(c.Retention))
+		return nil
+	})
+}
+
+// Fail implements core.Store. The cause is not kept: nothing reads it here.
+func (s *Store) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
+	return s.held(ctx, c, func(r *record, now time.Time) error {
+		switch r.state {
+		case failed:
+			return nil
+		case completed:
+			return core.ErrLost
+		}
+		r.state, r.free = failed, f.Free
+		s.retain(r, now.Add(c.Retention))
+		return nil
+	})
+}
+
+// held runs verb on the record that c is the last claim of.
+func (s *Store) held(ctx context.Context, c core.Claim, verb func(*record, time.Time) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	s.expire(now)
+	r := s.records[c.Key]
+	if r == nil || r.claim.Owner != c.Owner || c.Fence != 0 && r.claim.Fence != c.Fence {
+		return core.ErrLost
+	}
+	return verb(r, now)
+}
+
+// retain sets when r expires.
+func (s *Store) retain(r *record, expires time.Time) {
+	r.expires = expires
+	if r.index < 0 {
+		heap.Push(&s.expiry, r)
+		return
+	}
+	heap.Fix(&s.expiry, r.index)
+}
+
+// expire removes what has expired.
+func (s *Store) expire(now time.Time) {
+	for len(s.expiry) > 0 && !s.expiry[0].expires.After(now) {
+		r := heap.Pop(&s.expiry).(*record)
+		s.bytes -= recordBytes + len(r.outcome)
+		delete(s.records, r.claim.Key)
+	}
+}
+
+// expiryHeap has the record that expires next in front.
+type expiryHeap []*record
+
+func (h expiryHeap) Len() int           { return len(h) }
+func (h expiryHeap) Less(i, j int) bool { return h[i].expires.Before(h[j].expires) }
+func (h expiryHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+func (h *expiryHeap) Push(x any) {
+	r := x.(*record)
+	r.index = len(*h)
+	*h = append(*h, r)
+}
+
+func (h *expiryHeap) Pop() any {
+	old := *h
+	r := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	return r
+}

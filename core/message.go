@@ -1,0 +1,92 @@
+package core
+
+import (
+	"context"
+	"strings"
+)
+
+// Request is what the engine reads of an incoming request. An adapter fills it; nothing in it is kept.
+type Request struct {
+	Method   string
+	Path     string // as the client sent it, still escaped
+	RawQuery string // without the '?'
+
+	// Header returns the values of all lines of the named header, nil when there are none.
+	Header func(name string) []string
+
+	// Body reads the whole body, once, and leaves it readable for the handler. It returns ErrBodyTooLarge, or more than
+	// limit bytes, when there are more than limit. The engine calls it only for a request it is going to claim.
+	Body func(limit int64) ([]byte, error)
+
+	// Scope, when set, takes the place of Config.Scope: it is how an adapter's option reads framework values.
+	Scope func() string
+}
+
+// Response is an answer: what a handler produced, what a replay sends, what a refusal says.
+type Response struct {
+	Status  int
+	Header  []Field  // lines that the handler added or changed, in order, repeated names included
+	Removed []string // names that were set around the handler and that it deleted
+	Body    []byte
+	Trailer []Field // lines behind the body; they reach the first client and are not kept
+
+	Sent     bool // the client has it already: there is nothing left to send
+	Omitted  bool // Body is not the whole body: it was longer than Config.Keep.MaxBody, or the client left
+	Hijacked bool // the handler took the connection over; there is no answer to keep
+}
+
+// Field is one header line.
+type Field struct{ Name, Value string }
+
+// get returns the value of the first line named name.
+func (r *Response) get(name string) string {
+	for _, f := range r.Header {
+		if strings.EqualFold(f.Name, name) {
+			return f.Value
+		}
+	}
+	return ""
+}
+
+// Result says what became of a request.
+type Result struct {
+	// Bypassed: the request carries no protection (no key, or a method that is not guarded). Nothing was run or sent;
+	// the adapter runs the handler as if the engine were not there.
+	Bypassed bool
+
+	// Replayed: Response is a kept outcome.
+	Replayed bool
+
+	// Problem is the code of the refusal, "" when there is none.
+	Problem string
+
+	// Response is to be sent as it is. It is nil when there is nothing to send: bypassed, or sent while it was made.
+	Response *Response
+}
+
+// Run is what a handler may know about the run it is in.
+type Run struct {
+	Fence    int64 // grows from one claim of a key to the next: hand it to resources that can refuse an older one
+	Attempt  int   // 1 for the first run of the key
+	Takeover bool  // an earlier run vanished without an outcome: its effects may have happened
+}
+
+type runKey struct{}
+
+// FromContext returns the run that ctx belongs to; false outside of one.
+func FromContext(ctx context.Context) (Run, bool) {
+	k, ok := ctx.Value(runKey{}).(*keeper)
+	if !ok {
+		return Run{}, false
+	}
+	return Run{k.claim.Fence, k.claim.Attempt, k.claim.Takeover}, true
+}
+
+// CancelOnDisconnect ends the protection of a run's context from its client: when the client leaves, ctx is cancelled.
+// Adapters call it when an answer begins to stream, because a stream without a reader has no use. Outside of a run it
+// does nothing.
+func CancelOnDisconnect(ctx context.Context) {
+	if k, ok := ctx.Value(runKey{}).(*keeper); ok {
+		context.AfterFunc(k.client, func() { k.cancel(context.Cause(k.client)) })
+	}
+}

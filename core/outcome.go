@@ -1,0 +1,113 @@
+package core
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"strings"
+)
+
+// An outcome is a Response in bytes, as stores keep it:
+//
+//	format 1 byte '1' | flags 1 byte | status | removed names | header lines | body | CRC-32C 4 bytes
+//
+// Numbers are unsigned varints; lists begin with their length, texts with theirs; the body is what is left.
+const (
+	outcomeFormat  = '1'
+	flagOmitted    = 1
+	checksumLength = 4
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// encodeOutcome packs r with header as its lines.
+func encodeOutcome(r *Response, header []Field) []byte {
+	size := 2 + 3*binary.MaxVarintLen32 + len(r.Body) + checksumLength
+	for _, f := range header {
+		size += 2*binary.MaxVarintLen32 + len(f.Name) + len(f.Value)
+	}
+	b := append(make([]byte, 0, size), outcomeFormat, 0)
+	if r.Omitted {
+		b[1] = flagOmitted
+	}
+	b = binary.AppendUvarint(b, uint64(r.Status))
+	b = binary.AppendUvarint(b, uint64(len(r.Removed)))
+	for _, name := range r.Removed {
+		b = appendText(b, name)
+	}
+	b = binary.AppendUvarint(b, uint64(len(header)))
+	for _, f := range header {
+		b = appendText(appendText(b, f.Name), f.Value)
+	}
+	if !r.Omitted {
+		b = append(b, r.Body...)
+	}
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// decodeOutcome unpacks what encodeOutcome packed; Body shares b's memory. Its error wraps ErrUnreadable. Names and
+// values are checked although the checksum fits: a store is no place to inject header lines from.
+func decodeOutcome(b []byte) (*Response, error) {
+	if len(b) < 2+checksumLength || b[0] != outcomeFormat {
+		return nil, fmt.Errorf("%w: not an outcome of format %c", ErrUnreadable, outcomeFormat)
+	}
+	sealed := len(b) - checksumLength
+	if crc32.Checksum(b[:sealed], castagnoli) != binary.BigEndian.Uint32(b[sealed:]) {
+		return nil, fmt.Errorf("%w: checksum differs", ErrUnreadable)
+	}
+	d := decoder{rest: b[2:sealed]}
+	r := &Response{Status: int(d.number()), Omitted: b[1] == flagOmitted}
+	for range d.count() {
+		r.Removed = append(r.Removed, d.text())
+	}
+	for range d.count() {
+		r.Header = append(r.Header, Field{d.text(), d.text()})
+		f := r.Header[len(r.Header)-1]
+		d.bad = d.bad || !isToken(f.Name) || strings.ContainsAny(f.Value, "\r\n\x00")
+	}
+	r.Body = d.rest
+	if d.bad || b[1] > flagOmitted || r.Status < 100 || r.Status > 999 {
+		return nil, fmt.Errorf("%w: malformed outcome", ErrUnreadable)
+	}
+	return r, nil
+}
+
+// decoder reads from the front of rest. After the first thing that is not there, bad is true and all is zero.
+type decoder struct {
+	rest []byte
+	bad  bool
+}
+
+func (d *decoder) number() uint64 {
+	n, length := binary.Uvarint(d.rest)
+	if length <= 0 {
+		d.rest, d.bad = nil, true
+		return 0
+	}
+	d.rest = d.rest[length:]
+	return n
+}
+
+// count reads the length of a list, each item of which takes at least one byte.
+func (d *decoder) count() uint64 {
+	n := d.number()
+	if n > uint64(len(d.rest)) {
+		d.rest, d.bad = nil, true
+		return 0
+	}
+	return n
+}
+
+func (d *decoder) text() string {
+	n := d.count()
+	s := string(d.rest[:n])
+	d.rest = d.rest[n:]
+	return s
+}
+
+// hasBody: may an answer with this status have content? RFC 9110, section 6.4.1.
+func hasBody(status int) bool { return status >= 200 && status != 204 && status != 304 }

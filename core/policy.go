@@ -1,0 +1,98 @@
+package core
+
+import (
+	"slices"
+	"strings"
+)
+
+// Disposition is what becomes of a key when its handler has answered.
+type Disposition int
+
+const (
+	// Keep stores the answer; every retry gets it.
+	Keep Disposition = iota
+	// Retry stores no answer; the next request runs again, but only if it is the same request: the handler may have
+	// had effects before it failed.
+	Retry
+	// Release frees the key as if it had not been used: the request was turned away before it had effects, and the
+	// next one under the key may be another.
+	Release
+)
+
+// DefaultPolicy keeps every answer but two kinds. A 5xx is retried: a server that failed can not vouch for its own
+// answer, and the handler may run twice (ERR-03). 401, 403, 407, 408, 425 and 429 release the key: they speak of the
+// caller and the moment, not of the operation (ERR-02).
+func DefaultPolicy(r *Response) Disposition {
+	switch {
+	case r.Status >= 500:
+		return Retry
+	case slices.Contains([]int{401, 403, 407, 408, 425, 429}, r.Status):
+		return Release
+	}
+	return Keep
+}
+
+// KeepAll keeps every answer, 5xx included, as Stripe does (ERR-04).
+func KeepAll(*Response) Disposition { return Keep }
+
+// KeepOnly2xx keeps what succeeded and releases the key after a 3xx or 4xx (ERR-11).
+func KeepOnly2xx(r *Response) Disposition {
+	switch {
+	case r.Status >= 500:
+		return Retry
+	case r.Status >= 300:
+		return Release
+	}
+	return Keep
+}
+
+// ReleaseOn is DefaultPolicy, but the given statuses release the key: for answers that are given before the operation
+// begins, so that a client may mend its request under the same key (ERR-10).
+func ReleaseOn(statuses ...int) func(*Response) Disposition {
+	statuses = slices.Clone(statuses)
+	return func(r *Response) Disposition {
+		if slices.Contains(statuses, r.Status) {
+			return Release
+		}
+		return DefaultPolicy(r)
+	}
+}
+
+// disposition puts what can not be kept before the policy. A hijacked connection has no answer (MTH-07), and an event
+// stream without its end is a subscription, not an outcome.
+func (e *Engine) disposition(r *Response) Disposition {
+	endless := r.Omitted && strings.HasPrefix(r.get("Content-Type"), "text/event-stream")
+	if r.Hijacked || endless {
+		return Release
+	}
+	return e.cfg.Keep.Policy(r)
+}
+
+// notKept are the header lines of an answer that belong to one exchange: hop-by-hop (RPL-12), framing and time (RPL-11,
+// RPL-13), credentials (RPL-14, RPL-15), and the connection's own bookkeeping (RPL-16).
+var notKept = map[string]bool{
+	"connection": true, "keep-alive": true, "te": true, "trailer": true, "transfer-encoding": true, "upgrade": true,
+	"proxy-connection": true, "content-length": true, "date": true, "age": true, "alt-svc": true,
+	"set-cookie": true, "authorization": true, "www-authenticate": true, "authentication-info": true,
+	"proxy-authenticate": true, "proxy-authentication-info": true, "proxy-authorization": true,
+	"x-request-id": true, "traceparent": true, "tracestate": true, "server-timing": true,
+	"ratelimit": true, "ratelimit-policy": true, "ratelimit-limit": true, "ratelimit-remaining": true, "ratelimit-reset": true,
+	"x-ratelimit-limit": true, "x-ratelimit-remaining": true, "x-ratelimit-reset": true,
+}
+
+// keptHeader returns the lines that a replay sends again: all but notKept, the marker, and what Connection names. Like
+// net/http when it sends them, it drops names that are none and puts spaces for line breaks.
+func keptHeader(r *Response, marker string) []Field {
+	hops := strings.FieldsFunc(r.get("Connection"), func(c rune) bool { return c == ',' || c == ' ' })
+	kept := make([]Field, 0, len(r.Header))
+	for _, f := range r.Header {
+		isHop := slices.ContainsFunc(hops, func(hop string) bool { return strings.EqualFold(hop, f.Name) })
+		if isHop || notKept[strings.ToLower(f.Name)] || strings.EqualFold(f.Name, marker) || !isToken(f.Name) {
+			continue
+		}
+		kept = append(kept, Field{f.Name, lineBreaks.Replace(f.Value)})
+	}
+	return kept
+}
+
+var lineBreaks = strings.NewReplacer("\r", " ", "\n", " ", "\x00", " ")

@@ -1,0 +1,103 @@
+package core
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Problem is a refusal in the terms of RFC 9457. Its texts are fixed per code and never carry request data (PRB-02,
+// PRB-03).
+type Problem struct {
+	Type       string        `json:"type"` // absolute URI: Config.Problems.BaseURL followed by the code
+	Title      string        `json:"title"`
+	Status     int           `json:"status"`
+	Detail     string        `json:"detail"`
+	Code       string        `json:"code"` // stable; what a client program switches on
+	RetryAfter time.Duration `json:"-"`    // when the same request is worth sending again; 0: not as it is
+}
+
+// The codes, which docs/problems.md explains to clients.
+const (
+	codeKeyMissing       = "key-missing"
+	codeKeyEmpty         = "key-empty"
+	codeKeyMalformed     = "key-malformed"
+	codeKeyRepeated      = "key-repeated"
+	codeKeyTooShort      = "key-too-short"
+	codeKeyTooLong       = "key-too-long"
+	codeScopeMissing     = "scope-missing"
+	codeBodyUnreadable   = "body-unreadable"
+	codeBodyTooLarge     = "body-too-large"
+	codeMismatch         = "fingerprint-mismatch"
+	codeInProgress       = "in-progress"
+	codeClaimLost        = "claim-lost"
+	codeOutcomeUnknown   = "outcome-unknown"
+	codeStoreUnavailable = "store-unavailable"
+	codeRecordUnreadable = "record-unreadable"
+)
+
+var problems = map[string]Problem{
+	codeKeyMissing:       {Status: 400, Title: "Idempotency key missing", Detail: "Send an Idempotency-Key header with a value that is unique to this operation, and send the same value when you retry it."},
+	codeKeyEmpty:         {Status: 400, Title: "Idempotency key empty", Detail: "The key header is there but its value is empty. Send a unique value, for example a UUID."},
+	codeKeyMalformed:     {Status: 400, Title: "Idempotency key malformed", Detail: "Send visible ASCII characters without quotes, commas or semicolons, or one quoted string with inner quotes and backslashes escaped."},
+	codeKeyRepeated:      {Status: 400, Title: "Idempotency key repeated", Detail: "The key header is there more than once. Send exactly one key."},
+	codeKeyTooShort:      {Status: 400, Title: "Idempotency key too short", Detail: "Send a longer key, for example a UUID."},
+	codeKeyTooLong:       {Status: 400, Title: "Idempotency key too long", Detail: "Send a shorter key, for example a UUID."},
+	codeScopeMissing:     {Status: 401, Title: "Caller not known", Detail: "A key belongs to a caller, and this request does not say who that is. Authenticate first."},
+	codeBodyUnreadable:   {Status: 400, Title: "Request body unreadable", Detail: "The body ended early or could not be read. Nothing was done; send the whole request again."},
+	codeBodyTooLarge:     {Status: 413, Title: "Request body too large", Detail: "A request with an idempotency key is compared by its whole body, and this one is over the limit. Nothing was done."},
+	codeMismatch:         {Status: 422, Title: "Idempotency key used for another request", Detail: "This key came with another method, path, query or body before. Repeat that request unchanged, or use a new key. The earlier outcome stands."},
+	codeInProgress:       {Status: 409, Title: "Request in progress", Detail: "A request with this key is being processed. Send it again later to receive its outcome.", RetryAfter: time.Second},
+	codeClaimLost:        {Status: 409, Title: "Claim lost", Detail: "This request took so long that its key was given to a later attempt, whose outcome counts. Send it again to receive that outcome.", RetryAfter: time.Second},
+	codeOutcomeUnknown:   {Status: 409, Title: "Outcome unknown", Detail: "An earlier request with this key ended without telling its outcome. It is not run again; ask the operator, or look the operation up."},
+	codeStoreUnavailable: {Status: 503, Title: "Idempotency store unavailable", Detail: "The request could not be checked against earlier ones. Send it again later with the same key.", RetryAfter: time.Second},
+	codeRecordUnreadable: {Status: 503, Title: "Record unreadable", Detail: "What is stored under this key can not be read. Nothing was run or replayed; ask the operator."},
+}
+
+// refusals holds every problem of one configuration, rendered once.
+type refusals struct {
+	problems  map[string]Problem
+	responses map[string]Response
+	render    func(Problem) *Response
+}
+
+func newRefusals(cfg ProblemConfig) refusals {
+	r := refusals{map[string]Problem{}, map[string]Response{}, cfg.Render}
+	for code, p := range problems {
+		p.Code, p.Type = code, cfg.BaseURL+code
+		if status := cfg.Status[code]; status != 0 {
+			p.Status = status
+		}
+		body, _ := json.Marshal(p) // strings and an int: cannot fail
+		r.problems[code] = p
+		r.responses[code] = Response{
+			Status: p.Status,
+			Header: []Field{{"Content-Type", "application/problem+json"}, {"Content-Length", strconv.Itoa(len(body))}},
+			Body:   body,
+		}
+	}
+	return r
+}
+
+// result refuses a request. A retryAfter of 0 stands for the code's own.
+func (r *refusals) result(code string, retryAfter time.Duration) Result {
+	problem, response := r.problems[code], r.responses[code]
+	problem.RetryAfter = max(problem.RetryAfter, retryAfter)
+	if r.render != nil {
+		return Result{Problem: code, Response: r.render(problem)}
+	}
+	if problem.RetryAfter > 0 {
+		seconds := strconv.Itoa(int(problem.RetryAfter / time.Second))
+		response.Header = append(response.Header[:2:2], Field{"Retry-After", seconds})
+	}
+	return Result{Problem: code, Response: &response}
+}
+
+// retryAfter suggests when to ask again for a claim whose lease has left to run: soon, since most runs end long before
+// their lease, and never later than the lease (CON-02).
+func retryAfter(left time.Duration) time.Duration {
+	return min(max(left/10, time.Second), 5*time.Second).Truncate(time.Second)
+}
+
+func validStatus(status int) bool { return http.StatusText(status) != "" && status >= 400 }

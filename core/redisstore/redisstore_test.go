@@ -1,0 +1,111 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/memstore"
+	"github.com/go-idem/idem/core/redisstore"
+	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/redistest"
+)
+
+var ctx = context.Background()
+
+func TestStoreKeepsTheContract(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	storetest.Run(t, func(testing.TB) storetest.Harness {
+		return storetest.Harness{Store: redisstore.New(client), Advance: time.Sleep}
+	})
+	t.Cleanup(func() { everyKeyHasTTL(t, client) })
+}
+
+// everyKeyHasTTL: TTL-05.
+func everyKeyHasTTL(t *testing.T, client *redis.Client) {
+	t.Helper()
+	keys := 0
+	for iter := client.Scan(ctx, 0, "idem:*", 1000).Iterator(); iter.Next(ctx); keys++ {
+		ttl, err := client.PTTL(ctx, iter.Val()).Result()
+		require.NoError(t, err)
+		assert.NotEqual(t, time.Duration(-1), ttl, "%s has no TTL", iter.Val())
+	}
+	assert.NotZero(t, keys, "the tests left no key to look at")
+}
+
+// TestStoreKeepsTheContractOnMiniredis is for quick runs without a server. It proves nothing about Redis.
+func TestStoreKeepsTheContractOnMiniredis(t *testing.T) {
+	storetest.Run(t, func(tb testing.TB) storetest.Harness {
+		server := miniredis.RunT(tb)
+		now := time.Now()
+		server.SetTime(now)
+		client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+		tb.Cleanup(func() { _ = client.Close() })
+		return storetest.Harness{Store: redisstore.New(client), Advance: func(d time.Duration) {
+			now = now.Add(d)
+			server.SetTime(now)
+			server.FastForward(d)
+		}}
+	})
+}
+
+func TestLuaAndMemoryAnswerRandomSequencesAlike(t *testing.T) {
+	store := redisstore.New(redistest.Shared(t).Client(t, func(o *redis.Options) { o.PoolSize = 64 }))
+	sequences, seed := 1500, time.Now().UnixNano()
+	if os.Getenv("SOAK") != "" {
+		sequences = 50_000
+	}
+	t.Logf("seeds %d to %d", seed, seed+int64(sequences)-1)
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, 64) // most of the time is spent waiting for leases to end
+	for i := range int64(sequences) {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			mem, advance := memory()
+			storetest.Differential(t, seed+i, 30,
+				storetest.Harness{Store: mem, Advance: advance},
+				storetest.Harness{Store: store, Advance: time.Sleep})
+		})
+	}
+	wg.Wait()
+}
+
+// memory returns a memory store with a clock of its own, and what moves it.
+func memory() (*memstore.Store, func(time.Duration)) {
+	now := time.Now()
+	return memstore.New(memstore.Clock(func() time.Time { return now })), func(d time.Duration) { now = now.Add(d) }
+}
+
+func claimed(t *testing.T, store core.Store, lease time.Duration) core.Claim {
+	t.Helper()
+	c := storetest.NewClaim(lease, time.Hour)
+	entry, err := store.Begin(ctx, c)
+	require.NoError(t, err)
+	require.Equal(t, core.Claimed, entry.State)
+	c.Fence, c.Attempt = entry.Fence, entry.Attempt
+	return c
+}
+
+func onlyKey(t *testing.T, client *redis.Client, prefix string) string {
+	t.Helper()
+	keys, err := client.Keys(ctx, prefix+"*").Result()
+	require.NoError(t, err)
+	require.Len(t, keys, 1)
+	return keys[0]
+}
+
+// A store whose keys are found by their prefix.
+func prefixed(t *testing.T, client redis.UniversalClient) (*redisstore.Store, string) {
+	prefix := fmt.Sprintf("%s:%d:", t.Name(), time.Now().UnixNano())
+	return redisstore.New(client, redisstore.Prefix(prefix)), prefix
+}

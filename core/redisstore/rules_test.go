@@ -1,0 +1,430 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/redisstore"
+	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/redistest"
+)
+
+// The rules that the scripts carry, each on a real server. What the contract of storetest covers for any store is looked
+// at here in the bytes that Redis holds.
+
+// lossy dials connections that lose replies: after lose(n), the next n replies reach this process and go no further, and
+// their connections break. The server has executed what they answer.
+type lossy struct{ left, lost atomic.Int64 }
+
+func (l *lossy) lose(n int64) { l.left.Store(n); l.lost.Store(0) }
+
+func (l *lossy) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	return &lossyConn{conn, l}, err
+}
+
+type lossyConn struct {
+	net.Conn
+	*lossy
+}
+
+func (c *lossyConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err == nil && c.left.Add(-1) >= 0 {
+		c.lost.Add(1)
+		_ = c.Close()
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+// executions returns how often the server has executed a command.
+func executions(t *testing.T, client *redis.Client, command string) int {
+	t.Helper()
+	stats, err := client.Info(ctx, "commandstats").Result()
+	require.NoError(t, err)
+	match := regexp.MustCompile(`cmdstat_` + command + `:calls=(\d+)`).FindStringSubmatch(stats)
+	if match == nil {
+		return 0
+	}
+	n, err := strconv.Atoi(match[1])
+	require.NoError(t, err)
+	return n
+}
+
+func TestRule1AVerbWhoseReplyWasLostIsAnsweredTheSecondTimeAsTheFirst(t *testing.T) {
+	server := redistest.Start(t)
+	observer := server.Client(t)
+	network := &lossy{}
+	store := redisstore.New(server.Client(t, func(o *redis.Options) { o.Dialer, o.PoolSize = network.dial, 1 }))
+	warm := claimed(t, store, time.Minute)
+	require.NoError(t, store.Extend(ctx, warm))
+	require.NoError(t, store.Complete(ctx, warm, nil))
+	require.NoError(t, store.Fail(ctx, claimed(t, store, time.Minute), core.Failure{}))
+
+	twice := func(name string, verb func() error) {
+		before := executions(t, observer, "evalsha")
+		network.lose(1)
+		require.NoError(t, verb(), name)
+		require.EqualValues(t, 1, network.lost.Load(), "%s: no reply was lost", name)
+		require.Equal(t, before+2, executions(t, observer, "evalsha"), "%s was not executed twice", name)
+	}
+	c := storetest.NewClaim(time.Minute, time.Hour)
+	var entry core.Entry
+	twice("begin", func() (err error) { entry, err = store.Begin(ctx, c); return err })
+	require.Equal(t, core.Claimed, entry.State, "a claim must recognise itself")
+	c.Fence, c.Attempt = entry.Fence, entry.Attempt
+	again, err := store.Begin(ctx, c)
+	require.NoError(t, err)
+	require.Equal(t, entry.Fence, again.Fence)
+	twice("extend", func() error { return store.Extend(ctx, c) })
+	twice("complete", func() error { return store.Complete(ctx, c, []byte("kept")) })
+	failing := claimed(t, store, time.Minute)
+	twice("fail", func() error { return store.Fail(ctx, failing, core.Failure{}) })
+}
+
+func TestRule2AVerbOfAnotherOwnerOrFenceLeavesTheBytesAlone(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	store, prefix := prefixed(t, client)
+	c := claimed(t, store, time.Minute)
+	key := onlyKey(t, client, prefix)
+	for _, state := range []string{"STARTED", "COMPLETED"} {
+		before := client.Get(ctx, key).Val()
+		stranger, stale := c, c
+		stranger.Owner[0] ^= 1
+		stale.Fence--
+		for _, other := range []core.Claim{stranger, stale} {
+			assert.ErrorIs(t, store.Extend(ctx, other), core.ErrLost)
+			assert.ErrorIs(t, store.Complete(ctx, other, []byte("late")), core.ErrLost)
+			assert.ErrorIs(t, store.Fail(ctx, other, core.Failure{Free: true}), core.ErrLost)
+			assert.Equal(t, before, client.Get(ctx, key).Val(), state)
+		}
+		_ = store.Complete(ctx, c, []byte("kept"))
+	}
+}
+
+func TestRule3TheFenceNeverGoesBack(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	store, prefix := prefixed(t, client)
+	c := storetest.NewClaim(time.Minute, time.Hour)
+	last := client.Time(ctx).Val().UnixMicro() - 1
+	next := func(why string) {
+		t.Helper()
+		run := storetest.NewClaim(time.Minute, time.Hour)
+		c.Owner, c.Fence = run.Owner, 0
+		entry, err := store.Begin(ctx, c)
+		require.NoError(t, err)
+		require.Equal(t, core.Claimed, entry.State, why)
+		require.Greater(t, entry.Fence, last, why)
+		last = entry.Fence
+		c.Fence = entry.Fence
+	}
+	next("first: not below the server's clock")
+	require.NoError(t, store.Fail(ctx, c, core.Failure{}))
+	next("after fail")
+	key := onlyKey(t, client, prefix)
+	require.NoError(t, client.Del(ctx, key).Err())
+	next("after deletion")
+
+	ahead := last + time.Hour.Microseconds() // as a server whose clock was an hour ahead would have left it
+	record := client.Get(ctx, key).Val()
+	require.NoError(t, client.SetRange(ctx, key, 9, strconv.FormatInt(ahead, 10)).Err())
+	c.Fence, last = ahead, ahead
+	require.Len(t, record, 89)
+	require.NoError(t, store.Fail(ctx, c, core.Failure{}))
+	next("after a clock that went back")
+	require.Equal(t, ahead+1, last)
+}
+
+func TestRule4TheServersClockCountsInMicroseconds(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	store, prefix := prefixed(t, client)
+	lease := 1234567 * time.Microsecond
+	c := claimed(t, store, lease)
+	record := client.Get(ctx, onlyKey(t, client, prefix)).Val()
+	end, err := strconv.ParseInt(record[25:41], 10, 64)
+	require.NoError(t, err, "the number must be plain decimal: %q", record[25:41])
+	assert.Equal(t, c.Fence+lease.Microseconds(), end, "a new key's fence is the time of its claim")
+	assert.InDelta(t, client.Time(ctx).Val().UnixMicro(), c.Fence, 5e6)
+}
+
+func TestRule5ARecordOutlivesItsLease(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	store, prefix := prefixed(t, client)
+	c := claimed(t, store, 10*time.Millisecond)
+	time.Sleep(15 * time.Millisecond)
+	ttl := client.PTTL(ctx, onlyKey(t, client, prefix)).Val()
+	assert.Greater(t, ttl, c.Retention-time.Minute)
+	heir := c
+	heir.Owner[0] ^= 1
+	entry, err := store.Begin(ctx, heir)
+	require.NoError(t, err)
+	assert.Equal(t, 2, entry.Attempt)
+	assert.True(t, entry.Takeover)
+}
+
+func TestRule6AMismatchChangesNothing(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	store, prefix := prefixed(t, client)
+	c := claimed(t, store, time.Minute)
+	key := onlyKey(t, client, prefix)
+	before, ttl := client.Get(ctx, key).Val(), client.PTTL(ctx, key).Val()
+	other := storetest.NewClaim(time.Minute, 2*time.Hour)
+	other.Key = c.Key
+	entry, err := store.Begin(ctx, other)
+	require.NoError(t, err)
+	assert.Equal(t, core.Mismatch, entry.State)
+	assert.Equal(t, before, client.Get(ctx, key).Val())
+	assert.LessOrEqual(t, client.PTTL(ctx, key).Val(), ttl)
+}
+
+func TestRule7ScriptsUseOneKeyAndNothingThatSomeServerLacks(t *testing.T) {
+	files, err := filepath.Glob("../../lua/*.lua")
+	require.NoError(t, err)
+	require.Len(t, files, 5)
+	calls := regexp.MustCompile(`redis\.call\('(\w+)'(?:, ([^,)]+))?`)
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, absent := range []string{"#!", "cjson", "cmsgpack", "struct.", "bit.", "tostring", "KEYS[2]", "loadstring"} {
+			code := regexp.MustCompile(`--[^\n]*`).ReplaceAllString(string(source), "")
+			assert.NotContains(t, code, absent, file)
+		}
+		for _, call := range calls.FindAllStringSubmatch(string(source), -1) {
+			if call[1] != "TIME" {
+				assert.Equal(t, "KEYS[1]", call[2], "%s: %s", file, call[0])
+			}
+		}
+	}
+	client := redistest.Shared(t).Client(t)
+	store, prefix := prefixed(t, client)
+	claimed(t, store, time.Minute)
+	assert.Regexp(t, `^`+regexp.QuoteMeta(prefix)+`\{[A-Za-z0-9_-]{43}\}$`, onlyKey(t, client, prefix))
+}
+
+func TestRule8WhatIsNoRecordOfThisFormatIsRefusedAndLeftAlone(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	store, prefix := prefixed(t, client)
+	c := claimed(t, store, time.Minute)
+	key := onlyKey(t, client, prefix)
+	record := client.Get(ctx, key).Val()
+	require.Len(t, record, 89)
+	contents := map[string]string{
+		"a format from the future": "2" + record[1:],
+		"an unknown state":         "13" + record[2:],
+		"a short header":           record[:88],
+		"letters for a number":     record[:10] + "x" + record[11:],
+		"something else":           "hello",
+	}
+	refuse := func(name string) {
+		before := client.Dump(ctx, key).Val()
+		rival := c
+		rival.Owner[0] ^= 1
+		_, err := store.Begin(ctx, rival)
+		assert.ErrorIs(t, err, core.ErrUnreadable, name)
+		assert.ErrorIs(t, store.Extend(ctx, c), core.ErrUnreadable, name)
+		assert.ErrorIs(t, store.Complete(ctx, c, nil), core.ErrUnreadable, name)
+		assert.ErrorIs(t, store.Fail(ctx, c, core.Failure{}), core.ErrUnreadable, name)
+		assert.Equal(t, before, client.Dump(ctx, key).Val(), "%s was changed", name)
+	}
+	for name, content := range contents {
+		require.NoError(t, client.Set(ctx, key, content, time.Hour).Err())
+		refuse(name)
+	}
+	require.NoError(t, client.Del(ctx, key).Err())
+	require.NoError(t, client.LPush(ctx, key, "a foreign type").Err())
+	refuse("a list")
+}
+
+func TestRule8NoFlippedBitOfAKeptHeaderRunsTheHandlerAgain(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	store, prefix := prefixed(t, client)
+	c := claimed(t, store, time.Minute)
+	require.NoError(t, store.Complete(ctx, c, []byte("kept")))
+	key := onlyKey(t, client, prefix)
+	record := []byte(client.Get(ctx, key).Val())
+	rival := c
+	rival.Owner[0] ^= 1
+	for bit := range 8 * 89 {
+		flipped := append([]byte{}, record...)
+		flipped[bit/8] ^= 1 << (bit % 8)
+		require.NoError(t, client.Set(ctx, key, flipped, time.Hour).Err())
+		entry, err := store.Begin(ctx, rival)
+		switch {
+		case err != nil:
+			require.ErrorIs(t, err, core.ErrUnreadable, "bit %d", bit)
+		case entry.State == core.Completed:
+			require.Equal(t, "kept", string(entry.Outcome), "bit %d", bit)
+		default:
+			require.Equal(t, core.Mismatch, entry.State, "bit %d", bit)
+		}
+	}
+}
+
+func TestRule9AFullServerRefusesBeginAndRecordsWhatWasBegun(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
+	client := server.Client(t)
+	store := redisstore.New(client)
+	extending, completing, failing := claimed(t, store, time.Minute), claimed(t, store, time.Minute), claimed(t, store, time.Minute)
+	for _, size := range []int{10_000, 500, 10} {
+		var err error
+		for i := 0; err == nil; i++ {
+			err = client.Set(ctx, fmt.Sprint("filler", size, i), strings.Repeat("x", size), 0).Err()
+		}
+		require.ErrorContains(t, err, "OOM", "the server is not full")
+	}
+
+	_, err := store.Begin(ctx, storetest.NewClaim(time.Minute, time.Hour))
+	assert.ErrorContains(t, err, "OOM")
+	assert.NoError(t, store.Extend(ctx, extending))
+	assert.NoError(t, store.Complete(ctx, completing, make([]byte, 4096)))
+	assert.NoError(t, store.Fail(ctx, failing, core.Failure{Cause: "test"}))
+	completing.Owner[0] ^= 1
+	entry, err := store.Begin(ctx, completing)
+	require.NoError(t, err, "a replay needs no memory")
+	assert.Len(t, entry.Outcome, 4096)
+}
+
+func TestRule10AClaimWhoseBeginHadNoAnswerIsGivenBack(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	store, _ := prefixed(t, client)
+	faulty := storetest.NewFaulty(store)
+	engine, err := core.New(core.Config{Store: faulty, Scope: core.SingleTenant})
+	require.NoError(t, err)
+	request := core.Request{
+		Method: "POST", Path: "/",
+		Header: func(string) []string { return []string{"key"} },
+		Body:   func(int64) ([]byte, error) { return nil, nil },
+	}
+	ran := 0
+	run := func(context.Context) (*core.Response, error) {
+		ran++
+		return &core.Response{Status: 201}, nil
+	}
+	faulty.Inject("begin", storetest.After, 1)
+	result, err := engine.Do(ctx, request, run)
+	require.NoError(t, err)
+	require.Equal(t, "store-unavailable", result.Problem)
+	require.Zero(t, ran)
+	require.NoError(t, engine.Close(ctx), "waits for the detached fail")
+
+	result, err = engine.Do(ctx, request, run)
+	require.NoError(t, err)
+	require.Equal(t, 201, result.Response.Status, "the key must be free at once, not after a lease")
+	require.Equal(t, 1, ran)
+}
+
+func TestScriptFlushUnderLoadIsHealedInTheSameCall(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client(t)
+	store := redisstore.New(client)
+	stop := make(chan struct{})
+	var flushes sync.WaitGroup
+	flushes.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				assert.NoError(t, client.ScriptFlush(ctx).Err())
+			}
+		}
+	})
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 200 {
+				c := storetest.NewClaim(time.Minute, time.Hour)
+				entry, err := store.Begin(ctx, c)
+				if !assert.NoError(t, err) {
+					return
+				}
+				c.Fence, c.Attempt = entry.Fence, entry.Attempt
+				assert.NoError(t, store.Extend(ctx, c))
+				assert.NoError(t, store.Complete(ctx, c, []byte("kept")))
+			}
+		})
+	}
+	wg.Wait()
+	close(stop)
+	flushes.Wait()
+	assert.NotZero(t, executions(t, client, "eval"), "no script was missing: nothing was tested")
+}
+
+// roundTrips counts what a client sends.
+type roundTrips struct{ n atomic.Int64 }
+
+func (*roundTrips) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (r *roundTrips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { r.n.Add(1); return next(ctx, cmd) }
+}
+
+func (r *roundTrips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { r.n.Add(1); return next(ctx, cmds) }
+}
+
+func TestANewRequestIsTwoRoundTripsAndEverythingElseOne(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	store := redisstore.New(client)
+	warm := claimed(t, store, time.Minute)
+	require.NoError(t, store.Complete(ctx, warm, nil))
+	trips := &roundTrips{}
+	client.AddHook(trips)
+	expect := func(name string, want int64, verb func()) {
+		scripts, sent := executions(t, client, "evalsha"), trips.n.Load()
+		verb()
+		assert.EqualValues(t, want, trips.n.Load()-sent, "%s: round trips", name)
+		assert.EqualValues(t, want, executions(t, client, "evalsha")-scripts, "%s: scripts that the server executed", name)
+	}
+	c := storetest.NewClaim(time.Minute, time.Hour)
+	begin := func(c core.Claim, want core.State) core.Entry {
+		entry, err := store.Begin(ctx, c)
+		require.NoError(t, err)
+		require.Equal(t, want, entry.State)
+		return entry
+	}
+	rival, stranger := c, c
+	rival.Owner[0] ^= 1
+	stranger.Owner[0] ^= 2
+	stranger.Fingerprint[0] ^= 1
+	expect("begin and conflict", 2, func() {
+		c.Fence = begin(c, core.Claimed).Fence
+		begin(rival, core.InProgress)
+	})
+	expect("complete", 1, func() { require.NoError(t, store.Complete(ctx, c, make([]byte, 64<<10))) })
+	expect("replay of 64 KiB", 1, func() { require.Len(t, begin(rival, core.Completed).Outcome, 64<<10) })
+	expect("mismatch", 1, func() { begin(stranger, core.Mismatch) })
+}
+
+func TestADeadServerIsAnErrorWithinTheDeadline(t *testing.T) {
+	server := redistest.Start(t)
+	store := redisstore.New(server.Client(t))
+	claimed(t, store, time.Minute)
+	server.Pause()
+	t.Cleanup(server.Resume)
+	deadline, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	_, err := store.Begin(deadline, storetest.NewClaim(time.Minute, time.Hour))
+	require.Error(t, err)
+	require.False(t, errors.Is(err, core.ErrLost))
+	require.NoError(t, ctx.Err())
+	require.Error(t, deadline.Err(), "it must wait for the deadline, and no longer")
+}

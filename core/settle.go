@@ -1,0 +1,112 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+var (
+	errSilent     = fmt.Errorf("%w: no extension was confirmed for a whole lease", ErrLost)
+	errNoResponse = errors.New("idem: run returned neither a response nor an error")
+)
+
+// settlement is the end of one run: its claim is completed or failed, on a context that outlives the client.
+type settlement struct {
+	engine *Engine
+	keeper *keeper
+	ctx    context.Context
+	req    *Request
+	claim  *Claim
+}
+
+// settle takes what the handler left, stores what the policy says, and returns what the client is to see. The answer is
+// held back until it is kept.
+func (s *settlement) settle(r *Response, err error) (Result, error) {
+	if err == nil && r == nil {
+		err = errNoResponse
+	}
+	if err != nil {
+		_ = s.fail(Failure{Cause: "handler returned an error"}, 0)
+		return Result{}, err
+	}
+	switch s.engine.disposition(r) {
+	case Retry:
+		err = s.fail(Failure{Cause: "status " + strconv.Itoa(r.Status)}, r.Status)
+	case Release:
+		err = s.fail(Failure{Cause: "status " + strconv.Itoa(r.Status), Free: true}, r.Status)
+	default:
+		err = s.complete(r)
+	}
+	return s.result(r, err), nil
+}
+
+func (s *settlement) complete(r *Response) error {
+	outcome := encodeOutcome(r, keptHeader(r, s.engine.cfg.Keep.Marker))
+	return s.finish(s.engine.cfg.Hooks.Kept, r.Status, nil, func(ctx context.Context) error {
+		return s.engine.cfg.Store.Complete(ctx, *s.claim, outcome)
+	})
+}
+
+// fail ends the run without an outcome.
+func (s *settlement) fail(f Failure, status int) error {
+	return s.finish(s.engine.cfg.Hooks.Failed, status, errors.New(f.Cause), func(ctx context.Context) error {
+		return s.engine.cfg.Store.Fail(ctx, *s.claim, f)
+	})
+}
+
+// result is what the client sees after err of the final verb. The answer of a run that lost its claim, or may have, is
+// not the outcome and is never shown as one, unless it was streamed and is out already.
+func (s *settlement) result(r *Response, err error) Result {
+	switch {
+	case r.Sent:
+		return Result{}
+	case errors.Is(err, ErrLost):
+		return s.engine.refusals.result(codeClaimLost, 0)
+	case err != nil:
+		return s.engine.refusals.result(codeStoreUnavailable, 0)
+	}
+	r.Header = slices.DeleteFunc(r.Header, func(f Field) bool { return strings.EqualFold(f.Name, s.engine.cfg.Keep.Marker) })
+	return Result{Response: r}
+}
+
+// finish stops the keeper and sends the final verb. When the store is away it returns nil while the lease is known to
+// last, and sends the verb again behind the client's back until it ends: a retry meets the running claim meanwhile.
+func (s *settlement) finish(done Hook, status int, cause error, verb func(context.Context) error) error {
+	leaseEnd, lost := s.keeper.stop()
+	err := s.try(done, status, cause, lost, verb)
+	if err == nil || errors.Is(err, ErrLost) {
+		return err
+	}
+	if lost || time.Until(leaseEnd) <= 0 {
+		return err
+	}
+	s.engine.late.run(func() {
+		for pause := 20 * time.Millisecond; time.Until(leaseEnd) > 0; pause = min(2*pause, time.Second) {
+			time.Sleep(min(pause, time.Until(leaseEnd)))
+			if err := s.try(done, status, cause, false, verb); err == nil || errors.Is(err, ErrLost) {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// try sends the final verb once and tells the hooks.
+func (s *settlement) try(done Hook, status int, cause error, lost bool, verb func(context.Context) error) error {
+	err := s.engine.call(s.ctx, verb)
+	hooks := &s.engine.cfg.Hooks
+	switch {
+	case err == nil:
+		done.call(s.ctx, s.req, s.claim, status, cause)
+	case !errors.Is(err, ErrLost):
+		hooks.StoreError.call(s.ctx, s.req, s.claim, status, err)
+	case !lost: // the keeper has not said so
+		hooks.Lost.call(s.ctx, s.req, s.claim, status, err)
+	}
+	return err
+}

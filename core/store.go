@@ -1,0 +1,81 @@
+package core
+
+import (
+	"context"
+	"time"
+)
+
+// Store keeps one record per key and moves it through the states of the package documentation. Each verb is one
+// atomic step: two verbs on one key never interleave. Implementations are safe for concurrent use.
+//
+// Four rules bind every Store; package storetest checks them.
+//
+//  1. A verb that is sent twice by one owner answers the second time as it did the first, and leaves the record as
+//     the first time left it.
+//  2. Extend, Complete and Fail change nothing unless the record's last claim is the caller's: same Owner and, unless
+//     it is 0, same Fence. They return [ErrLost] instead. They do not look at the lease: a claim is over when another
+//     one takes its place, not when a clock says so.
+//  3. The fence of a new claim is greater than that of every earlier claim of the key, also after the record expired.
+//  4. Durations are counted on the store's own clock.
+//
+// An error other than [ErrLost] and [ErrUnreadable] means that the store could not answer. The verb may or may not have
+// taken effect, now or later; the engine then sends Fail, or the same verb again.
+type Store interface {
+	// Begin claims the key when it is absent, FAILED, or STARTED with its lease over; otherwise it says what it found.
+	// The first that applies decides: the claim's own record ([Claimed] again with the same fence, [ErrLost] when it
+	// has failed already), another fingerprint ([Mismatch]), then [Completed], [InProgress] and [Unknown].
+	Begin(ctx context.Context, c Claim) (Entry, error)
+
+	// Extend starts the lease and the retention of a STARTED record anew.
+	Extend(ctx context.Context, c Claim) error
+
+	// Complete turns STARTED into COMPLETED: the outcome is kept, unchanged, for the retention. Sending the same outcome
+	// again is answered like the first time; another outcome is ErrLost. It must succeed in a store that is full.
+	Complete(ctx context.Context, c Claim, outcome []byte) error
+
+	// Fail turns STARTED into FAILED: the next Begin claims the key. It must succeed in a store that is full.
+	Fail(ctx context.Context, c Claim, f Failure) error
+}
+
+// Claim is the right to run, as one run asks for it and holds it. It is plain data and made once per run.
+type Claim struct {
+	Key         [32]byte      // hash of scope and key: the record's name
+	Owner       [16]byte      // random per run; every verb of a run carries the same
+	Fingerprint [32]byte      // what makes two requests the same; never all zero
+	Lease       time.Duration // how long the claim is good for without an Extend; counted in µs
+	Retention   time.Duration // how long the record lives after its last write; counted in ms
+	NoTakeover  bool          // Begin answers Unknown, instead of taking over, when a lease ended without an outcome
+
+	// The answer of Begin; zero before it. A Fail that follows a Begin without an answer carries Fence 0.
+	Fence    int64
+	Attempt  int
+	Takeover bool
+}
+
+// State is what Begin found.
+type State string
+
+// The states that Begin reports. ABSENT, FAILED and an ended lease show as Claimed: the caller now runs.
+const (
+	Claimed    State = "claimed"     // the caller holds the claim
+	InProgress State = "in-progress" // STARTED by another owner whose lease runs
+	Completed  State = "completed"   // COMPLETED: Entry.Outcome is what to replay
+	Mismatch   State = "mismatch"    // the record belongs to a request with another fingerprint
+	Unknown    State = "unknown"     // STARTED, lease over, and the claim said NoTakeover
+)
+
+// Entry is the answer of Begin. Fields that do not belong to its State are zero.
+type Entry struct {
+	State    State
+	Fence    int64         // Claimed: greater than that of any earlier claim of the key
+	Attempt  int           // Claimed: 1 for the first, counted up through failures and takeovers
+	Takeover bool          // Claimed: an earlier owner vanished; its effects may have happened
+	Left     time.Duration // Claimed, InProgress: what is left of the lease
+	Outcome  []byte        // Completed: the bytes that Complete was given; the caller must not change them
+}
+
+// Failure says why a run ended without an outcome to keep.
+type Failure struct {
+	Cause string // short text for operators, at most 200 bytes are kept; never request data
+	Free  bool   // the run had no effects: the next request under the key may have another fingerprint
+}

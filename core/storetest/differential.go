@@ -1,0 +1,180 @@
+package storetest
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand"
+	"testing"
+	"time"
+
+	"github.com/go-idem/idem/core"
+)
+
+// Differential runs one random sequence of verbs, made from seed, on two stores and fails at the first answer that
+// differs. Three owners with two requests compete for one key; leases and retentions end now or never, so that both
+// clocks agree on what is over; verbs are repeated, late and out of order. A failing seed fails again.
+func Differential(tb testing.TB, seed int64, steps int, a, b Harness) {
+	tb.Helper()
+	random := rand.New(rand.NewSource(seed))
+	base := NewClaim(0, 0)
+	left, right := newPlayer(a, base), newPlayer(b, base)
+	var history []string
+	for range steps {
+		op := randomOp(random)
+		x, y := left.play(op), right.play(op)
+		history = append(history, fmt.Sprintf("%v -> %s", op, x))
+		if x != y {
+			tb.Fatalf("seed %d: the second store answers %q\n%s", seed, y, joinLines(history))
+		}
+		if op.lease == now || op.retention == now {
+			a.Advance(overtime)
+			b.Advance(overtime)
+		}
+	}
+}
+
+// A duration of the sequence is over at once or never.
+type length bool
+
+const now length = true
+
+func (l length) of(whenOver, whenNot time.Duration) time.Duration {
+	if l == now {
+		return whenOver
+	}
+	return whenNot
+}
+
+// op is one step: a verb by one of the owners.
+type op struct {
+	verb             string
+	owner            int
+	run              int64 // when not 0, the owner begins a new run, with an identity made of this number
+	other            bool  // that run is of the other request
+	free, noTakeover bool
+	lateFence        bool // with the fence of the owner's first claim
+	outcome          string
+	lease, retention length
+}
+
+func randomOp(r *rand.Rand) op {
+	verbs := []string{"begin", "begin", "begin", "extend", "complete", "fail", "fail"}
+	o := op{
+		verb:       verbs[r.Intn(len(verbs))],
+		owner:      r.Intn(3),
+		other:      r.Intn(4) == 0,
+		free:       r.Intn(3) == 0,
+		noTakeover: r.Intn(4) == 0,
+		lateFence:  r.Intn(8) == 0,
+		outcome:    []string{"one", "two"}[r.Intn(2)],
+		lease:      r.Intn(4) == 0,
+		retention:  r.Intn(8) == 0,
+	}
+	if o.verb == "begin" && r.Intn(3) == 0 {
+		o.run = r.Int63()
+	}
+	return o
+}
+
+// player runs a sequence on one store. Fences differ between stores, so they are named by the order they appear in.
+type player struct {
+	store  core.Store
+	claims [3]core.Claim // as the owner last began
+	first  [3]int64      // fence of the owner's first claim
+	fences []int64
+}
+
+func newPlayer(h Harness, base core.Claim) *player {
+	p := &player{store: h.Store}
+	for i := range p.claims {
+		p.claims[i] = base
+		p.renew(i, int64(i)+1, false)
+	}
+	return p
+}
+
+// renew makes the owner begin a new run.
+func (p *player) renew(owner int, run int64, other bool) {
+	c := &p.claims[owner]
+	*c = core.Claim{Key: c.Key, Fingerprint: c.Fingerprint}
+	binary.BigEndian.PutUint64(c.Owner[:], uint64(run))
+	c.Fingerprint[0] = 0
+	if other {
+		c.Fingerprint[0] = 1
+	}
+	p.first[owner] = 0
+}
+
+// play runs one step and puts the answer, and only what both stores must agree on, into words.
+func (p *player) play(o op) string {
+	if o.run != 0 {
+		p.renew(o.owner, o.run, o.other)
+	}
+	c := &p.claims[o.owner]
+	c.NoTakeover = o.noTakeover
+	c.Lease, c.Retention = o.lease.of(short/2, long), o.retention.of(short, longer)
+	if c.Retention < c.Lease {
+		c.Lease = short / 2
+	}
+	ctx := context.Background()
+	if o.verb == "begin" {
+		entry, err := p.store.Begin(ctx, *c)
+		return p.describe(o.owner, entry, err)
+	}
+	held := *c
+	if o.lateFence {
+		held.Fence = p.first[o.owner]
+	}
+	switch o.verb {
+	case "extend":
+		return word(p.store.Extend(ctx, held))
+	case "complete":
+		return word(p.store.Complete(ctx, held, []byte(o.outcome)))
+	}
+	return word(p.store.Fail(ctx, held, core.Failure{Cause: "test", Free: o.free}))
+}
+
+func (p *player) describe(owner int, e core.Entry, err error) string {
+	if err != nil || e.State != core.Claimed {
+		return fmt.Sprintf("%s %s %q left %t", word(err), e.State, e.Outcome, e.Left > 0)
+	}
+	if p.first[owner] == 0 {
+		p.first[owner] = e.Fence
+	}
+	c := &p.claims[owner]
+	c.Fence, c.Attempt, c.Takeover = e.Fence, e.Attempt, e.Takeover
+	return fmt.Sprintf("claimed fence %d attempt %d takeover %t", p.rank(e.Fence), e.Attempt, e.Takeover)
+}
+
+// rank names a fence, and says -1 when it is lower than one before.
+func (p *player) rank(fence int64) int {
+	for i, f := range p.fences {
+		if f == fence {
+			return i
+		}
+		if f > fence {
+			return -1
+		}
+	}
+	p.fences = append(p.fences, fence)
+	return len(p.fences) - 1
+}
+
+func word(err error) string {
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.Is(err, core.ErrLost):
+		return "lost"
+	}
+	return "error: " + err.Error()
+}
+
+func joinLines(lines []string) (s string) {
+	for i, l := range lines {
+		s += fmt.Sprintf("%3d  %s\n", i+1, l)
+	}
+	return s
+}

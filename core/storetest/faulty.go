@@ -1,0 +1,106 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/go-idem/idem/core"
+)
+
+// ErrInjected is what a Faulty store fails with.
+var ErrInjected = errors.New("storetest: injected fault")
+
+// Fault is a way for a call of a store to go wrong.
+type Fault int
+
+const (
+	// Before: the request is lost; nothing happens.
+	Before Fault = iota + 1
+	// After: the verb takes effect, and its answer is lost.
+	After
+	// Hang: nothing happens until the context ends.
+	Hang
+)
+
+// Faulty wraps a store and fails calls as it is told. It counts calls per verb: "begin", "extend", "complete", "fail".
+type Faulty struct {
+	core.Store
+
+	mu     sync.Mutex
+	faults map[string][]Fault
+	calls  map[string]int
+}
+
+// NewFaulty returns a wrapper that fails nothing yet.
+func NewFaulty(s core.Store) *Faulty {
+	return &Faulty{Store: s, faults: map[string][]Fault{}, calls: map[string]int{}}
+}
+
+// Inject makes the next n calls of verb fail.
+func (f *Faulty) Inject(verb string, fault Fault, n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for range n {
+		f.faults[verb] = append(f.faults[verb], fault)
+	}
+}
+
+// Calls returns how often verb was called.
+func (f *Faulty) Calls(verb string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls[verb]
+}
+
+// next counts a call and takes the fault planned for it.
+func (f *Faulty) next(verb string) (fault Fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls[verb]++
+	if planned := f.faults[verb]; len(planned) > 0 {
+		fault, f.faults[verb] = planned[0], planned[1:]
+	}
+	return fault
+}
+
+func (f *Faulty) call(ctx context.Context, verb string, do func() error) error {
+	switch f.next(verb) {
+	case Before:
+		return ErrInjected
+	case Hang:
+		<-ctx.Done()
+		return ctx.Err()
+	case After:
+		_ = do()
+		return ErrInjected
+	}
+	return do()
+}
+
+// Begin implements core.Store.
+func (f *Faulty) Begin(ctx context.Context, c core.Claim) (entry core.Entry, err error) {
+	err = f.call(ctx, "begin", func() error {
+		entry, err = f.Store.Begin(ctx, c)
+		return err
+	})
+	if err != nil {
+		entry = core.Entry{}
+	}
+	return entry, err
+}
+
+// Extend implements core.Store.
+func (f *Faulty) Extend(ctx context.Context, c core.Claim) error {
+	return f.call(ctx, "extend", func() error { return f.Store.Extend(ctx, c) })
+}
+
+// Complete implements core.Store.
+func (f *Faulty) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+	return f.call(ctx, "complete", func() error { return f.Store.Complete(ctx, c, outcome) })
+}
+
+// Fail implements core.Store.
+func (f *Faulty) Fail(ctx context.Context, c core.Claim, failure core.Failure) error {
+	return f.call(ctx, "fail", func() error { return f.Store.Fail(ctx, c, failure) })
+}

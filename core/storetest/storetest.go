@@ -1,0 +1,417 @@
+// Package storetest checks that a core.Store keeps its contract. It needs nothing but the standard library, so that
+// stores elsewhere can use it:
+//
+//	func TestStore(t *testing.T) {
+//		storetest.Run(t, func(tb testing.TB) storetest.Harness {
+//			return storetest.Harness{Store: newStore(tb), Advance: time.Sleep}
+//		})
+//	}
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-idem/idem/core"
+)
+
+// Harness is a store under test. Tests use keys of their own, so one store may serve many.
+type Harness struct {
+	Store core.Store
+
+	// Advance lets at least d pass on the store's clock: time.Sleep for a store with a clock of its own.
+	Advance func(d time.Duration)
+}
+
+// The durations of the suite: a lease or retention that does not end during a test, and one that ends at once.
+const (
+	long     = time.Hour
+	longer   = 2 * time.Hour
+	short    = 20 * time.Millisecond
+	overtime = 25 * time.Millisecond
+)
+
+// Run runs the suite on stores from newHarness. There is nothing to opt out of.
+func Run(t *testing.T, newHarness func(testing.TB) Harness) {
+	for _, test := range contract {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t)
+			test.run(&suite{TB: t, store: h.Store, advance: h.Advance})
+		})
+	}
+}
+
+// NewClaim returns the claim of a new run of a key that nobody else uses.
+func NewClaim(lease, retention time.Duration) core.Claim {
+	c := core.Claim{Lease: lease, Retention: retention}
+	rand.Read(c.Key[:])
+	rand.Read(c.Owner[:])
+	rand.Read(c.Fingerprint[:])
+	return c
+}
+
+// suite is one test: a store and what is expected of it.
+type suite struct {
+	testing.TB
+	store   core.Store
+	advance func(time.Duration)
+}
+
+// rival returns the claim of another run of the same request.
+func rival(c core.Claim) core.Claim {
+	rand.Read(c.Owner[:])
+	c.Fence, c.Attempt, c.Takeover = 0, 0, false
+	return c
+}
+
+// other returns the claim of another request under the same key.
+func other(c core.Claim) core.Claim {
+	c = rival(c)
+	rand.Read(c.Fingerprint[:])
+	return c
+}
+
+func (s *suite) begin(c core.Claim) core.Entry {
+	s.Helper()
+	entry, err := s.store.Begin(context.Background(), c)
+	if err != nil {
+		s.Fatalf("Begin: %v", err)
+	}
+	return entry
+}
+
+// claim begins c, which must succeed, and fills in what the store answered.
+func (s *suite) claim(c *core.Claim) core.Entry {
+	s.Helper()
+	entry := s.begin(*c)
+	s.state(entry, core.Claimed)
+	c.Fence, c.Attempt, c.Takeover = entry.Fence, entry.Attempt, entry.Takeover
+	return entry
+}
+
+// claimed returns a claim that was just begun on a new key.
+func (s *suite) claimed(lease time.Duration) core.Claim {
+	s.Helper()
+	c := NewClaim(lease, longer)
+	s.claim(&c)
+	return c
+}
+
+func (s *suite) state(entry core.Entry, want core.State) {
+	s.Helper()
+	if entry.State != want {
+		s.Fatalf("Begin says %q, want %q", entry.State, want)
+	}
+}
+
+func (s *suite) is(err, want error) {
+	s.Helper()
+	if !errors.Is(err, want) {
+		s.Fatalf("error is %v, want %v", err, want)
+	}
+}
+
+func (s *suite) extend(c core.Claim) error {
+	return s.store.Extend(context.Background(), c)
+}
+
+func (s *suite) complete(c core.Claim, outcome string) error {
+	return s.store.Complete(context.Background(), c, []byte(outcome))
+}
+
+func (s *suite) fail(c core.Claim, free bool) error {
+	return s.store.Fail(context.Background(), c, core.Failure{Cause: "test", Free: free})
+}
+
+// outcome checks that a retry of c gets want.
+func (s *suite) outcome(c core.Claim, want string) {
+	s.Helper()
+	entry := s.begin(rival(c))
+	s.state(entry, core.Completed)
+	if string(entry.Outcome) != want {
+		s.Fatalf("outcome is %q, want %q", entry.Outcome, want)
+	}
+}
+
+// verbs are the three that need a claim.
+var verbs = []struct {
+	name string
+	do   func(*suite, core.Claim) error
+}{
+	{"extend", func(s *suite, c core.Claim) error { return s.extend(c) }},
+	{"complete", func(s *suite, c core.Claim) error { return s.complete(c, "late") }},
+	{"fail", func(s *suite, c core.Claim) error { return s.fail(c, false) }},
+}
+
+var contract = []struct {
+	name string
+	run  func(*suite)
+}{
+	{"a new key is claimed", func(s *suite) {
+		c := NewClaim(long, longer)
+		entry := s.claim(&c)
+		if entry.Attempt != 1 || entry.Takeover || entry.Fence <= 0 || entry.Left <= 0 || entry.Left > long {
+			s.Fatalf("entry is %+v", entry)
+		}
+	}},
+	{"one of many rivals is claimed, the others are told it is in progress", func(s *suite) {
+		c := NewClaim(long, longer)
+		var claims sync.Map
+		var wg sync.WaitGroup
+		for i := range 32 {
+			wg.Go(func() {
+				entry, err := s.store.Begin(context.Background(), rival(c))
+				if err != nil {
+					s.Errorf("Begin: %v", err)
+				}
+				if entry.State == core.Claimed {
+					claims.Store(i, true)
+				} else if entry.State != core.InProgress || entry.Left <= 0 || entry.Left > long {
+					s.Errorf("entry is %+v", entry)
+				}
+			})
+		}
+		wg.Wait()
+		n := 0
+		claims.Range(func(any, any) bool { n++; return true })
+		if n != 1 {
+			s.Fatalf("%d rivals were claimed", n)
+		}
+	}},
+	{"a begin that is sent again gets the same claim", func(s *suite) {
+		c := NewClaim(long, longer)
+		first := s.claim(&c)
+		for range 3 {
+			again := s.begin(c)
+			if again.Left = first.Left; !sameEntry(again, first) {
+				s.Fatalf("again %+v, first %+v", again, first)
+			}
+		}
+	}},
+	{"a takeover that is sent again is still a takeover", func(s *suite) {
+		c := s.claimed(short)
+		s.advance(overtime)
+		heir := rival(c)
+		heir.Lease = long
+		first := s.claim(&heir)
+		if again := s.begin(heir); !first.Takeover || !again.Takeover || again.Fence != first.Fence || again.Attempt != 2 {
+			s.Fatalf("again %+v, first %+v", again, first)
+		}
+	}},
+	{"a begin that arrives after its own fail is lost", func(s *suite) {
+		c := s.claimed(long)
+		s.is(s.fail(c, false), nil)
+		_, err := s.store.Begin(context.Background(), c)
+		s.is(err, core.ErrLost)
+		next := rival(c)
+		if s.claim(&next); next.Attempt != 2 {
+			s.Fatalf("attempt %d: the late begin changed the record", next.Attempt)
+		}
+	}},
+	{"a mismatch is reported in every state and changes nothing", func(s *suite) {
+		c := NewClaim(short, longer)
+		s.claim(&c)
+		s.state(s.begin(other(c)), core.Mismatch)
+		s.advance(overtime)
+		s.state(s.begin(other(c)), core.Mismatch)
+		s.is(s.fail(c, false), nil)
+		s.state(s.begin(other(c)), core.Mismatch)
+		next := rival(c)
+		next.Lease = long
+		s.claim(&next)
+		s.is(s.complete(next, "kept"), nil)
+		s.state(s.begin(other(c)), core.Mismatch)
+		s.outcome(c, "kept")
+	}},
+	{"a failed key is claimed by the next attempt under a higher fence", func(s *suite) {
+		c := s.claimed(long)
+		for attempt := 2; attempt < 5; attempt++ {
+			s.is(s.fail(c, false), nil)
+			next := rival(c)
+			entry := s.claim(&next)
+			if entry.Attempt != attempt || entry.Fence <= c.Fence || entry.Takeover {
+				s.Fatalf("attempt %d is %+v after fence %d", attempt, entry, c.Fence)
+			}
+			c = next
+		}
+	}},
+	{"a key that failed free accepts another request", func(s *suite) {
+		c := s.claimed(long)
+		s.is(s.fail(c, true), nil)
+		mended := other(c)
+		s.claim(&mended)
+		s.state(s.begin(rival(c)), core.Mismatch)
+	}},
+	{"a claim whose lease ended is taken over", func(s *suite) {
+		c := s.claimed(short)
+		s.state(s.begin(rival(c)), core.InProgress)
+		s.advance(overtime)
+		heir := rival(c)
+		entry := s.claim(&heir)
+		if !entry.Takeover || entry.Attempt != 2 || entry.Fence <= c.Fence {
+			s.Fatalf("entry is %+v after fence %d", entry, c.Fence)
+		}
+	}},
+	{"without takeover an ended lease is an unknown outcome", func(s *suite) {
+		c := s.claimed(short)
+		s.advance(overtime)
+		cautious := rival(c)
+		cautious.NoTakeover = true
+		s.state(s.begin(cautious), core.Unknown)
+		s.is(s.complete(c, "kept"), nil)
+		s.outcome(c, "kept")
+	}},
+	{"an extended claim outlives its first lease", func(s *suite) {
+		c := s.claimed(short)
+		c.Lease = long
+		s.is(s.extend(c), nil)
+		s.advance(overtime)
+		s.state(s.begin(rival(c)), core.InProgress)
+	}},
+	{"an owner whose lease ended is heard until it is taken over", func(s *suite) {
+		for _, verb := range verbs {
+			c := s.claimed(short)
+			s.advance(overtime)
+			s.is(verb.do(s, c), nil)
+		}
+	}},
+	{"after a takeover the old owner is lost and changes nothing", func(s *suite) {
+		for _, verb := range verbs {
+			c := s.claimed(short)
+			s.advance(overtime)
+			heir := rival(c)
+			heir.Lease = long
+			s.claim(&heir)
+			s.is(verb.do(s, c), core.ErrLost)
+			s.is(s.complete(heir, "heir"), nil)
+			s.is(verb.do(s, c), core.ErrLost)
+			s.outcome(c, "heir")
+		}
+	}},
+	{"a stale fence is lost although the owner is right", func(s *suite) {
+		for _, verb := range verbs {
+			c := s.claimed(long)
+			c.Fence--
+			s.is(verb.do(s, c), core.ErrLost)
+		}
+	}},
+	{"every verb on an absent key is lost and leaves it absent", func(s *suite) {
+		for _, verb := range verbs {
+			c := NewClaim(long, longer)
+			c.Fence = 1
+			s.is(verb.do(s, c), core.ErrLost)
+			if s.claim(&c); c.Attempt != 1 {
+				s.Fatalf("%s left something behind: attempt %d", verb.name, c.Attempt)
+			}
+		}
+	}},
+	{"complete, extend and fail sent again answer the same", func(s *suite) {
+		c := s.claimed(long)
+		for range 3 {
+			s.is(s.extend(c), nil)
+		}
+		for range 3 {
+			s.is(s.complete(c, "kept"), nil)
+		}
+		s.outcome(c, "kept")
+		c = s.claimed(long)
+		for range 3 {
+			s.is(s.fail(c, false), nil)
+		}
+		next := rival(c)
+		if s.claim(&next); next.Attempt != 2 {
+			s.Fatalf("attempt %d", next.Attempt)
+		}
+	}},
+	{"a kept outcome never changes", func(s *suite) {
+		c := s.claimed(long)
+		s.is(s.complete(c, "first"), nil)
+		s.is(s.complete(c, "second"), core.ErrLost)
+		s.is(s.fail(c, true), core.ErrLost)
+		s.is(s.extend(c), core.ErrLost)
+		s.outcome(c, "first")
+	}},
+	{"a failed claim can not be completed or extended", func(s *suite) {
+		c := s.claimed(long)
+		s.is(s.fail(c, false), nil)
+		s.is(s.complete(c, "late"), core.ErrLost)
+		s.is(s.extend(c), core.ErrLost)
+	}},
+	{"a fail that does not know its fence frees its own claim only", func(s *suite) {
+		c := s.claimed(long)
+		c.Fence = 0
+		s.is(s.fail(rival(c), false), core.ErrLost)
+		s.is(s.fail(c, false), nil)
+		next := rival(c)
+		s.claim(&next)
+		s.is(s.fail(c, false), core.ErrLost)
+	}},
+	{"an outcome comes back as it was", func(s *suite) {
+		random := make([]byte, 1<<20)
+		rand.Read(random)
+		for _, outcome := range []string{"", "\x00\r\n", "1", string(random[:512]), string(random)} {
+			c := s.claimed(long)
+			s.is(s.complete(c, outcome), nil)
+			entry := s.begin(rival(c))
+			if s.state(entry, core.Completed); !bytes.Equal(entry.Outcome, []byte(outcome)) {
+				s.Fatalf("%d bytes came back as %d others", len(outcome), len(entry.Outcome))
+			}
+		}
+	}},
+	{"retention counts from the outcome; then the key is new, but for its fence", func(s *suite) {
+		c := s.claimed(long)
+		c.Retention = short
+		s.is(s.complete(c, "kept"), nil)
+		s.advance(overtime)
+		next := other(c)
+		if s.claim(&next); next.Attempt != 1 || next.Fence <= c.Fence {
+			s.Fatalf("attempt %d, fence %d after %d", next.Attempt, next.Fence, c.Fence)
+		}
+	}},
+	{"every verb starts the retention anew", func(s *suite) {
+		for _, verb := range verbs {
+			c := NewClaim(short/2, short)
+			s.claim(&c)
+			c.Retention = longer
+			s.is(verb.do(s, c), nil)
+			s.advance(overtime)
+			if entry := s.begin(other(c)); entry.State != core.Mismatch {
+				s.Fatalf("after %s and the first retention, another request gets %q", verb.name, entry.State)
+			}
+		}
+	}},
+	{"an expired claim is lost", func(s *suite) {
+		for _, verb := range verbs {
+			c := NewClaim(short/2, short)
+			s.claim(&c)
+			s.advance(overtime)
+			s.is(verb.do(s, c), core.ErrLost)
+		}
+	}},
+	{"keys do not meet", func(s *suite) {
+		a, b := s.claimed(long), s.claimed(long)
+		s.is(s.complete(a, "a"), nil)
+		s.is(s.fail(b, false), nil)
+		s.outcome(a, "a")
+	}},
+	{"a cancelled context is an error and no claim", func(s *suite) {
+		c := NewClaim(long, longer)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if entry, err := s.store.Begin(ctx, c); err == nil {
+			s.Fatalf("Begin: %+v", entry)
+		}
+		next := rival(c)
+		s.claim(&next)
+	}},
+}
+
+// sameEntry compares all that a claim is answered with.
+func sameEntry(a, b core.Entry) bool { return fmt.Sprint(a) == fmt.Sprint(b) }

@@ -1,0 +1,168 @@
+// Package redistest starts real redis-servers on free loopback ports for tests, and ends them by process id.
+package redistest
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Server is one redis-server process.
+type Server struct {
+	Addr string
+
+	binary, dir string
+	args        []string
+	process     *os.Process
+}
+
+// Binary returns the path of the server to test with: $REDIS_SERVER, or redis-server or valkey-server on the PATH.
+// Without one the test is skipped, and fails where CI is set: there a missing server is a broken set-up.
+func Binary(tb testing.TB) string {
+	tb.Helper()
+	for _, name := range []string{os.Getenv("REDIS_SERVER"), "redis-server", "valkey-server"} {
+		if path, err := exec.LookPath(name); name != "" && err == nil {
+			return path
+		}
+	}
+	const missing = "NO REDIS SERVER: this test needs redis-server on the PATH or in $REDIS_SERVER (Debian: apt-get install redis-server, or make tools)"
+	if os.Getenv("CI") != "" {
+		tb.Fatal(missing)
+	}
+	tb.Skip(missing)
+	return ""
+}
+
+// Start starts a server with more arguments for this test alone.
+func Start(tb testing.TB, args ...string) *Server {
+	tb.Helper()
+	s, err := start(Binary(tb), tb.TempDir(), args)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(s.Kill)
+	return s
+}
+
+var shared = sync.OnceValues(func() (*Server, error) {
+	dir, err := os.MkdirTemp("", "redistest")
+	if err != nil {
+		return nil, err
+	}
+	path, err := exec.LookPath(sharedBinary)
+	if err != nil {
+		return nil, err
+	}
+	return start(path, dir, nil)
+})
+
+var sharedBinary string
+
+// Shared returns the server that the tests of this process share. It ends with the process.
+func Shared(tb testing.TB) *Server {
+	tb.Helper()
+	sharedBinary = Binary(tb)
+	s, err := shared()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+// start tries ports until a server answers on one. They are below 22000, clear of the ephemeral range.
+func start(binary, dir string, args []string) (*Server, error) {
+	var err error
+	for range 20 {
+		port := 12000 + rand.IntN(10000)
+		listener, taken := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if taken != nil {
+			continue
+		}
+		_ = listener.Close()
+		s := &Server{Addr: fmt.Sprintf("127.0.0.1:%d", port), binary: binary, dir: dir, args: append([]string{
+			"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir, "--logfile", filepath.Join(dir, "redis.log"),
+			"--save", "", "--appendonly", "no",
+		}, args...)}
+		if err = s.spawn(); err == nil {
+			return s, nil
+		}
+	}
+	return nil, fmt.Errorf("redistest: no server started: %w", err)
+}
+
+// spawn starts the process and waits until it answers.
+func (s *Server) spawn() error {
+	cmd := exec.Command(s.binary, s.args...)
+	if err := startTied(cmd); err != nil {
+		return err
+	}
+	s.process = cmd.Process
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		if s.answers() {
+			return nil
+		}
+		select {
+		case <-ended:
+			log, _ := os.ReadFile(filepath.Join(s.dir, "redis.log"))
+			return fmt.Errorf("redis-server ended: %s", log)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	s.Kill()
+	return fmt.Errorf("redis-server on %s does not answer", s.Addr)
+}
+
+// answers tells whether the server is up and has its data loaded.
+func (s *Server) answers() bool {
+	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	answer := make([]byte, 5)
+	_, err = fmt.Fprint(conn, "PING\r\n")
+	_, readErr := io.ReadFull(conn, answer)
+	return err == nil && readErr == nil && string(answer) == "+PONG"
+}
+
+// Kill ends the process at once, as a crash would.
+func (s *Server) Kill() { _ = s.process.Kill() }
+
+// Restart starts the server again on the same port and directory.
+func (s *Server) Restart(tb testing.TB) {
+	tb.Helper()
+	if err := s.spawn(); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Pause stops the process where it is; Resume lets it go on. Connections stay open meanwhile.
+func (s *Server) Pause() { _ = s.process.Signal(syscall.SIGSTOP) }
+
+// Resume ends a Pause.
+func (s *Server) Resume() { _ = s.process.Signal(syscall.SIGCONT) }
+
+// Client returns a client of the server as the README recommends it, after change if there is one.
+func (s *Server) Client(tb testing.TB, change ...func(*redis.Options)) *redis.Client {
+	options := &redis.Options{Addr: s.Addr, ContextTimeoutEnabled: true}
+	for _, f := range change {
+		f(options)
+	}
+	client := redis.NewClient(options)
+	tb.Cleanup(func() { _ = client.Close() })
+	return client
+}

@@ -1,0 +1,20 @@
+package redistest
+
+import (
+	"os/exec"
+	"runtime"
+	"syscall"
+)
+
+// startTied starts cmd so that it dies with this process, however that dies. The kernel ties it to the thread that
+// starts it, so that thread is kept.
+func startTied(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		started <- cmd.Start()
+		select {}
+	}()
+	return <-started
+}

@@ -1,0 +1,47 @@
+-- begin: claim the key, or say what holds it.
+--
+-- KEYS[1]  the record
+-- ARGV[1]  owner, 16 bytes, the same each time this begin is sent
+-- ARGV[2]  fingerprint, 32 bytes
+-- ARGV[3]  lease, µs
+-- ARGV[4]  retention, ms
+-- ARGV[5]  '1' to take over a claim whose lease ended without an outcome, '0' to report it
+--
+-- Returns, and the edge it stands for:
+--   {'claimed', fence, attempt, takeover, µs left}   absent, FAILED, or STARTED with its lease over -> STARTED;
+--                                                    the same answer again to the owner of a STARTED record
+--   {'in-progress', µs left}    STARTED under another owner
+--   {'unknown'}                 STARTED, lease over, no takeover allowed
+--   {'completed'}               COMPLETED; the outcome is read by the GET behind this script in the pipeline
+--   {'mismatch'}                another fingerprint
+--   {'lost'}                    FAILED by this very owner: this begin arrives after its own fail
+--   {'unreadable'}              not a record of format 1
+--
+-- SET comes first of all writes: a full server that evicts nothing refuses a new claim.
+local head = header()
+if not head then return {'unreadable'} end
+
+local time, takeover, next_fence, next_attempt = now(), '0', 0, 1
+if head ~= '' then
+  local left = lease_end(head) - time
+  if owner(head) == ARGV[1] then
+    if state(head) == FAILED then return {'lost'} end
+    if state(head) == STARTED then
+      return {'claimed', fence(head), attempt(head), tonumber(string.sub(head, 3, 3)), left}
+    end
+  end
+  local free = state(head) == FAILED and fingerprint(head) == string.rep('\0', 32)
+  if not free and fingerprint(head) ~= ARGV[2] then return {'mismatch'} end
+  if state(head) == COMPLETED then return {'completed'} end
+  if state(head) == STARTED then
+    if left > 0 then return {'in-progress', left} end
+    if ARGV[5] ~= '1' then return {'unknown'} end
+    takeover = '1'
+  end
+  next_fence, next_attempt = fence(head) + 1, math.min(attempt(head) + 1, 999999)
+end
+
+next_fence = math.max(next_fence, time)
+local numbers = string.format('%06d%016.0f%016.0f', next_attempt, next_fence, time + ARGV[3])
+redis.call('SET', KEYS[1], '1' .. STARTED .. takeover .. numbers .. ARGV[2] .. ARGV[1], 'PX', ARGV[4])
+return {'claimed', next_fence, next_attempt, tonumber(takeover), tonumber(ARGV[3])}

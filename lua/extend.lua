@@ -1,0 +1,17 @@
+-- extend: the run goes on; its lease starts anew.
+--
+-- KEYS[1]  the record
+-- ARGV[1]  owner   ARGV[2]  fence   ARGV[3]  lease, µs   ARGV[4]  retention, ms
+--
+-- Returns:
+--   'ok'          STARTED -> STARTED, also when the lease is over and nobody has taken over
+--   'lost'        absent, another claim, or no longer STARTED; nothing changes
+--   'unreadable'  not a record of format 1
+--
+-- PEXPIRE comes first: a full server accepts a script whose first write needs no memory.
+local head = header()
+if not head then return 'unreadable' end
+if head == '' or state(head) ~= STARTED or not holds(head, ARGV[1], ARGV[2]) then return 'lost' end
+redis.call('PEXPIRE', KEYS[1], ARGV[4])
+redis.call('SETRANGE', KEYS[1], 25, string.format('%016.0f', now() + ARGV[3]))
+return 'ok'

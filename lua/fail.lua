@@ -1,0 +1,23 @@
+-- fail: the run ended without an outcome to keep; the key may be claimed again at once.
+--
+-- KEYS[1]  the record
+-- ARGV[1]  owner
+-- ARGV[2]  fence; '0' when begin's answer never came
+-- ARGV[3]  retention, ms
+-- ARGV[4]  '1' to free the key for a request with another fingerprint, else '0'
+-- ARGV[5]  cause, text
+--
+-- Returns:
+--   'ok'          STARTED -> FAILED; the same answer again to the claim that failed
+--   'lost'        absent, another claim, or COMPLETED; nothing changes
+--   'unreadable'  not a record of format 1
+--
+-- PEXPIRE comes first: a full server accepts a script whose first write needs no memory.
+local head = header()
+if not head then return 'unreadable' end
+if head == '' or not holds(head, ARGV[1], ARGV[2]) or state(head) == COMPLETED then return 'lost' end
+if state(head) == FAILED then return 'ok' end
+local bound = ARGV[4] == '1' and string.rep('\0', 32) or fingerprint(head)
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+redis.call('SET', KEYS[1], '1' .. FAILED .. string.sub(head, 3, 41) .. bound .. owner(head) .. ARGV[5], 'PX', ARGV[3])
+return 'ok'

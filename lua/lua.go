@@ -1,0 +1,29 @@
+// Package lua holds the state machine of a key as scripts for Redis 5.0 and later and Valkey: one script a verb,
+// one key a call, KEYS and ARGV only. Each file opens with its KEYS, ARGV, returns and the edges it carries;
+// record.lua describes the string that a key holds and stands in front of every script.
+package lua
+
+import _ "embed"
+
+//go:embed record.lua
+var record string
+
+//go:embed begin.lua
+var begin string
+
+//go:embed extend.lua
+var extend string
+
+//go:embed complete.lua
+var complete string
+
+//go:embed fail.lua
+var fail string
+
+// The scripts, ready to be loaded.
+var (
+	Begin    = record + begin
+	Extend   = record + extend
+	Complete = record + complete
+	Fail     = record + fail
+)

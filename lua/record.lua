@@ -1,0 +1,41 @@
+-- record: the layout of the one string that a key holds, and how the scripts read it.
+-- lua.go puts this file in front of every script.
+--
+--   bytes   field
+--   1       format, '1'
+--   2       state: '1' STARTED, '2' COMPLETED, '4' FAILED; two bits apart, so that one flipped bit is never another state
+--   3       takeover: '1' when this attempt began after a lease ended without an outcome, else '0'
+--   4-9     attempt, decimal
+--   10-25   fence, decimal
+--   26-41   end of the lease, µs of this server's clock, decimal
+--   42-73   fingerprint; 32 zero bytes in a FAILED record that is free for another request
+--   74-89   owner
+--   90-     the outcome (COMPLETED) or the cause (FAILED)
+--
+-- Numbers are fixed-width decimal text: '..' and tostring print a µs number as 1.79e+15 on a real server.
+local STARTED, COMPLETED, FAILED = '1', '2', '4'
+
+-- header returns the first 89 bytes, '' when there is no record, false when this is no record of format 1.
+local function header()
+  local head = redis.call('GETRANGE', KEYS[1], 0, 88)
+  if head == '' then return '' end
+  return #head == 89 and string.find(string.sub(head, 1, 41), '^1[124][01]%d+$') ~= nil and head
+end
+
+local function state(head) return string.sub(head, 2, 2) end
+local function attempt(head) return tonumber(string.sub(head, 4, 9)) end
+local function fence(head) return tonumber(string.sub(head, 10, 25)) end
+local function lease_end(head) return tonumber(string.sub(head, 26, 41)) end
+local function fingerprint(head) return string.sub(head, 42, 73) end
+local function owner(head) return string.sub(head, 74, 89) end
+
+-- holds: is the record's last claim this one? A fence of 0 stands for "not known": the owner alone decides.
+local function holds(head, claim_owner, claim_fence)
+  return owner(head) == claim_owner and (claim_fence == '0' or fence(head) == tonumber(claim_fence))
+end
+
+-- now returns this server's clock in µs.
+local function now()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
