@@ -15,7 +15,7 @@ import (
 
 // request is c's request as the engine reads it. fasthttp uses its memory again, so every string is a copy.
 func request(c *fiber.Ctx) core.Request {
-	path, query, _ := strings.Cut(string(c.Request().RequestURI()), "?")
+	path, query, _ := strings.Cut(string(c.Request().Header.RequestURI()), "?")
 	return core.Request{
 		Method:   string(c.Request().Header.Method()),
 		Path:     path,
@@ -59,13 +59,16 @@ func run(ctx context.Context, c *fiber.Ctx, keep core.KeepConfig) *core.Response
 		}
 	}
 	r := &core.Response{Status: response.StatusCode(), Hijacked: c.Context().Hijacked()}
-	r.Header, r.Removed = changes(&outer, &response.Header)
-	if r.Hijacked || response.IsBodyStream() {
+	isStream := response.IsBodyStream()
+	if !isStream {
+		r.Body = bytes.Clone(response.Body())
+	}
+	r.Header, r.Removed = changes(&outer, &response.Header, isStream || len(r.Body) > 0)
+	if r.Hijacked || isStream {
 		r.Sent, r.Omitted = true, true
 		response.Header.Del(keep.Marker)
 		return r
 	}
-	r.Body = bytes.Clone(response.Body())
 	r.Omitted = len(r.Body) > keep.MaxBody
 	outer.CopyTo(&response.Header)
 	response.ResetBody()
@@ -73,11 +76,11 @@ func run(ctx context.Context, c *fiber.Ctx, keep core.KeepConfig) *core.Response
 }
 
 // changes returns the header lines that differ from outer, and the names that outer has lines for and header has not.
-// Content-Type always counts as changed: what fasthttp fills in by itself, other frameworks would not.
-func changes(outer, header *fasthttp.ResponseHeader) (lines []core.Field, removed []string) {
+// The Content-Type of a body always counts as changed: what fasthttp fills in by itself, other frameworks would not.
+func changes(outer, header *fasthttp.ResponseHeader, body bool) (lines []core.Field, removed []string) {
 	header.VisitAll(func(key, value []byte) {
 		name := string(key)
-		if name == fiber.HeaderContentType || !slices.EqualFunc(outer.PeekAll(name), header.PeekAll(name), bytes.Equal) {
+		if body && name == fiber.HeaderContentType || !slices.EqualFunc(outer.PeekAll(name), header.PeekAll(name), bytes.Equal) {
 			lines = append(lines, core.Field{Name: name, Value: string(value)})
 		}
 	})

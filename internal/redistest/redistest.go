@@ -55,29 +55,28 @@ func Start(tb testing.TB, args ...string) *Server {
 	return s
 }
 
-var shared = sync.OnceValues(func() (*Server, error) {
-	dir, err := os.MkdirTemp("", "redistest")
-	if err != nil {
-		return nil, err
-	}
-	path, err := exec.LookPath(sharedBinary)
-	if err != nil {
-		return nil, err
-	}
-	return start(path, dir, nil)
-})
-
-var sharedBinary string
+var shared struct {
+	sync.Mutex
+	server *Server
+}
 
 // Shared returns the server that the tests of this process share. It ends with the process.
 func Shared(tb testing.TB) *Server {
 	tb.Helper()
-	sharedBinary = Binary(tb)
-	s, err := shared()
+	binary := Binary(tb)
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server != nil {
+		return shared.server
+	}
+	dir, err := os.MkdirTemp("", "redistest")
+	if err == nil {
+		shared.server, err = start(binary, dir, nil)
+	}
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return s
+	return shared.server
 }
 
 // start tries ports until a server answers on one. They are below 22000, clear of the ephemeral range.

@@ -1,0 +1,207 @@
+package adapters_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/redisstore"
+	"github.com/go-idem/idem/internal/redistest"
+)
+
+// A test that needs processes to kill starts this binary again as a service; child says which.
+const child = "IDEM_TEST_CHILD" // framework, address of Redis, scope, lease
+
+func TestMain(m *testing.M) {
+	if spec := strings.Fields(os.Getenv(child)); len(spec) == 4 {
+		runChild(spec[0], spec[1], spec[2], spec[3])
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// runChild serves until it is killed. Its handler counts its runs in Redis, beside the store, and on a path that begins
+// with /slow it answers when the test says so there.
+func runChild(name, addr, scope, leaseText string) {
+	d, err := time.ParseDuration(leaseText)
+	if err != nil {
+		panic(err)
+	}
+	redisClient := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+	cfg := core.Config{Store: redisstore.New(redisClient), Scope: func(context.Context, *core.Request) string { return scope }}
+	lease(d)(&cfg)
+	engine, err := core.New(cfg)
+	if err != nil {
+		panic(err)
+	}
+	l := listen(&testing.T{})
+	for _, f := range frameworks {
+		if f.name == name {
+			f.start(engine, effectIn(redisClient, scope), setup{listen: l})
+		}
+	}
+	fmt.Println(l.Addr())
+	select {}
+}
+
+func effectIn(client *redis.Client, scope string) handler {
+	return func(r request) answer {
+		ctx := context.Background()
+		n := client.Incr(ctx, scope+":runs").Val()
+		if strings.HasPrefix(r.path, "/slow") {
+			client.BLPop(ctx, 0, fmt.Sprint(scope, ":go:", n))
+		}
+		run, _ := core.FromContext(r.ctx)
+		return answer{status: 201, body: fmt.Sprintf("run %d takeover %t", n, run.Takeover)}
+	}
+}
+
+// cluster is some processes of one service on one Redis.
+type cluster struct {
+	t     *testing.T
+	redis *redis.Client
+	addr  string
+	f     framework
+	scope string
+}
+
+func newCluster(t *testing.T, f framework) *cluster {
+	server := redistest.Shared(t)
+	return &cluster{t, server.Client(t), server.Addr, f, fmt.Sprintf("%s-%d", f.name, time.Now().UnixNano())}
+}
+
+// process is one of them.
+type process struct {
+	*service
+	cmd *exec.Cmd
+}
+
+func (c *cluster) spawn(leaseText string) process {
+	c.t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), child+"="+strings.Join([]string{c.f.name, c.addr, c.scope, leaseText}, " "))
+	out, err := cmd.StdoutPipe()
+	require.NoError(c.t, err)
+	require.NoError(c.t, cmd.Start())
+	c.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(c.t, err)
+	addr := strings.TrimSpace(line)
+	return process{&service{tb: c.t, url: "http://" + addr, addr: addr, client: newClient()}, cmd}
+}
+
+func (p process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+
+func (c *cluster) runs() int {
+	n, _ := c.redis.Get(context.Background(), c.scope+":runs").Int()
+	return n
+}
+
+// waitForRun waits until the handler has been entered n times.
+func (c *cluster) waitForRun(n int) {
+	require.Eventually(c.t, func() bool { return c.runs() >= n }, 10*time.Second, time.Millisecond)
+}
+
+// finish lets the n-th run answer.
+func (c *cluster) finish(n int) {
+	require.NoError(c.t, c.redis.RPush(context.Background(), fmt.Sprint(c.scope, ":go:", n), 1).Err())
+}
+
+func forEachFramework(t *testing.T, test func(*testing.T, *cluster)) {
+	for _, f := range frameworks {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newCluster(t, f))
+		})
+	}
+}
+
+// CON-03 over processes.
+func TestTwoHundredParallelRequestsOverThreeProcessesRunTheHandlerOnce(t *testing.T) {
+	forEachFramework(t, func(t *testing.T, c *cluster) {
+		processes := []process{c.spawn("30s"), c.spawn("30s"), c.spawn("30s")}
+		replies := make(chan reply, 200)
+		for i := range 200 {
+			go func() {
+				r, err := processes[i%3].try(processes[i%3].client, "POST", "/orders", "B", "Idempotency-Key", "K")
+				assert.NoError(t, err)
+				replies <- r
+			}()
+		}
+		firsts := 0
+		for range 200 {
+			switch r := <-replies; {
+			case r.status == http.StatusCreated:
+				assert.Equal(t, "run 1 takeover false", r.body)
+				if !r.replayed() {
+					firsts++
+				}
+			default:
+				assert.Equal(t, http.StatusConflict, r.status, r.body)
+			}
+		}
+		assert.Equal(t, 1, firsts)
+		assert.Equal(t, 1, c.runs())
+	})
+}
+
+func TestAKilledProcessIsTakenOverAfterItsLease(t *testing.T) {
+	forEachFramework(t, func(t *testing.T, c *cluster) {
+		a, b := c.spawn("1s"), c.spawn("1s")
+		go func() { _, _ = a.try(a.client, "POST", "/slow", "B", "Idempotency-Key", "K") }()
+		c.waitForRun(1)
+		a.signal(syscall.SIGKILL)
+		c.finish(2)
+
+		r := b.send("POST", "/slow", "B", "Idempotency-Key", "K")
+		require.Equal(t, http.StatusConflict, r.status, "LSE-01: inside the lease the outcome is not known")
+		require.Equal(t, "1", r.header.Get("Retry-After"))
+		require.Eventually(t, func() bool {
+			r = b.send("POST", "/slow", "B", "Idempotency-Key", "K")
+			return r.status == http.StatusCreated
+		}, 5*time.Second, 10*time.Millisecond, "LSE-01: after the lease a retry runs")
+		require.Equal(t, "run 2 takeover true", r.body, "the handler must know that the effect may have happened")
+		require.Equal(t, 2, c.runs())
+	})
+}
+
+func TestAPausedProcessCanNotTouchItsSuccessorsRecord(t *testing.T) {
+	forEachFramework(t, func(t *testing.T, c *cluster) {
+		a, b := c.spawn("300ms"), c.spawn("300ms")
+		first := async(func() reply {
+			r, err := a.try(a.client, "POST", "/slow", "B", "Idempotency-Key", "K")
+			assert.NoError(t, err)
+			return r
+		})
+		c.waitForRun(1)
+		a.signal(syscall.SIGSTOP)
+		c.finish(2)
+		var second reply
+		require.Eventually(t, func() bool {
+			second = b.send("POST", "/slow", "B", "Idempotency-Key", "K")
+			return second.status == http.StatusCreated
+		}, 5*time.Second, 10*time.Millisecond)
+		a.signal(syscall.SIGCONT)
+		c.finish(1)
+
+		late := <-first
+		assert.Equal(t, http.StatusConflict, late.status, "LSE-04: the late answer is not the outcome: %s", late.body)
+		assert.Contains(t, late.body, "claim-lost")
+		replay := b.send("POST", "/slow", "B", "Idempotency-Key", "K")
+		assert.Equal(t, second.body, replay.body, "the record stays the successor's")
+		assert.True(t, replay.replayed())
+		assert.Equal(t, 2, c.runs())
+	})
+}

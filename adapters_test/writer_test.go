@@ -1,0 +1,275 @@
+package adapters_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/labstack/echo/v4"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	idemecho "github.com/go-idem/idem/adapters/echo"
+	idemgin "github.com/go-idem/idem/adapters/gin"
+	idemhttp "github.com/go-idem/idem/adapters/http"
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/memstore"
+)
+
+// What handlers of the three net/http frameworks may do with their http.ResponseWriter: FRM-03.
+
+// mounts puts a net/http handler behind the engine in each framework.
+var mounts = map[string]func(*core.Engine, http.HandlerFunc) http.Handler{
+	"http": func(e *core.Engine, h http.HandlerFunc) http.Handler { return idemhttp.HTTP(e)(h) },
+	"gin": func(e *core.Engine, h http.HandlerFunc) http.Handler {
+		router := gin.New()
+		router.Use(idemgin.Gin(e))
+		router.Any("/*path", func(c *gin.Context) { h(c.Writer, c.Request) })
+		return router
+	},
+	"echo": func(e *core.Engine, h http.HandlerFunc) http.Handler {
+		app := echo.New()
+		app.Use(idemecho.Echo(e))
+		app.Any("/*", func(c echo.Context) error { h(c.Response(), c.Request()); return nil })
+		return app
+	},
+}
+
+// mounted is a server with and one without the engine for the same handler.
+type mounted struct {
+	*testing.T
+	guarded, bare string
+	kept          chan struct{} // one for each outcome that was kept or failed
+}
+
+func mount(t *testing.T, wrap func(*core.Engine, http.HandlerFunc) http.Handler, h http.HandlerFunc) mounted {
+	kept := make(chan struct{}, 10)
+	settled := func(context.Context, core.Event) { kept <- struct{}{} }
+	engine, err := core.New(core.Config{
+		Store: memstore.New(), Scope: core.SingleTenant, Keep: core.KeepConfig{MaxBody: 10_000},
+		Hooks: core.Hooks{Kept: settled, Failed: settled},
+	})
+	require.NoError(t, err)
+	guarded, bare := httptest.NewServer(wrap(engine, h)), httptest.NewServer(h)
+	t.Cleanup(func() { guarded.Close(); bare.Close() })
+	return mounted{t, guarded.URL, bare.URL, kept}
+}
+
+func (m mounted) post(url string) reply {
+	m.Helper()
+	req, err := http.NewRequest("POST", url, strings.NewReader("B"))
+	require.NoError(m, err)
+	req.Header.Set("Idempotency-Key", "K")
+	res, err := http.DefaultTransport.RoundTrip(req)
+	require.NoError(m, err)
+	r, err := read(res)
+	require.NoError(m, err)
+	r.header.Del("Date")
+	return r
+}
+
+func eachMount(t *testing.T, test func(*testing.T, func(*core.Engine, http.HandlerFunc) http.Handler)) {
+	for name, wrap := range mounts {
+		t.Run(name, func(t *testing.T) { test(t, wrap) })
+	}
+}
+
+func TestWritersWorkAsWithoutTheEngineAndAreReplayedWhole(t *testing.T) {
+	large := bytes.Repeat([]byte("0123456789"), 500)
+	for name, h := range map[string]http.HandlerFunc{
+		"io.Copy": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(201)
+			_, err := io.Copy(w, bytes.NewReader(large))
+			assert.NoError(t, err)
+		},
+		"http.ServeContent": func(w http.ResponseWriter, r *http.Request) {
+			http.ServeContent(w, r, "a.txt", time.Unix(0, 0), bytes.NewReader(large))
+		},
+		"http.Error":    func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 404) },
+		"http.Redirect": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", 303) },
+		"deadlines": func(w http.ResponseWriter, _ *http.Request) {
+			control := http.NewResponseController(w)
+			assert.NoError(t, control.SetReadDeadline(time.Now().Add(time.Minute)))
+			assert.NoError(t, control.SetWriteDeadline(time.Now().Add(time.Minute)))
+			assert.NoError(t, control.EnableFullDuplex())
+			_, _ = io.WriteString(w, "in time")
+		},
+		"a status set twice": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(201)
+			_, _ = io.WriteString(w, "first")
+			w.WriteHeader(202)
+		},
+		"a header set too late": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(201)
+			_, _ = io.WriteString(w, "x")
+			w.Header().Set("X-Late", "late")
+		},
+		"a body where none may be": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(204)
+			_, err := io.WriteString(w, "x")
+			assert.ErrorIs(t, err, http.ErrBodyNotAllowed)
+		},
+		"no type wanted": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Content-Type"] = nil
+			_, _ = io.WriteString(w, "<html>")
+		},
+		"small writes": func(w http.ResponseWriter, _ *http.Request) {
+			for range 100 {
+				_, _ = io.WriteString(w, "<p>")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachMount(t, func(t *testing.T, wrap func(*core.Engine, http.HandlerFunc) http.Handler) {
+				m := mount(t, wrap, h)
+				want, first, second := m.post(m.bare), m.post(m.guarded), m.post(m.guarded)
+				assert.Equal(t, want, first)
+				assert.True(t, second.replayed())
+				assert.Equal(t, want.status, second.status)
+				assert.Equal(t, want.body, second.body)
+				assert.Equal(t, want.header.Get("Content-Type"), second.header.Get("Content-Type"))
+			})
+		})
+	}
+}
+
+func TestAFlushThroughResponseControllerKeepsTheStatus(t *testing.T) {
+	eachMount(t, func(t *testing.T, wrap func(*core.Engine, http.HandlerFunc) http.Handler) {
+		m := mount(t, wrap, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(201)
+			assert.NoError(t, http.NewResponseController(w).Flush())
+			_, _ = io.WriteString(w, "after the flush")
+		})
+		first := m.post(m.guarded)
+		<-m.kept
+		second := m.post(m.guarded)
+		assert.Equal(t, 201, first.status)
+		assert.Equal(t, "after the flush", first.body)
+		assert.Equal(t, first.body, second.body)
+		assert.Equal(t, 201, second.status)
+		assert.True(t, second.replayed())
+	})
+}
+
+func TestAStreamOverTheLimitIsReplayedWithoutItsBody(t *testing.T) {
+	eachMount(t, func(t *testing.T, wrap func(*core.Engine, http.HandlerFunc) http.Handler) {
+		m := mount(t, wrap, func(w http.ResponseWriter, _ *http.Request) {
+			for range 11 {
+				_, _ = w.Write(make([]byte, 1000))
+				_ = http.NewResponseController(w).Flush()
+			}
+		})
+		assert.Len(t, m.post(m.guarded).body, 11_000)
+		<-m.kept
+		second := m.post(m.guarded)
+		assert.True(t, second.replayed())
+		assert.Empty(t, second.body)
+		assert.Equal(t, "omitted", second.header.Get("Idempotent-Body"))
+	})
+}
+
+func TestAStreamWhoseClientLeavesIsCancelledAndNotReplayedInPart(t *testing.T) {
+	for contentType, replayed := range map[string]bool{"text/plain": true, "text/event-stream": false} {
+		t.Run(contentType, func(t *testing.T) {
+			eachMount(t, func(t *testing.T, wrap func(*core.Engine, http.HandlerFunc) http.Handler) {
+				var runs atomic.Int64
+				m := mount(t, wrap, func(w http.ResponseWriter, r *http.Request) {
+					if runs.Add(1) > 1 {
+						return
+					}
+					w.Header().Set("Content-Type", contentType)
+					_, _ = io.WriteString(w, "part")
+					_ = http.NewResponseController(w).Flush()
+					<-r.Context().Done() // MTH-07: a stream without end stops with its client
+				})
+				ctx, leave := context.WithCancel(context.Background())
+				req, err := http.NewRequestWithContext(ctx, "POST", m.guarded, strings.NewReader("B"))
+				require.NoError(t, err)
+				req.Header.Set("Idempotency-Key", "K")
+				res, err := http.DefaultTransport.RoundTrip(req)
+				require.NoError(t, err)
+				part := make([]byte, 4)
+				_, err = io.ReadFull(res.Body, part)
+				require.NoError(t, err)
+				leave()
+				_ = res.Body.Close()
+				<-m.kept
+				second := m.post(m.guarded)
+				assert.Equal(t, replayed, second.replayed())
+				assert.Empty(t, second.body, "a part is never replayed")
+			})
+		})
+	}
+}
+
+func TestTrailersReachTheFirstClient(t *testing.T) {
+	for name, flush := range map[string]bool{"held back": false, "streamed": true} {
+		t.Run(name, func(t *testing.T) {
+			eachMount(t, func(t *testing.T, wrap func(*core.Engine, http.HandlerFunc) http.Handler) {
+				m := mount(t, wrap, func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Trailer", "X-Sum")
+					_, _ = io.WriteString(w, "body")
+					if flush {
+						_ = http.NewResponseController(w).Flush()
+					}
+					w.Header().Set("X-Sum", "4")
+					w.Header().Set(http.TrailerPrefix+"X-More", "5")
+				})
+				req, err := http.NewRequest("POST", m.guarded, strings.NewReader("B"))
+				require.NoError(t, err)
+				req.Header.Set("Idempotency-Key", "K")
+				res, err := http.DefaultTransport.RoundTrip(req)
+				require.NoError(t, err)
+				r, err := read(res)
+				require.NoError(t, err)
+				assert.Equal(t, "body", r.body)
+				assert.Equal(t, "4", res.Trailer.Get("X-Sum"))
+				assert.Equal(t, "5", res.Trailer.Get("X-More"))
+				<-m.kept
+				second := m.post(m.guarded)
+				assert.True(t, second.replayed())
+				assert.Equal(t, "body", second.body)
+				assert.Empty(t, second.header.Values("Trailer"))
+				assert.Empty(t, second.header.Values("X-Sum"))
+			})
+		})
+	}
+}
+
+func TestEarlyHintsGoOutAtOnce(t *testing.T) {
+	for _, name := range []string{"http"} { // Gin and Echo take 103 for the final status by themselves
+		t.Run(name, func(t *testing.T) {
+			m := mount(t, mounts[name], func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Link", "</style.css>; rel=preload")
+				w.WriteHeader(103)
+				w.Header().Del("Link")
+				w.WriteHeader(201)
+			})
+			var hints []int
+			trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+				hints = append(hints, code)
+				assert.NotEmpty(t, h.Get("Link"))
+				return nil
+			}}
+			req, err := http.NewRequestWithContext(httptrace.WithClientTrace(context.Background(), trace), "POST", m.guarded, strings.NewReader("B"))
+			require.NoError(t, err)
+			req.Header.Set("Idempotency-Key", "K")
+			res, err := http.DefaultTransport.RoundTrip(req)
+			require.NoError(t, err)
+			r, err := read(res)
+			require.NoError(t, err)
+			assert.Equal(t, []int{103}, hints)
+			assert.Equal(t, 201, r.status)
+			assert.Empty(t, r.header.Get("Link"))
+		})
+	}
+}
