@@ -95,7 +95,7 @@ func TestWritersWorkAsWithoutTheEngineAndAreReplayedWhole(t *testing.T) {
 			http.ServeContent(w, r, "a.txt", time.Unix(0, 0), bytes.NewReader(large))
 		},
 		"http.Error":    func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 404) },
-		"http.Redirect": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", 303) },
+		"http.Redirect": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusSeeOther) },
 		"deadlines": func(w http.ResponseWriter, _ *http.Request) {
 			control := http.NewResponseController(w)
 			assert.NoError(t, control.SetReadDeadline(time.Now().Add(time.Minute)))

@@ -21,19 +21,20 @@
 local head = header()
 if not head then return {'unreadable'} end
 
-local time, takeover, next_fence, next_attempt = now(), '0', 0, 1
+local takeover, next_fence, next_attempt = '0', 0, 1
 if head ~= '' then
-  local left = lease_end(head) - time
+  local found = state(head)
   if owner(head) == ARGV[1] then
-    if state(head) == FAILED then return {'lost'} end
-    if state(head) == STARTED then
-      return {'claimed', fence(head), attempt(head), tonumber(string.sub(head, 3, 3)), left}
+    if found == FAILED then return {'lost'} end
+    if found == STARTED then
+      return {'claimed', fence(head), attempt(head), tonumber(string.sub(head, 3, 3)), lease_end(head) - now()}
     end
   end
-  local free = state(head) == FAILED and fingerprint(head) == string.rep('\0', 32)
+  local free = found == FAILED and fingerprint(head) == string.rep('\0', 32)
   if not free and fingerprint(head) ~= ARGV[2] then return {'mismatch'} end
-  if state(head) == COMPLETED then return {'completed'} end
-  if state(head) == STARTED then
+  if found == COMPLETED then return {'completed'} end
+  if found == STARTED then
+    local left = lease_end(head) - now()
     if left > 0 then return {'in-progress', left} end
     if ARGV[5] ~= '1' then return {'unknown'} end
     takeover = '1'
@@ -41,6 +42,7 @@ if head ~= '' then
   next_fence, next_attempt = fence(head) + 1, math.min(attempt(head) + 1, 999999)
 end
 
+local time = now()
 next_fence = math.max(next_fence, time)
 local numbers = string.format('%06d%016.0f%016.0f', next_attempt, next_fence, time + ARGV[3])
 redis.call('SET', KEYS[1], '1' .. STARTED .. takeover .. numbers .. ARGV[2] .. ARGV[1], 'PX', ARGV[4])

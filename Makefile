@@ -1,0 +1,40 @@
+# make test        everything that must be green: vet, lint, tests with the race detector, fuzz smoke, examples
+# make tools       installs the servers that the tests start, where it can, and says what is missing where it can not
+# make bench       the benchmarks
+# make soak        the tests that take long
+
+GO ?= go
+STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME ?= 5s
+
+.PHONY: test tools vet lint unit fuzz bench soak
+
+test: tools vet lint unit fuzz
+
+tools:
+	@.ci/tools
+
+vet:
+	$(GO) vet ./...
+	@test -z "$$(gofmt -l .)" || { echo "gofmt wants to change:"; gofmt -l .; exit 1; }
+
+lint:
+	$(GO) run $(STATICCHECK) ./...
+
+unit:
+	$(GO) test -race -shuffle=on ./...
+
+fuzz:
+	@set -e; for package in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
+		for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
+			echo "$(GO) test -run '^$$' -fuzz '^$$target$$' -fuzztime $(FUZZTIME) $$package"; \
+			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package; \
+		done; \
+	done
+
+bench:
+	$(GO) test -run '^$$' -bench . ./core/... -benchtime 20000x
+
+soak:
+	SOAK=1 $(GO) test -race -shuffle=on -count=3 -timeout 60m ./...
+	$(MAKE) fuzz FUZZTIME=10m

@@ -1,0 +1,264 @@
+package redisstore_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/redisstore"
+	"github.com/go-idem/idem/internal/redistest"
+	"github.com/go-idem/idem/lua"
+)
+
+// BenchmarkLayout compares ways to keep a record: what a new claim, its completion and a replay cost the server, in
+// microseconds by its own account (INFO commandstats), and what a finished record weighs (MEMORY USAGE). The numbers are
+// kept in docs/layout.md.
+//
+//	go test ./core/redisstore -run '^$' -bench Layout -benchtime 20000x
+func BenchmarkLayout(b *testing.B) {
+	client := redistest.Start(b).Client(b)
+	layouts := []struct {
+		name string
+		new  func(*redis.Client) layout
+	}{
+		{"string-and-GET", func(c *redis.Client) layout { return oneString{redisstore.New(c)} }},
+		{"string-through-Lua", func(c *redis.Client) layout { return throughLua{oneString{redisstore.New(c)}, c} }},
+		{"hash", func(c *redis.Client) layout { return hash{c} }},
+		{"two-keys-JSON", func(c *redis.Client) layout { return twoKeys{c} }},
+	}
+	for _, size := range []int{512, 4 << 10, 64 << 10} {
+		body := strings.Repeat(`{"id":"pay_1","amount":100}`, size/27+1)[:size]
+		for _, l := range layouts {
+			b.Run(fmt.Sprintf("%s/%dB", l.name, size), func(b *testing.B) { measure(b, client, l.new(client), body) })
+		}
+	}
+}
+
+// layout is one way to keep a record.
+type layout interface {
+	begin(key string)
+	complete(key, body string)
+	replay(key string) (length int)
+	keys(key string) []string
+}
+
+func measure(b *testing.B, client *redis.Client, l layout, body string) {
+	require.NoError(b, client.FlushAll(ctx).Err())
+	names := make([]string, min(b.N, 2000)) // the same keys again and again would not be new; many large ones would swap
+	for i := range names {
+		names[i] = fmt.Sprintf("%032d", i)
+	}
+	l.begin("warm")
+	l.complete("warm", body)
+	require.NotZero(b, l.replay("warm"))
+	var begin, complete, replay float64
+	for round := range (b.N + len(names) - 1) / len(names) {
+		if round > 0 {
+			require.NoError(b, client.FlushDB(ctx).Err())
+		}
+		begin += serverTime(b, client, func() { each(names, l.begin) })
+		complete += serverTime(b, client, func() { each(names, func(key string) { l.complete(key, body) }) })
+		replay += serverTime(b, client, func() { each(names, func(key string) { l.replay(key) }) })
+	}
+	bytes := int64(0)
+	for _, key := range l.keys(names[0]) {
+		bytes += client.MemoryUsage(ctx, key).Val()
+	}
+	n := float64((b.N+len(names)-1)/len(names)) * float64(len(names))
+	b.ReportMetric(begin/n, "begin-µs")
+	b.ReportMetric(complete/n, "complete-µs")
+	b.ReportMetric(replay/n, "replay-µs")
+	b.ReportMetric(float64(bytes), "B/record")
+	b.ReportMetric(0, "ns/op")
+}
+
+func each(names []string, f func(string)) {
+	for _, name := range names {
+		f(name)
+	}
+}
+
+// serverTime is what the commands sent by f took, in µs. Commands inside scripts are counted in their script.
+func serverTime(b *testing.B, client *redis.Client, f func()) (sum float64) {
+	require.NoError(b, client.ConfigResetStat(ctx).Err())
+	f()
+	stats := client.Info(ctx, "commandstats").Val()
+	top := regexp.MustCompile(`cmdstat_(evalsha|get|set|mget):calls=\d+,usec=(\d+)`)
+	inScript := strings.Contains(stats, "cmdstat_evalsha")
+	for _, m := range top.FindAllStringSubmatch(stats, -1) {
+		usec, err := strconv.ParseFloat(m[2], 64)
+		require.NoError(b, err)
+		if m[1] == "evalsha" || !inScript || m[1] == "get" {
+			sum += usec
+		}
+	}
+	return sum
+}
+
+var header = []core.Field{
+	{Name: "Content-Type", Value: "application/json"}, {Name: "Location", Value: "/payments/pay_1"}, {Name: "Etag", Value: `"1"`},
+	{Name: "Vary", Value: "Accept"}, {Name: "Cache-Control", Value: "no-store"}, {Name: "X-Api-Version", Value: "2026-01-01"},
+}
+
+// packed is about what the engine hands to a store.
+func packed(body string) []byte {
+	b := []byte("1\x00\xc9\x01\x00\x06")
+	for _, f := range header {
+		b = append(append(append(append(b, byte(len(f.Name))), f.Name...), byte(len(f.Value))), f.Value...)
+	}
+	return append(append(b, body...), 1, 2, 3, 4)
+}
+
+// oneString is the store as it is.
+type oneString struct{ store *redisstore.Store }
+
+func (l oneString) claim(key string) core.Claim {
+	c := core.Claim{Lease: 30 * time.Second, Retention: 24 * time.Hour, Owner: [16]byte{1}, Fingerprint: [32]byte{2}}
+	copy(c.Key[:], key)
+	return c
+}
+
+func (l oneString) begin(key string) {
+	if _, err := l.store.Begin(ctx, l.claim(key)); err != nil {
+		panic(err)
+	}
+}
+
+func (l oneString) complete(key, body string) {
+	c := l.claim(key)
+	c.Attempt = 1
+	if err := l.store.Complete(ctx, c, packed(body)); err != nil {
+		panic(err)
+	}
+}
+
+func (l oneString) replay(key string) int {
+	c := l.claim(key)
+	c.Owner[0]++
+	entry, err := l.store.Begin(ctx, c)
+	if err != nil {
+		panic(err)
+	}
+	return len(entry.Outcome)
+}
+
+func (l oneString) keys(key string) []string {
+	return []string{"idem:{" + redisKey(key) + "}"}
+}
+
+// redisKey is what the store makes of a key of 32 bytes.
+func redisKey(key string) string {
+	var padded [32]byte
+	copy(padded[:], key)
+	return base64.RawURLEncoding.EncodeToString(padded[:])
+}
+
+// throughLua replays by returning the value from the script.
+type throughLua struct {
+	oneString
+	client *redis.Client
+}
+
+var beginThroughLua = redis.NewScript(strings.Replace(lua.Begin, "return {'completed'}", "return {'completed', redis.call('GET', KEYS[1])}", 1))
+
+func (l throughLua) replay(key string) int {
+	c := l.claim(key)
+	c.Owner[0]++
+	reply, err := beginThroughLua.Run(ctx, l.client, l.keys(key), c.Owner[:], c.Fingerprint[:], 30_000_000, 86_400_000, "1").StringSlice()
+	if err != nil || len(reply) < 2 {
+		panic(fmt.Sprint(err, reply))
+	}
+	return len(reply[1])
+}
+
+// hash keeps a field for each part.
+type hash struct{ client *redis.Client }
+
+var (
+	hashBegin = redis.NewScript(`
+local r = redis.call('HMGET', KEYS[1], 'state', 'owner', 'fingerprint', 'fence', 'attempt', 'lease', 'outcome')
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+if r[1] then
+  if r[3] ~= ARGV[2] then return {'mismatch'} end
+  if r[1] == 'completed' then return {'completed', r[7]} end
+  return {'in-progress', tonumber(r[6]) - now}
+end
+redis.call('HSET', KEYS[1], 'state', 'started', 'owner', ARGV[1], 'fingerprint', ARGV[2],
+  'fence', string.format('%.0f', now), 'attempt', 1, 'lease', string.format('%.0f', now + ARGV[3]))
+redis.call('PEXPIRE', KEYS[1], ARGV[4])
+return {'claimed', now, 1}`)
+	hashComplete = redis.NewScript(`
+local r = redis.call('HMGET', KEYS[1], 'state', 'owner')
+if r[1] ~= 'started' or r[2] ~= ARGV[1] then return 'lost' end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+redis.call('HSET', KEYS[1], 'state', 'completed', 'outcome', ARGV[3])
+return 'ok'`)
+)
+
+func (l hash) begin(key string) {
+	check(hashBegin.Run(ctx, l.client, l.keys(key), "owner-of-16-byte", strings.Repeat("f", 32), 30_000_000, 86_400_000))
+}
+
+func (l hash) complete(key, body string) {
+	check(hashComplete.Run(ctx, l.client, l.keys(key), "owner-of-16-byte", 86_400_000, packed(body)))
+}
+
+func (l hash) replay(key string) int {
+	reply, _ := hashBegin.Run(ctx, l.client, l.keys(key), "another-16-bytes", strings.Repeat("f", 32), 30_000_000, 86_400_000).StringSlice()
+	return len(reply[1])
+}
+
+func (l hash) keys(key string) []string { return []string{"idem:{" + redisKey(key) + "}"} }
+
+// twoKeys is a lock beside a JSON result, each written by a script, without fence or attempt.
+type twoKeys struct{ client *redis.Client }
+
+var (
+	twoBegin = redis.NewScript(`
+local result = redis.call('GET', KEYS[2])
+if result then
+  local r = cjson.decode(result)
+  if r.fingerprint ~= ARGV[2] then return {'mismatch'} end
+  return {'completed', result}
+end
+if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[3]) then return {'in-progress'} end
+return {'claimed'}`)
+	twoComplete = redis.NewScript(`
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 'lost' end
+redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[2])
+return 'ok'`)
+)
+
+func (l twoKeys) begin(key string) {
+	check(twoBegin.Run(ctx, l.client, l.keys(key), "0b2ef1c0-7c4e-4a53-8f6e-93ab7f5ad3a1", strings.Repeat("f", 64), 86_400_000))
+}
+
+func (l twoKeys) complete(key, body string) {
+	result, _ := json.Marshal(map[string]any{"status": 201, "header": header, "body": body, "fingerprint": strings.Repeat("f", 64)})
+	check(twoComplete.Run(ctx, l.client, l.keys(key), "0b2ef1c0-7c4e-4a53-8f6e-93ab7f5ad3a1", 86_400_000, result))
+}
+
+func (l twoKeys) replay(key string) int {
+	reply, _ := twoBegin.Run(ctx, l.client, l.keys(key), "another", strings.Repeat("f", 64), 86_400_000).StringSlice()
+	return len(reply[1])
+}
+
+func (l twoKeys) keys(key string) []string {
+	return []string{"idem:{" + redisKey(key) + "}:lock", "idem:{" + redisKey(key) + "}:result"}
+}
+
+func check(cmd *redis.Cmd) {
+	if err := cmd.Err(); err != nil {
+		panic(err)
+	}
+}
