@@ -21,4 +21,5 @@ type ConfigError struct {
 	Reason string // what is wrong and what to set instead
 }
 
+// Error names the field.
 func (e *ConfigError) Error() string { return "idem: Config." + e.Field + ": " + e.Reason }

@@ -33,7 +33,7 @@ func Echo(e *core.Engine, opts ...Option) echo.MiddlewareFunc {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	cfg := e.Config()
+	keep := e.Config().Keep
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			if o.skip != nil && o.skip(c) {
@@ -45,7 +45,7 @@ func Echo(e *core.Engine, opts ...Option) echo.MiddlewareFunc {
 				req.Scope = func() string { return o.scope(c) }
 			}
 			result, err := e.Do(c.Request().Context(), req, func(ctx context.Context) (*core.Response, error) {
-				return run(c, in.For(ctx), cfg, next), nil
+				return run(ctx, c, in.For(ctx), keep, next), nil
 			})
 			switch {
 			case result.Bypassed:
@@ -60,9 +60,9 @@ func Echo(e *core.Engine, opts ...Option) echo.MiddlewareFunc {
 
 // run runs next with r, holding its answer back. It gets an echo.Response of its own, because functions that were
 // registered on the outer one with Before are for the answer when it is sent, not when it is held.
-func run(c echo.Context, r *http.Request, cfg core.Config, next echo.HandlerFunc) *core.Response {
+func run(ctx context.Context, c echo.Context, r *http.Request, keep core.KeepConfig, next echo.HandlerFunc) *core.Response {
 	outer, request := c.Response(), c.Request()
-	held := capture.NewWriter(r.Context(), outer, cfg)
+	held := capture.NewWriter(ctx, outer, keep)
 	inner := echo.NewResponse(held, c.Echo())
 	inner.Status = http.StatusOK
 	c.SetResponse(inner)

@@ -31,7 +31,7 @@ func Gin(e *core.Engine, opts ...Option) gin.HandlerFunc {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	cfg := e.Config()
+	keep := e.Config().Keep
 	return func(c *gin.Context) {
 		if o.skip != nil && o.skip(c) {
 			return
@@ -44,7 +44,7 @@ func Gin(e *core.Engine, opts ...Option) gin.HandlerFunc {
 		ran := false
 		result, _ := e.Do(c.Request.Context(), req, func(ctx context.Context) (*core.Response, error) {
 			ran = true
-			return run(c, in.For(ctx), cfg)
+			return run(ctx, c, in.For(ctx), keep)
 		})
 		if result.Bypassed {
 			return

@@ -30,7 +30,7 @@ func HTTP(e *core.Engine, opts ...Option) func(http.Handler) http.Handler {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	cfg := e.Config()
+	keep := e.Config().Keep
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if o.skip != nil && o.skip(r) {
@@ -43,7 +43,7 @@ func HTTP(e *core.Engine, opts ...Option) func(http.Handler) http.Handler {
 				req.Scope = func() string { return o.scope(r) }
 			}
 			result, _ := e.Do(r.Context(), req, func(ctx context.Context) (*core.Response, error) {
-				held := capture.NewWriter(ctx, w, cfg)
+				held := capture.NewWriter(ctx, w, keep)
 				next.ServeHTTP(held, in.For(ctx))
 				return held.Response(), nil
 			})

@@ -28,23 +28,24 @@ type Writer struct {
 
 	header   http.Header // the handler's own copy of outer's
 	response core.Response
+	size     int  // of the body, as the handler wrote it; -1 before there is a status
 	passed   bool // outer has the answer
 }
 
-// NewWriter returns a writer on top of outer for a run under ctx, within the limits of cfg.
-func NewWriter(ctx context.Context, outer http.ResponseWriter, cfg core.Config) *Writer {
+// NewWriter returns a writer on top of outer for a run under ctx, within the limits of keep.
+func NewWriter(ctx context.Context, outer http.ResponseWriter, keep core.KeepConfig) *Writer {
 	header := outer.Header().Clone()
 	if header == nil {
 		header = http.Header{}
 	}
-	return &Writer{outer: outer, ctx: ctx, limit: cfg.Keep.MaxBody, marker: cfg.Keep.Marker, header: header}
+	return &Writer{outer: outer, ctx: ctx, limit: keep.MaxBody, marker: keep.Marker, header: header, size: -1}
 }
 
 // Header returns the header map of the answer.
 func (w *Writer) Header() http.Header { return w.header }
 
-// Status returns the answer's status, 0 before there is one.
-func (w *Writer) Status() int { return w.response.Status }
+// Size returns how many bytes of body the handler has written, -1 before it has a status.
+func (w *Writer) Size() int { return w.size }
 
 // WriteHeader sets the status and freezes the header, as in net/http. Informational answers go out at once.
 func (w *Writer) WriteHeader(status int) {
@@ -57,7 +58,7 @@ func (w *Writer) WriteHeader(status int) {
 		w.inform(status)
 		return
 	}
-	w.response.Status = status
+	w.response.Status, w.size = status, 0
 	w.response.Header, w.response.Removed = changes(w.outer.Header(), w.header)
 }
 
@@ -76,6 +77,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	if err := w.prepare(len(p)); err != nil {
 		return 0, err
 	}
+	w.size += len(p)
 	if !w.response.Omitted {
 		w.response.Body = append(w.response.Body, p...)
 	}
@@ -145,7 +147,7 @@ func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	conn, rw, err := http.NewResponseController(w.outer).Hijack()
 	if err == nil {
-		w.passed, w.response.Hijacked = true, true
+		w.passed, w.response.Hijacked, w.size = true, true, max(w.size, 0)
 		core.CancelOnDisconnect(w.ctx)
 	}
 	return conn, rw, err
@@ -164,6 +166,14 @@ func (w *Writer) SetWriteDeadline(t time.Time) error {
 // EnableFullDuplex is for http.ResponseController.
 func (w *Writer) EnableFullDuplex() error {
 	return http.NewResponseController(w.outer).EnableFullDuplex()
+}
+
+// Leave hands the header to outer as the handler left it: for a handler that leaves its answer to code outside, so that
+// there is none to keep.
+func (w *Writer) Leave() {
+	outer := w.outer.Header()
+	clear(outer)
+	maps.Copy(outer, w.header)
 }
 
 // Response ends the capture and returns the answer. A stream whose client left is not whole.
