@@ -30,6 +30,42 @@ func TestStoreKeepsTheContract(t *testing.T) {
 	t.Cleanup(func() { everyKeyHasTTL(t, client) })
 }
 
+func TestStoreKeepsTheContractOnACluster(t *testing.T) {
+	client := redistest.Cluster(t)
+	storetest.Run(t, func(testing.TB) storetest.Harness {
+		return storetest.Harness{Store: redisstore.New(client), Advance: time.Sleep}
+	})
+}
+
+func TestStoreKeepsTheContractBehindSentinel(t *testing.T) {
+	client, _ := redistest.Sentinel(t)
+	storetest.Run(t, func(testing.TB) storetest.Harness {
+		return storetest.Harness{Store: redisstore.New(client), Advance: time.Sleep}
+	})
+}
+
+// TestAPromotedReplicaLearnsTheScripts: it has the records, and none of the scripts.
+func TestAPromotedReplicaLearnsTheScripts(t *testing.T) {
+	client, primary := redistest.Sentinel(t)
+	store := redisstore.New(client)
+	c := claimed(t, store, time.Minute)
+	require.NoError(t, store.Complete(ctx, c, []byte("kept")))
+	require.EqualValues(t, 1, client.Wait(ctx, 1, time.Second).Val(), "the replica has the record")
+	primary.Kill()
+	c.Owner[0] ^= 1
+	var entry core.Entry
+	require.Eventually(t, func() bool {
+		attempt, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		var err error
+		entry, err = store.Begin(attempt, c)
+		return err == nil
+	}, 30*time.Second, 50*time.Millisecond)
+	require.Equal(t, core.Completed, entry.State)
+	require.Equal(t, "kept", string(entry.Outcome))
+	require.NotZero(t, executions(t, client, "eval"), "the promoted replica had the script: nothing was tested")
+}
+
 // everyKeyHasTTL: TTL-05.
 func everyKeyHasTTL(t *testing.T, client *redis.Client) {
 	t.Helper()

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -36,12 +37,18 @@ func Binary(tb testing.TB) string {
 			return path
 		}
 	}
-	const missing = "NO REDIS SERVER: this test needs redis-server on the PATH or in $REDIS_SERVER (Debian: apt-get install redis-server, or make tools)"
-	if os.Getenv("CI") != "" {
-		tb.Fatal(missing)
-	}
-	tb.Skip(missing)
+	missing(tb, "redis-server")
 	return ""
+}
+
+// missing ends a test that can not run: loudly, and as a failure where a missing server is a broken set-up.
+func missing(tb testing.TB, server string) {
+	tb.Helper()
+	const format = "NO %s: this test needs it on the PATH (Debian: apt-get install redis-server redis-sentinel, or make tools)"
+	if os.Getenv("CI") != "" {
+		tb.Fatalf(format, strings.ToUpper(server))
+	}
+	tb.Skipf(format, strings.ToUpper(server))
 }
 
 // Start starts a server with more arguments for this test alone.
@@ -79,8 +86,9 @@ func Shared(tb testing.TB) *Server {
 	return shared.server
 }
 
-// start tries ports until a server answers on one. They are below 22000, clear of the ephemeral range.
-func start(binary, dir string, args []string) (*Server, error) {
+// start tries ports until a server answers on one. They are below 22000, so that the bus of a cluster node, 10000 above,
+// is clear of the ephemeral range too.
+func start(binary, dir string, args []string, config ...string) (*Server, error) {
 	var err error
 	for range 20 {
 		port := 12000 + rand.IntN(10000)
@@ -89,10 +97,11 @@ func start(binary, dir string, args []string) (*Server, error) {
 			continue
 		}
 		_ = listener.Close()
-		s := &Server{Addr: fmt.Sprintf("127.0.0.1:%d", port), binary: binary, dir: dir, args: append([]string{
-			"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir, "--logfile", filepath.Join(dir, "redis.log"),
-			"--save", "", "--appendonly", "no",
-		}, args...)}
+		s := &Server{Addr: fmt.Sprintf("127.0.0.1:%d", port), binary: binary, dir: dir}
+		s.args = append(config, "--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir, "--logfile", filepath.Join(dir, "redis.log"))
+		if len(config) == 0 { // a sentinel keeps no data
+			s.args = append(append(s.args, "--save", "", "--appendonly", "no"), args...)
+		}
 		if err = s.spawn(); err == nil {
 			return s, nil
 		}
