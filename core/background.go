@@ -21,16 +21,21 @@ func newBackground() *background {
 
 // run runs f in a goroutine.
 func (b *background) run(f func()) {
+	b.enter()
+	go func() {
+		defer b.done()
+		f()
+	}()
+}
+
+// enter counts the calling goroutine until it calls done.
+func (b *background) enter() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.running == 0 {
 		b.idle = make(chan struct{})
 	}
 	b.running++
-	go func() {
-		defer b.done()
-		f()
-	}()
 }
 
 func (b *background) done() {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/url"
 	"slices"
 	"strings"
@@ -91,7 +92,7 @@ type ProblemConfig struct {
 	// Status overrides the HTTP status of the given codes, e.g. {"in-progress": 423}.
 	Status map[string]int
 
-	// Render makes the whole answer instead. It must be safe for concurrent use.
+	// Render makes the whole answer instead; for nil the default one is sent. It must be safe for concurrent use.
 	Render func(Problem) *Response
 }
 
@@ -142,7 +143,7 @@ func (c Config) validate() error {
 	check(c.Keep.Retention > c.Lease.Duration, "Keep.Retention", "%v: must be longer than Lease.Duration %v, or a record ends before its run", c.Keep.Retention, c.Lease.Duration)
 	check(c.Keep.MaxBody > 0, "Keep.MaxBody", "%d: must be positive", c.Keep.MaxBody)
 	check(isToken(c.Keep.Marker) && !strings.EqualFold(c.Keep.Marker, c.Key.Header), "Keep.Marker", "%q must be a header name other than Key.Header", c.Keep.Marker)
-	check(c.Limits.RequestBody > 0, "Limits.RequestBody", "%d: must be positive", c.Limits.RequestBody)
+	check(c.Limits.RequestBody > 0 && c.Limits.RequestBody < math.MaxInt64, "Limits.RequestBody", "%d: must be positive, and a limit", c.Limits.RequestBody)
 	check(c.Limits.StoreTimeout > 0 && c.Limits.StoreTimeout <= c.Lease.Duration/2, "Limits.StoreTimeout",
 		"%v: must be positive and at most half of Lease.Duration %v, or one slow call could outlast the lease", c.Limits.StoreTimeout, c.Lease.Duration)
 	base, err := url.Parse(c.Problems.BaseURL)

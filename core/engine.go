@@ -15,21 +15,27 @@ type Engine struct {
 	cfg      Config
 	refusals refusals
 	late     *background
+
+	defaultTimeout bool // Limits.StoreTimeout was left to depend on Lease.Duration
 }
 
 // New returns an engine, or every bad field of cfg in one error of joined [*ConfigError]s.
 func New(cfg Config) (*Engine, error) {
+	defaultTimeout := cfg.Limits.StoreTimeout == 0
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Engine{cfg: cfg, refusals: newRefusals(cfg.Problems), late: newBackground()}, nil
+	return &Engine{cfg: cfg, refusals: newRefusals(cfg.Problems), late: newBackground(), defaultTimeout: defaultTimeout}, nil
 }
 
 // With returns an engine for one route: e's configuration after change, on the same store unless change says otherwise.
 // It panics with the error of [New] when the result is not valid, because it is written where routes are set up.
 func (e *Engine) With(change func(*Config)) *Engine {
 	cfg := e.Config()
+	if e.defaultTimeout {
+		cfg.Limits.StoreTimeout = 0
+	}
 	change(&cfg)
 	derived, err := New(cfg)
 	if err != nil {

@@ -19,6 +19,7 @@ type keeper struct {
 	cancel context.CancelCauseFunc
 
 	release context.CancelFunc // frees the timer of the handler's deadline; nil without one
+	unwatch func() bool        // ends the watch for the client's leaving; nil without one
 
 	mu        sync.Mutex
 	over      bool        // stopped or lost: nothing is left to do
@@ -43,6 +44,15 @@ func (e *Engine) keep(client context.Context, req *Request, claim *Claim, began 
 	return k, context.WithValue(ctx, runKey{}, k)
 }
 
+// watchClient cancels the handler's context when the client leaves.
+func (k *keeper) watchClient() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.over && k.unwatch == nil {
+		k.unwatch = context.AfterFunc(k.client, func() { k.cancel(context.Cause(k.client)) })
+	}
+}
+
 // stop ends the keeping and the handler's context. It returns when the lease ends at the earliest, by the confirmed
 // calls, and whether the handler was told that it is lost.
 func (k *keeper) stop() (leaseEnd time.Time, lost bool) {
@@ -52,6 +62,9 @@ func (k *keeper) stop() (leaseEnd time.Time, lost bool) {
 	k.cancel(nil)
 	if k.release != nil {
 		k.release()
+	}
+	if k.unwatch != nil {
+		k.unwatch()
 	}
 	return k.confirmed.Add(k.claim.Lease), k.lost
 }
@@ -76,6 +89,8 @@ func (k *keeper) extend() {
 	if over {
 		return
 	}
+	k.engine.late.enter()
+	defer k.engine.late.done()
 	sent := time.Now()
 	err := k.engine.call(k.ctx, func(ctx context.Context) error { return k.engine.cfg.Store.Extend(ctx, *k.claim) })
 	if errors.Is(err, ErrLost) {

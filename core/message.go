@@ -87,6 +87,6 @@ func FromContext(ctx context.Context) (Run, bool) {
 // does nothing.
 func CancelOnDisconnect(ctx context.Context) {
 	if k, ok := ctx.Value(runKey{}).(*keeper); ok {
-		context.AfterFunc(k.client, func() { k.cancel(context.Cause(k.client)) })
+		k.watchClient()
 	}
 }

@@ -70,7 +70,7 @@ func decodeOutcome(b []byte) (*Response, error) {
 		d.bad = d.bad || !isToken(f.Name) || strings.ContainsAny(f.Value, "\r\n\x00")
 	}
 	r.Body = d.rest
-	if d.bad || b[1] > flagOmitted || r.Status < 100 || r.Status > 999 {
+	if d.bad || b[1] > flagOmitted || r.Omitted && len(r.Body) > 0 || r.Status < 100 || r.Status > 999 {
 		return nil, fmt.Errorf("%w: malformed outcome", ErrUnreadable)
 	}
 	return r, nil

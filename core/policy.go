@@ -61,7 +61,7 @@ func ReleaseOn(statuses ...int) func(*Response) Disposition {
 // disposition puts what can not be kept before the policy. A hijacked connection has no answer (MTH-07), and an event
 // stream without its end is a subscription, not an outcome.
 func (e *Engine) disposition(r *Response) Disposition {
-	endless := r.Omitted && strings.HasPrefix(r.get("Content-Type"), "text/event-stream")
+	endless := r.Omitted && strings.HasPrefix(strings.ToLower(r.get("Content-Type")), "text/event-stream")
 	if r.Hijacked || endless {
 		return Release
 	}
@@ -76,23 +76,32 @@ var notKept = map[string]bool{
 	"set-cookie": true, "authorization": true, "www-authenticate": true, "authentication-info": true,
 	"proxy-authenticate": true, "proxy-authentication-info": true, "proxy-authorization": true,
 	"x-request-id": true, "traceparent": true, "tracestate": true, "server-timing": true,
-	"ratelimit": true, "ratelimit-policy": true, "ratelimit-limit": true, "ratelimit-remaining": true, "ratelimit-reset": true,
-	"x-ratelimit-limit": true, "x-ratelimit-remaining": true, "x-ratelimit-reset": true,
 }
+
+// notKeptFamilies are the beginnings of more such names.
+var notKeptFamilies = []string{"ratelimit", "x-ratelimit"}
 
 // keptHeader returns the lines that a replay sends again: all but notKept, the marker, and what Connection names. Like
 // net/http when it sends them, it drops names that are none and puts spaces for line breaks.
 func keptHeader(r *Response, marker string) []Field {
-	hops := strings.FieldsFunc(r.get("Connection"), func(c rune) bool { return c == ',' || c == ' ' })
+	hops := []string{strings.ToLower(marker)}
+	for _, f := range r.Header {
+		if strings.EqualFold(f.Name, "Connection") {
+			hops = append(hops, strings.FieldsFunc(strings.ToLower(f.Value), isListSeparator)...)
+		}
+	}
 	kept := make([]Field, 0, len(r.Header))
 	for _, f := range r.Header {
-		isHop := slices.ContainsFunc(hops, func(hop string) bool { return strings.EqualFold(hop, f.Name) })
-		if isHop || notKept[strings.ToLower(f.Name)] || strings.EqualFold(f.Name, marker) || !isToken(f.Name) {
+		name := strings.ToLower(f.Name)
+		isFamily := slices.ContainsFunc(notKeptFamilies, func(family string) bool { return strings.HasPrefix(name, family) })
+		if isFamily || notKept[name] || slices.Contains(hops, name) || !isToken(name) {
 			continue
 		}
 		kept = append(kept, Field{f.Name, lineBreaks.Replace(f.Value)})
 	}
 	return kept
 }
+
+func isListSeparator(c rune) bool { return c == ',' || c == ' ' || c == '\t' }
 
 var lineBreaks = strings.NewReplacer("\r", " ", "\n", " ", "\x00", " ")

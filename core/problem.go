@@ -85,7 +85,9 @@ func (r *refusals) result(code string, retryAfter time.Duration) Result {
 	problem, response := r.problems[code], r.responses[code]
 	problem.RetryAfter = max(problem.RetryAfter, retryAfter)
 	if r.render != nil {
-		return Result{Problem: code, Response: r.render(problem)}
+		if own := r.render(problem); own != nil {
+			return Result{Problem: code, Response: own}
+		}
 	}
 	if problem.RetryAfter > 0 {
 		seconds := strconv.Itoa(int(problem.RetryAfter / time.Second))

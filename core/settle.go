@@ -12,7 +12,7 @@ import (
 
 var (
 	errSilent     = fmt.Errorf("%w: no extension was confirmed for a whole lease", ErrLost)
-	errNoResponse = errors.New("idem: run returned neither a response nor an error")
+	errNoResponse = errors.New("idem: run returned neither an error nor a response with a status from 100 to 999")
 )
 
 // settlement is the end of one run: its claim is completed or failed, on a context that outlives the client.
@@ -27,13 +27,14 @@ type settlement struct {
 // settle takes what the handler left, stores what the policy says, and returns what the client is to see. The answer is
 // held back until it is kept.
 func (s *settlement) settle(r *Response, err error) (Result, error) {
-	if err == nil && r == nil {
+	if err == nil && (r == nil || !r.Hijacked && (r.Status < 100 || r.Status > 999)) {
 		err = errNoResponse
 	}
 	if err != nil {
 		_ = s.fail(Failure{Cause: "handler returned an error"}, 0)
 		return Result{}, err
 	}
+	r.Omitted = r.Omitted || len(r.Body) > s.engine.cfg.Keep.MaxBody
 	switch s.engine.disposition(r) {
 	case Retry:
 		err = s.fail(Failure{Cause: "status " + strconv.Itoa(r.Status)}, r.Status)

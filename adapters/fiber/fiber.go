@@ -32,7 +32,7 @@ func Fiber(e *core.Engine, opts ...Option) fiber.Handler {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	keep := e.Config().Keep
+	marker := e.Config().Keep.Marker
 	return func(c *fiber.Ctx) error {
 		if o.skip != nil && o.skip(c) {
 			return c.Next()
@@ -42,7 +42,7 @@ func Fiber(e *core.Engine, opts ...Option) fiber.Handler {
 			req.Scope = func() string { return o.scope(c) }
 		}
 		result, err := e.Do(c.UserContext(), req, func(ctx context.Context) (*core.Response, error) {
-			return run(ctx, c, keep), nil
+			return run(ctx, c, marker), nil
 		})
 		switch {
 		case result.Bypassed:

@@ -47,7 +47,7 @@ func body(r *fasthttp.Request, limit int64) ([]byte, error) {
 
 // run runs the handlers behind the middleware and takes their answer out of c, so that nothing of it is sent before it
 // is kept. What can not be taken out, a stream or a hijacked connection, is left for fasthttp to send.
-func run(ctx context.Context, c *fiber.Ctx, keep core.KeepConfig) *core.Response {
+func run(ctx context.Context, c *fiber.Ctx, marker string) *core.Response {
 	client, response := c.UserContext(), c.Response()
 	var outer fasthttp.ResponseHeader
 	response.Header.CopyTo(&outer)
@@ -66,10 +66,9 @@ func run(ctx context.Context, c *fiber.Ctx, keep core.KeepConfig) *core.Response
 	r.Header, r.Removed = changes(&outer, &response.Header, isStream || len(r.Body) > 0)
 	if r.Hijacked || isStream {
 		r.Sent, r.Omitted = true, true
-		response.Header.Del(keep.Marker)
+		response.Header.Del(marker)
 		return r
 	}
-	r.Omitted = len(r.Body) > keep.MaxBody
 	outer.CopyTo(&response.Header)
 	response.ResetBody()
 	return r

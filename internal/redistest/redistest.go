@@ -83,6 +83,7 @@ func Shared(tb testing.TB) *Server {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	_ = os.RemoveAll(dir) // it writes nothing
 	return shared.server
 }
 

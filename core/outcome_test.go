@@ -1,0 +1,198 @@
+package core
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// goldenOutcome and goldenOmitted are what format '1' is made of. Stores hold such bytes for as long as the retention, so
+// a change of them needs a new format.
+const (
+	goldenOutcome = "1\x00" + "\xc9\x01" + "\x01" + "\x06X-Gone" + "\x02" + "\x08Location" + "\x09/orders/7" + "\x04Vary" + "\x06Accept" + "made" + "\x2d\x20\xab\x50"
+	goldenOmitted = "1\x01" + "\xc8\x01" + "\x00" + "\x00" + "\x6f\xf0\x39\xcc"
+)
+
+func goldenResponse() *Response {
+	return &Response{
+		Status:  201,
+		Header:  []Field{{"Location", "/orders/7"}, {"Vary", "Accept"}},
+		Removed: []string{"X-Gone"},
+		Body:    []byte("made"),
+	}
+}
+
+func TestFormatOneIsStable(t *testing.T) {
+	r := goldenResponse()
+	assert.Equal(t, goldenOutcome, string(encodeOutcome(r, r.Header)))
+	decoded, err := decodeOutcome([]byte(goldenOutcome))
+	require.NoError(t, err)
+	assert.Equal(t, r, decoded)
+
+	omitted := &Response{Status: 200, Omitted: true, Body: []byte{}}
+	assert.Equal(t, goldenOmitted, string(encodeOutcome(omitted, nil)))
+	decoded, err = decodeOutcome([]byte(goldenOmitted))
+	require.NoError(t, err)
+	assert.Equal(t, omitted, decoded)
+}
+
+func TestOutcomeComesBackAsItWas(t *testing.T) {
+	long := strings.Repeat("long ", 100_000)
+	for name, r := range map[string]*Response{
+		"status alone":        {Status: 204},
+		"lowest status":       {Status: 100},
+		"highest status":      {Status: 999},
+		"body":                {Status: 200, Body: []byte("\x00\r\n\xff")},
+		"long body":           {Status: 200, Body: []byte(long)},
+		"repeated names":      {Status: 200, Header: []Field{{"Link", "a"}, {"Vary", "b"}, {"Link", "c"}}},
+		"empty value":         {Status: 200, Header: []Field{{"X-Empty", ""}}},
+		"value beyond ASCII":  {Status: 200, Header: []Field{{"X-Name", "M\xfcller \u00fc\t"}}},
+		"long value":          {Status: 200, Header: []Field{{"X-Long", long}}},
+		"names in their case": {Status: 200, Header: []Field{{"x-lower", "a"}, {"X-UPPER", "b"}}},
+		"removed names":       {Status: 200, Removed: []string{"Server", "X-Powered-By"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			decoded, err := decodeOutcome(encodeOutcome(r, r.Header))
+			require.NoError(t, err)
+			if r.Body == nil {
+				r.Body = []byte{}
+			}
+			assert.Equal(t, r, decoded)
+		})
+	}
+}
+
+// RPL-27: the part of a body that was captured is not kept.
+func TestOmittedBodyIsLeftOut(t *testing.T) {
+	decoded, err := decodeOutcome(encodeOutcome(&Response{Status: 200, Body: []byte("the first half"), Omitted: true}, nil))
+	require.NoError(t, err)
+	assert.True(t, decoded.Omitted)
+	assert.Empty(t, decoded.Body)
+}
+
+func TestWhatBelongsToOneExchangeIsLeftOut(t *testing.T) {
+	r := &Response{Status: 200, Body: []byte("b"), Trailer: []Field{{"X-Sum", "1"}}, Sent: true, Hijacked: true}
+	decoded, err := decodeOutcome(encodeOutcome(r, nil))
+	require.NoError(t, err)
+	assert.Equal(t, &Response{Status: 200, Body: []byte("b")}, decoded)
+}
+
+func TestEveryFlippedBitIsNoticed(t *testing.T) {
+	for i := range goldenOutcome {
+		for bit := range 8 {
+			damaged := []byte(goldenOutcome)
+			damaged[i] ^= 1 << bit
+			r, err := decodeOutcome(damaged)
+			assert.ErrorIs(t, err, ErrUnreadable, "bit %d of byte %d", bit, i)
+			assert.Nil(t, r)
+		}
+	}
+}
+
+func TestEveryTruncationIsNoticed(t *testing.T) {
+	for _, golden := range []string{goldenOutcome, goldenOmitted} {
+		for n := range golden {
+			_, err := decodeOutcome([]byte(golden[:n]))
+			assert.ErrorIs(t, err, ErrUnreadable, "%d bytes", n)
+		}
+	}
+}
+
+// seal gives a record of any kind the checksum that fits.
+func seal(parts ...string) []byte {
+	b := []byte(strings.Join(parts, ""))
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+func TestRecordThatFitsItsChecksumIsStillChecked(t *testing.T) {
+	_, err := decodeOutcome(seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x01A", "\x01v", "body"))
+	require.NoError(t, err, "the records below are this one with one thing changed")
+
+	const huge = "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+	for name, record := range map[string][]byte{
+		"format before":          seal("0\x00", "\xc8\x01", "\x00", "\x01", "\x01A", "\x01v", "body"),
+		"format from the future": seal("2\x00", "\xc8\x01", "\x00", "\x01", "\x01A", "\x01v", "body"),
+		"flag from the future":   seal("1\x02", "\xc8\x01", "\x00", "\x01", "\x01A", "\x01v", "body"),
+		"omitted body is there":  seal("1\x01", "\xc8\x01", "\x00", "\x01", "\x01A", "\x01v", "body"),
+		"nothing":                nil,
+		"checksum alone":         seal(),
+		"format alone":           seal("1\x00"),
+		"status 0":               seal("1\x00", "\x00", "\x00", "\x00"),
+		"status 99":              seal("1\x00", "\x63", "\x00", "\x00"),
+		"status 1000":            seal("1\x00", "\xe8\x07", "\x00", "\x00"),
+		"status beyond int":      seal("1\x00", huge, "\x00", "\x00"),
+		"status without an end":  seal("1\x00", "\xff"),
+		"number beyond 64 bits":  seal("1\x00", strings.Repeat("\xff", 11)+"\x01", "\x00", "\x00"),
+		"list without an end":    seal("1\x00", "\xc8\x01", "\x00", "\x02", "\x01A", "\x01v"),
+		"endless list":           seal("1\x00", "\xc8\x01", "\x00", huge),
+		"endless removed list":   seal("1\x00", "\xc8\x01", huge),
+		"endless name":           seal("1\x00", "\xc8\x01", "\x00", "\x01", huge, "\x01v"),
+		"endless value":          seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x01A", huge),
+		"CR in a value":          seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x01A", "\x02v\r", "body"),
+		"LF in a value":          seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x01A", "\x02\nv", "body"),
+		"NUL in a value":         seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x01A", "\x02v\x00", "body"),
+		"CR in a name":           seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x02A\r", "\x01v", "body"),
+		"colon in a name":        seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x02A:", "\x01v", "body"),
+		"space in a name":        seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x02 A", "\x01v", "body"),
+		"byte beyond ASCII":      seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x01\xfc", "\x01v", "body"),
+		"empty name":             seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x00", "\x01v", "body"),
+		"second name is bad":     seal("1\x00", "\xc8\x01", "\x00", "\x02", "\x01A", "\x01v", "\x01:", "\x01v", "body"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := decodeOutcome(record)
+			assert.ErrorIs(t, err, ErrUnreadable)
+			assert.Nil(t, r)
+		})
+	}
+}
+
+// A record can lie about lengths. What it costs to find out is bounded by its own length.
+func TestMemoryForARecordIsBoundedByItsLength(t *testing.T) {
+	const length = 1 << 18
+	count := string(binary.AppendUvarint(nil, length))
+	for name, record := range map[string][]byte{
+		"lines that are not there":  seal("1\x00", "\xc8\x01", "\x00", count, strings.Repeat("\xff", length)),
+		"lines of nothing":          seal("1\x00", "\xc8\x01", "\x00", count, strings.Repeat("\x00", length)),
+		"removed names of nothing":  seal("1\x00", "\xc8\x01", count, strings.Repeat("\x00", length)),
+		"a name as long as it gets": seal("1\x00", "\xc8\x01", "\x00", "\x01", count, strings.Repeat("\x00", length)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, _ = decodeOutcome(record)
+			runtime.ReadMemStats(&after)
+			t.Logf("%d bytes for %d", after.TotalAlloc-before.TotalAlloc, len(record))
+			assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(256*len(record)))
+		})
+	}
+}
+
+// FuzzDecodeOutcome reads what the fuzzer made, as it is and with a checksum that fits.
+func FuzzDecodeOutcome(f *testing.F) {
+	for _, golden := range []string{goldenOutcome, goldenOmitted} {
+		f.Add([]byte(golden))
+		f.Add([]byte(golden[:len(golden)-checksumLength]))
+	}
+	f.Add([]byte("1\x00\xc8\x01\x00\xff\xff\xff\xff\x0f"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, record := range [][]byte{b, seal(string(b))} {
+			r, err := decodeOutcome(record)
+			if err != nil {
+				assert.ErrorIs(t, err, ErrUnreadable)
+				assert.Nil(t, r)
+				continue
+			}
+			again, err := decodeOutcome(encodeOutcome(r, r.Header))
+			require.NoError(t, err)
+			if r.Omitted { // a body beside the flag means nothing
+				r.Body = again.Body
+			}
+			assert.Equal(t, r, again)
+		}
+	})
+}

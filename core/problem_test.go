@@ -1,0 +1,182 @@
+package core
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// statuses are the codes and their default statuses. Client programs switch on them: neither changes.
+var statuses = map[string]int{
+	"key-missing": 400, "key-empty": 400, "key-malformed": 400, "key-repeated": 400, "key-too-short": 400, "key-too-long": 400,
+	"scope-missing": 401, "body-unreadable": 400, "body-too-large": 413, "fingerprint-mismatch": 422,
+	"in-progress": 409, "claim-lost": 409, "outcome-unknown": 409, "store-unavailable": 503, "record-unreadable": 503,
+}
+
+func TestCodesAreStable(t *testing.T) {
+	got := map[string]int{}
+	for code, p := range problems {
+		got[code] = p.Status
+	}
+	assert.Equal(t, statuses, got)
+}
+
+// eachProblem calls test with every code and the way it is refused under cfg.
+func eachProblem(t *testing.T, cfg ProblemConfig, test func(t *testing.T, code string, result Result)) {
+	refusals := newRefusals(cfg)
+	for _, code := range slices.Sorted(maps.Keys(problems)) {
+		t.Run(code, func(t *testing.T) { test(t, code, refusals.result(code, 0)) })
+	}
+}
+
+// PRB-01, PRB-02.
+func TestEveryProblemIsWhatItsHeaderSays(t *testing.T) {
+	seen := map[string]bool{}
+	eachProblem(t, ProblemConfig{BaseURL: defaultBaseURL}, func(t *testing.T, code string, result Result) {
+		assert.Equal(t, code, result.Problem)
+		assert.False(t, result.Replayed || result.Bypassed)
+		r := result.Response
+		assert.Equal(t, "application/problem+json", r.get("Content-Type"))
+		assert.Equal(t, strconv.Itoa(len(r.Body)), r.get("Content-Length"))
+
+		var body map[string]any
+		require.NoError(t, json.Unmarshal(r.Body, &body))
+		assert.ElementsMatch(t, []string{"type", "title", "status", "detail", "code"}, slices.Collect(maps.Keys(body)))
+		assert.EqualValues(t, r.Status, body["status"])
+		assert.Equal(t, statuses[code], r.Status)
+		assert.Equal(t, code, body["code"])
+		assert.NotEmpty(t, body["title"])
+		assert.NotEmpty(t, body["detail"])
+
+		location, err := url.Parse(body["type"].(string))
+		require.NoError(t, err)
+		assert.True(t, location.IsAbs(), location)
+		for _, member := range []string{"type", "title"} {
+			text := body[member].(string)
+			assert.False(t, seen[text], "%s is also that of another code", text)
+			seen[text] = true
+		}
+	})
+}
+
+// PRB-04.
+func TestTypeBeginsWithTheConfiguredURL(t *testing.T) {
+	eachProblem(t, ProblemConfig{BaseURL: "https://example.com/errors?code="}, func(t *testing.T, code string, result Result) {
+		assert.Contains(t, string(result.Response.Body), `"type":"https://example.com/errors?code=`+code+`"`)
+	})
+}
+
+// PRB-04.
+func TestStatusIsOverriddenInHeaderAndBody(t *testing.T) {
+	override := map[string]int{codeInProgress: 423, codeMismatch: 409}
+	eachProblem(t, ProblemConfig{Status: override}, func(t *testing.T, code string, result Result) {
+		want := statuses[code]
+		if status, ok := override[code]; ok {
+			want = status
+		}
+		assert.Equal(t, want, result.Response.Status)
+		assert.Contains(t, string(result.Response.Body), `"status":`+strconv.Itoa(want))
+	})
+}
+
+// PRB-04.
+func TestRenderMakesTheWholeAnswer(t *testing.T) {
+	render := func(p Problem) *Response { return &Response{Status: p.Status + 1, Body: []byte(p.Code + p.Type)} }
+	cfg := ProblemConfig{BaseURL: "x:", Render: render, Status: map[string]int{codeInProgress: 423}}
+	eachProblem(t, cfg, func(t *testing.T, code string, result Result) {
+		assert.Equal(t, code, result.Problem)
+		want := statuses[code]
+		if code == codeInProgress {
+			want = 423
+		}
+		assert.Equal(t, &Response{Status: want + 1, Body: []byte(code + "x:" + code)}, result.Response)
+	})
+}
+
+func TestRenderIsToldWhenToRetry(t *testing.T) {
+	var seen Problem
+	refusals := newRefusals(ProblemConfig{Render: func(p Problem) *Response { seen = p; return &Response{Status: p.Status} }})
+	refusals.result(codeInProgress, 4*time.Second)
+	assert.Equal(t, 4*time.Second, seen.RetryAfter)
+	refusals.result(codeStoreUnavailable, 0)
+	assert.Equal(t, time.Second, seen.RetryAfter, "the code's own")
+	refusals.result(codeMismatch, 0)
+	assert.Zero(t, seen.RetryAfter)
+}
+
+// A result without a response means that everything has been sent. Of a refusal nothing has.
+func TestRefusalWithoutARenderedAnswerIsStillARefusal(t *testing.T) {
+	eachProblem(t, ProblemConfig{BaseURL: "x:", Render: func(Problem) *Response { return nil }}, func(t *testing.T, code string, result Result) {
+		require.NotNil(t, result.Response)
+		assert.Equal(t, statuses[code], result.Response.Status)
+	})
+}
+
+var positive = regexp.MustCompile(`^[1-9][0-9]*$`)
+
+func TestRetryAfterIsThereWhenTheSameRequestIsWorthSendingAgain(t *testing.T) {
+	again := []string{codeInProgress, codeClaimLost, codeStoreUnavailable}
+	eachProblem(t, ProblemConfig{}, func(t *testing.T, code string, result Result) {
+		if slices.Contains(again, code) {
+			assert.Regexp(t, positive, result.Response.get("Retry-After"))
+			return
+		}
+		assert.Empty(t, result.Response.get("Retry-After"))
+	})
+}
+
+// CON-02.
+func TestRetryAfterNeverOutlastsTheLease(t *testing.T) {
+	refusals := newRefusals(ProblemConfig{})
+	for left := time.Duration(0); left < 25*time.Hour; left += left/7 + 333*time.Millisecond {
+		text := refusals.result(codeInProgress, retryAfter(left)).Response.get("Retry-After")
+		require.Regexp(t, positive, text, "%v left", left)
+		seconds, err := strconv.Atoi(text)
+		require.NoError(t, err)
+		assert.LessOrEqual(t, time.Duration(seconds)*time.Second, max(left, time.Second), "%v left", left)
+		assert.LessOrEqual(t, seconds, 5, "most runs end long before their lease")
+	}
+	for left, want := range map[time.Duration]time.Duration{
+		-time.Hour: time.Second, 0: time.Second, time.Second: time.Second, 19 * time.Second: time.Second,
+		20 * time.Second: 2 * time.Second, 39999 * time.Millisecond: 3 * time.Second, 50 * time.Second: 5 * time.Second, time.Hour: 5 * time.Second,
+	} {
+		assert.Equal(t, want, retryAfter(left), "%v left", left)
+	}
+}
+
+// Refusals are made once and used by all requests at once.
+func TestRefusalsDoNotChangeEachOther(t *testing.T) {
+	refusals := newRefusals(ProblemConfig{})
+	early, late := refusals.result(codeInProgress, time.Second), refusals.result(codeInProgress, 5*time.Second)
+	early.Response.Header = append(early.Response.Header, Field{"X-Other", "v"})
+	assert.Equal(t, "1", early.Response.get("Retry-After"))
+	assert.Equal(t, "5", late.Response.get("Retry-After"))
+	assert.Len(t, refusals.result(codeInProgress, 0).Response.Header, 3)
+	assert.Len(t, refusals.result(codeMismatch, 0).Response.Header, 2)
+}
+
+// Types lead to an entry on this page.
+func TestEveryCodeIsExplainedInTheDocs(t *testing.T) {
+	page, err := os.ReadFile("../docs/problems.md")
+	require.NoError(t, err)
+	lines := strings.Split(string(page), "\n")
+	for code := range problems {
+		assert.Contains(t, lines, "### "+code)
+	}
+}
+
+func TestScopesThatAreReadyMade(t *testing.T) {
+	assert.NotEmpty(t, SingleTenant(context.Background(), nil), "SCP-04: an empty scope is refused")
+	assert.Empty(t, ScopeByAdapter(context.Background(), nil))
+}
