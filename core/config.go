@@ -24,6 +24,11 @@ type Config struct {
 	// 401 (SCP-04). SingleTenant and ScopeByAdapter are ready-made. It must be safe for concurrent use.
 	Scope func(context.Context, *Request) string
 
+	// DangerouslyFailOpen runs the handler without protection when the store can not answer: twice, if the client retries.
+	// Such an answer carries "Idempotent-Unprotected: true", and Hooks.StoreError hears of it (LSE-08). By default the
+	// request is refused with 503.
+	DangerouslyFailOpen bool
+
 	Key      KeyConfig
 	Lease    LeaseConfig
 	Keep     KeepConfig
@@ -36,6 +41,19 @@ type Config struct {
 type KeyConfig struct {
 	// Header is the name of the key's header line. Default "Idempotency-Key".
 	Header string
+
+	// Aliases are other names that the header may come under (KEY-20). Default none.
+	Aliases []string
+
+	// Strict takes only a quoted structured-field String, as the draft has it; a bare key is refused (KEY-07, KEY-09).
+	Strict bool
+
+	// Accept, when set, is shown each well-formed key and returns the form to use, or false to refuse it with 400 before
+	// the store is asked (KEY-18). UUIDKey is ready-made. It must be safe for concurrent use.
+	Accept func(key string) (string, bool)
+
+	// PerRoute makes a key that is used on two routes two keys (FPR-03). By default the second use is a mismatch.
+	PerRoute bool
 
 	// Required refuses a guarded request without a key with 400. By default it runs without protection (KEY-02).
 	Required bool
@@ -63,6 +81,10 @@ type KeepConfig struct {
 	// MaxBody is the longest body, in bytes, that is kept. A longer one reaches its client whole, and replays carry its
 	// status and header without the body, with the line "Idempotent-Body: omitted" (RPL-27). Default 1 MiB.
 	MaxBody int
+
+	// OmitBody, when set, is shown each answer that is about to be kept; where it returns true the record does without
+	// the body, as if it were too long (RPL-30). OmitNoStore is ready-made. It must be safe for concurrent use.
+	OmitBody func(*Response) bool
 
 	// Policy decides by the answer what becomes of the key. Default DefaultPolicy.
 	Policy func(*Response) Disposition
@@ -105,6 +127,7 @@ func (c Config) withDefaults() Config {
 	if c.Key.Methods == nil {
 		c.Key.Methods = []string{"POST", "PATCH"}
 	}
+	c.Key.Aliases = slices.Clone(c.Key.Aliases)
 	c.Key.MinLength = cmp.Or(c.Key.MinLength, 1)
 	c.Key.MaxLength = cmp.Or(c.Key.MaxLength, 255)
 	c.Lease.Duration = cmp.Or(c.Lease.Duration, 30*time.Second)
@@ -132,6 +155,10 @@ func (c Config) validate() error {
 	check(c.Store != nil, "Store", "is required; memstore.New() needs no server, redisstore.New(client) shares records between processes")
 	check(c.Scope != nil, "Scope", "is required: say who a key belongs to, or core.SingleTenant if every caller may share one set of keys")
 	check(isToken(c.Key.Header), "Key.Header", "%q is not a header name", c.Key.Header)
+	for _, alias := range c.Key.Aliases {
+		check(isToken(alias) && !strings.EqualFold(alias, c.Key.Header), "Key.Aliases", "%q must be a header name other than Key.Header", alias)
+		check(!strings.EqualFold(alias, c.Keep.Marker), "Key.Aliases", "%q is Keep.Marker", alias)
+	}
 	check(len(c.Key.Methods) > 0, "Key.Methods", "is empty: nothing would be protected; leave it nil for POST and PATCH")
 	for _, m := range c.Key.Methods {
 		check(isToken(m) && m == strings.ToUpper(m), "Key.Methods", "%q is not a method; methods are upper-case", m)

@@ -9,6 +9,9 @@ import (
 	"time"
 )
 
+// handler is what Do is given to run.
+type handler = func(context.Context) (*Response, error)
+
 // Engine runs each keyed request at most once at a time and replays its kept outcome to every retry. It is immutable
 // and safe for concurrent use.
 type Engine struct {
@@ -61,7 +64,7 @@ func (e *Engine) Do(ctx context.Context, req Request, run func(context.Context) 
 	if !slices.Contains(e.cfg.Key.Methods, req.Method) {
 		return Result{Bypassed: true}, nil
 	}
-	key, problem := parseKey(req.Header(e.cfg.Key.Header), e.cfg.Key.MinLength, e.cfg.Key.MaxLength)
+	key, problem := e.cfg.Key.read(&req)
 	if problem == codeKeyMissing && !e.cfg.Key.Required {
 		return Result{Bypassed: true}, nil
 	}
@@ -88,8 +91,12 @@ func (e *Engine) claim(ctx context.Context, req *Request, key string) (*Claim, s
 	case err != nil:
 		return nil, codeBodyUnreadable
 	}
+	var route []string
+	if e.cfg.Key.PerRoute {
+		route = []string{req.Method, req.Path}
+	}
 	claim := &Claim{
-		Key:         recordKey(scope, key),
+		Key:         recordKey(scope, key, route...),
 		Fingerprint: fingerprint(req, body),
 		Lease:       e.cfg.Lease.Duration,
 		Retention:   e.cfg.Keep.Retention,
@@ -106,7 +113,7 @@ func (e *Engine) scope(ctx context.Context, req *Request) string {
 }
 
 // begin asks the store for the claim and acts on its answer.
-func (e *Engine) begin(ctx context.Context, req *Request, claim *Claim, run func(context.Context) (*Response, error)) (Result, error) {
+func (e *Engine) begin(ctx context.Context, req *Request, claim *Claim, run handler) (Result, error) {
 	began := time.Now()
 	var entry Entry
 	err := e.call(ctx, func(ctx context.Context) (err error) {
@@ -114,7 +121,7 @@ func (e *Engine) begin(ctx context.Context, req *Request, claim *Claim, run func
 		return err
 	})
 	if err != nil {
-		return e.beginFailed(ctx, req, claim, err), nil
+		return e.beginFailed(ctx, req, claim, err, run)
 	}
 	hooks := &e.cfg.Hooks
 	switch entry.State {
@@ -133,31 +140,50 @@ func (e *Engine) begin(ctx context.Context, req *Request, claim *Claim, run func
 	return e.refusals.result(codeOutcomeUnknown, 0), nil
 }
 
-// beginFailed refuses a request whose Begin has no answer. The claim may have been given, or may be given later; a Fail
+// beginFailed answers a request whose Begin has no answer. The claim may have been given, or may be given later; a Fail
 // by owner frees it in the first case, and the end of the lease does in the second.
-func (e *Engine) beginFailed(ctx context.Context, req *Request, claim *Claim, err error) Result {
+func (e *Engine) beginFailed(ctx context.Context, req *Request, claim *Claim, err error, run handler) (Result, error) {
 	if errors.Is(err, ErrLost) {
 		e.cfg.Hooks.Lost.call(ctx, req, claim, 0, err)
-		return e.refusals.result(codeClaimLost, 0)
+		return e.refusals.result(codeClaimLost, 0), nil
+	}
+	if errors.Is(err, ErrUnreadable) {
+		return e.unreadable(ctx, req, claim, err), nil
 	}
 	e.cfg.Hooks.StoreError.call(ctx, req, claim, 0, err)
-	if errors.Is(err, ErrUnreadable) {
-		return e.refusals.result(codeRecordUnreadable, 0)
-	}
 	detached := context.WithoutCancel(ctx)
 	e.late.run(func() {
 		_ = e.call(detached, func(ctx context.Context) error {
 			return e.cfg.Store.Fail(ctx, *claim, Failure{Cause: "begin had no answer"})
 		})
 	})
-	return e.refusals.result(codeStoreUnavailable, 0)
+	if e.cfg.DangerouslyFailOpen {
+		return e.runUnprotected(ctx, run)
+	}
+	return e.refusals.result(codeStoreUnavailable, 0), nil
+}
+
+// runUnprotected runs the handler without a claim, and says so in its answer.
+func (e *Engine) runUnprotected(ctx context.Context, run handler) (Result, error) {
+	response, err := run(ctx)
+	if err != nil || response == nil || response.Sent {
+		return Result{}, err
+	}
+	response.Header = append(response.Header, Field{"Idempotent-Unprotected", "true"})
+	return e.unmarked(response), nil
+}
+
+// unreadable refuses a request whose record can not be read.
+func (e *Engine) unreadable(ctx context.Context, req *Request, claim *Claim, err error) Result {
+	e.cfg.Hooks.StoreError.call(ctx, req, claim, 0, err)
+	return e.refusals.result(codeRecordUnreadable, 0)
 }
 
 // replay answers with a kept outcome.
 func (e *Engine) replay(ctx context.Context, req *Request, claim *Claim, outcome []byte) Result {
 	response, err := decodeOutcome(outcome)
 	if err != nil {
-		return e.beginFailed(ctx, req, claim, err)
+		return e.unreadable(ctx, req, claim, err)
 	}
 	response.Header = append(response.Header, Field{e.cfg.Keep.Marker, "true"})
 	if response.Omitted {
@@ -171,7 +197,7 @@ func (e *Engine) replay(ctx context.Context, req *Request, claim *Claim, outcome
 }
 
 // execute runs the handler under the claim, and settles the claim whichever way the handler ends.
-func (e *Engine) execute(ctx context.Context, req *Request, claim *Claim, began time.Time, run func(context.Context) (*Response, error)) (Result, error) {
+func (e *Engine) execute(ctx context.Context, req *Request, claim *Claim, began time.Time, run handler) (Result, error) {
 	if claim.Takeover {
 		e.cfg.Hooks.Takeover.call(ctx, req, claim, 0, nil)
 	}

@@ -5,8 +5,10 @@ import (
 	"encoding/binary"
 )
 
-// recordKey names the record of a key.
-func recordKey(scope, key string) [32]byte { return digest(nil, "idem key 1", scope, key) }
+// recordKey names the record of a key, and of a key on one route when the route is given.
+func recordKey(scope, key string, route ...string) [32]byte {
+	return digest(nil, append([]string{"idem key 1", scope, key}, route...)...)
+}
 
 // fingerprint is what makes two requests the same: method, path, raw query and body. Headers are left out: a retry may
 // come with another User-Agent or a fresh token (FPR-13).

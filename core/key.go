@@ -7,10 +7,33 @@ import (
 	"unicode/utf8"
 )
 
-// parseKey returns the key that the header lines carry, or the code of the problem with them. A key is a structured-field
-// String (RFC 9651, section 3.3.3) whose parameters are ignored, or the same text without quotes, as most deployed
-// clients send it (KEY-05, KEY-06, KEY-10). Lines combine to a list, which is not a key (KEY-11).
-func parseKey(lines []string, minLength, maxLength int) (key, problem string) {
+// read returns the key of a request, or the code of the problem with it. Header and its aliases may carry the same key;
+// two different ones are one too many (KEY-20).
+func (k *KeyConfig) read(req *Request) (key, problem string) {
+	problem = codeKeyMissing
+	for i := range 1 + len(k.Aliases) {
+		name := k.Header
+		if i > 0 {
+			name = k.Aliases[i-1]
+		}
+		found, wrong := k.parse(req.Header(name))
+		switch {
+		case wrong == codeKeyMissing:
+		case wrong != "":
+			return "", wrong
+		case key != "" && key != found:
+			return "", codeKeyRepeated
+		default:
+			key, problem = found, ""
+		}
+	}
+	return key, problem
+}
+
+// parse returns the key that the lines of one header carry, or the code of the problem with them. A key is a
+// structured-field String (RFC 9651, section 3.3.3) whose parameters are ignored, or the same text without quotes, as most
+// deployed clients send it (KEY-05, KEY-06, KEY-10). Lines combine to a list, which is not a key (KEY-11).
+func (k *KeyConfig) parse(lines []string) (key, problem string) {
 	if len(lines) == 0 {
 		return "", codeKeyMissing
 	}
@@ -18,23 +41,41 @@ func parseKey(lines []string, minLength, maxLength int) (key, problem string) {
 		return "", codeKeyRepeated
 	}
 	line := strings.Trim(lines[0], " \t")
-	key, ok := line, true
-	if strings.HasPrefix(line, `"`) {
-		key, ok = quotedKey(line)
-	} else {
-		ok = isBareKey(line)
+	key, ok := quotedKey(line)
+	if !strings.HasPrefix(line, `"`) {
+		key, ok = line, isBareKey(line) && (!k.Strict || line == "")
 	}
 	switch {
 	case !ok:
 		return "", codeKeyMalformed
 	case strings.Trim(key, " ") == "":
 		return "", codeKeyEmpty
-	case len(key) < minLength:
+	case len(key) < k.MinLength:
 		return "", codeKeyTooShort
-	case len(key) > maxLength:
+	case len(key) > k.MaxLength:
 		return "", codeKeyTooLong
 	}
+	if k.Accept != nil {
+		if key, ok = k.Accept(key); !ok || key == "" {
+			return "", codeKeyRefused
+		}
+	}
 	return key, ""
+}
+
+// UUIDKey is a KeyConfig.Accept that takes UUIDs (RFC 9562) in either case for the same key, and nothing else (KEY-17,
+// KEY-18).
+func UUIDKey(key string) (string, bool) {
+	if len(key) != 36 {
+		return "", false
+	}
+	for i := range len(key) {
+		isHyphen := i == 8 || i == 13 || i == 18 || i == 23
+		if isHyphen != (key[i] == '-') || !isHyphen && strings.IndexByte("0123456789abcdefABCDEF", key[i]) < 0 {
+			return "", false
+		}
+	}
+	return strings.ToLower(key), true
 }
 
 // isBareKey: visible ASCII. Quotes, commas and semicolons would be read differently by a structured-field parser or

@@ -125,7 +125,7 @@ var keyCases = []struct {
 func TestKeyIsReadFromItsLines(t *testing.T) {
 	for _, c := range keyCases {
 		t.Run(c.check+" "+c.name, func(t *testing.T) {
-			key, problem := parseKey(c.lines, 1, 255)
+			key, problem := (&KeyConfig{MinLength: 1, MaxLength: 255}).parse(c.lines)
 			assert.Equal(t, c.problem, problem)
 			assert.Equal(t, c.key, key)
 		})
@@ -136,10 +136,10 @@ func TestKeyIsReadFromItsLines(t *testing.T) {
 func TestKeyIsMadeOfVisibleASCII(t *testing.T) {
 	for b := range 256 {
 		c := string([]byte{byte(b)})
-		_, problem := parseKey([]string{"a" + c + "z"}, 1, 255)
+		_, problem := (&KeyConfig{MinLength: 1, MaxLength: 255}).parse([]string{"a" + c + "z"})
 		assert.Equal(t, b > ' ' && b < 0x7F && !strings.Contains(`",;`, c), problem == "", "bare %#x: %q", b, problem)
 
-		_, problem = parseKey([]string{`"a` + c + `z"`}, 1, 255)
+		_, problem = (&KeyConfig{MinLength: 1, MaxLength: 255}).parse([]string{`"a` + c + `z"`})
 		assert.Equal(t, b >= ' ' && b < 0x7F && !strings.Contains(`"\`, c), problem == "", "quoted %#x: %q", b, problem)
 	}
 }
@@ -159,7 +159,7 @@ func TestKeyIsAsLongAsItMayBe(t *testing.T) {
 	} {
 		key := strings.Repeat("k", c.length)
 		for _, line := range []string{key, `"` + key + `"`, "\t" + key + " "} {
-			_, problem := parseKey([]string{line}, c.min, c.max)
+			_, problem := (&KeyConfig{MinLength: c.min, MaxLength: c.max}).parse([]string{line})
 			assert.Equal(t, c.want, problem, "%d bytes within %d and %d: %q", c.length, c.min, c.max, line)
 		}
 	}
@@ -173,11 +173,11 @@ func FuzzParseKey(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, line string) {
 		wantKey, wantProblem := oracleKey(line)
-		key, problem := parseKey([]string{line}, 1, math.MaxInt)
+		key, problem := (&KeyConfig{MinLength: 1, MaxLength: math.MaxInt}).parse([]string{line})
 		assert.Equal(t, wantProblem, problem, "%q", line)
 		assert.Equal(t, wantKey, key, "%q", line)
 
-		bounded, problem := parseKey([]string{line}, 8, 16)
+		bounded, problem := (&KeyConfig{MinLength: 8, MaxLength: 16}).parse([]string{line})
 		assert.Equal(t, wantProblem == "" && len(key) >= 8 && len(key) <= 16, problem == "", "%q: %s", line, problem)
 		assert.True(t, bounded == key || bounded == "", "%q gives %q within bounds and %q without", line, bounded, key)
 	})

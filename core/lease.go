@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,6 +21,8 @@ type keeper struct {
 
 	release context.CancelFunc // frees the timer of the handler's deadline; nil without one
 	unwatch func() bool        // ends the watch for the client's leaving; nil without one
+
+	decision atomic.Pointer[Disposition] // the handler's own, by Decide
 
 	mu        sync.Mutex
 	over      bool        // stopped or lost: nothing is left to do

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"encoding/hex"
 	"strings"
 )
 
@@ -38,8 +39,8 @@ type Response struct {
 // Field is one header line.
 type Field struct{ Name, Value string }
 
-// get returns the value of the first line named name.
-func (r *Response) get(name string) string {
+// Get returns the value of the first line named name, in any case; "" when there is none.
+func (r *Response) Get(name string) string {
 	for _, f := range r.Header {
 		if strings.EqualFold(f.Name, name) {
 			return f.Value
@@ -80,6 +81,18 @@ func FromContext(ctx context.Context) (Run, bool) {
 		return Run{}, false
 	}
 	return Run{k.claim.Fence, k.claim.Attempt, k.claim.Takeover}, true
+}
+
+// ChildKey derives a key for a call that a run makes to another service, such as a payment provider: the same for the same
+// step of the same operation, also when the operation is run again, and different for every other. It tells nothing of the
+// client's key. It is 64 hex digits; "" outside of a run.
+func ChildKey(ctx context.Context, step string) string {
+	k, ok := ctx.Value(runKey{}).(*keeper)
+	if !ok {
+		return ""
+	}
+	key := digest(nil, "idem child key 1", string(k.claim.Key[:]), step)
+	return hex.EncodeToString(key[:])
 }
 
 // CancelOnDisconnect ends the protection of a run's context from its client: when the client leaves, ctx is cancelled.

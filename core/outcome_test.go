@@ -189,9 +189,6 @@ func FuzzDecodeOutcome(f *testing.F) {
 			}
 			again, err := decodeOutcome(encodeOutcome(r, r.Header))
 			require.NoError(t, err)
-			if r.Omitted { // a body beside the flag means nothing
-				r.Body = again.Body
-			}
 			assert.Equal(t, r, again)
 		}
 	})

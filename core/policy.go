@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"slices"
 	"strings"
 )
@@ -58,12 +59,28 @@ func ReleaseOn(statuses ...int) func(*Response) Disposition {
 	}
 }
 
-// disposition puts what can not be kept before the policy. A hijacked connection has no answer (MTH-07), and an event
-// stream without its end is a subscription, not an outcome.
-func (e *Engine) disposition(r *Response) Disposition {
-	endless := r.Omitted && strings.HasPrefix(strings.ToLower(r.get("Content-Type")), "text/event-stream")
+// OmitNoStore is a KeepConfig.OmitBody for answers that say Cache-Control: no-store, such as one-time secrets (RPL-28).
+func OmitNoStore(r *Response) bool {
+	return strings.Contains(strings.ToLower(r.Get("Cache-Control")), "no-store")
+}
+
+// Decide says, from inside a run, what becomes of its key, whatever the answer will be and the policy says of it (ERR-05).
+// A panic and a returned error are retried all the same. Outside of a run it does nothing.
+func Decide(ctx context.Context, d Disposition) {
+	if k, ok := ctx.Value(runKey{}).(*keeper); ok {
+		k.decision.Store(&d)
+	}
+}
+
+// disposition puts what can not be kept first, and the handler's own decision before the policy. A hijacked connection has
+// no answer (MTH-07), and an event stream without its end is a subscription, not an outcome.
+func (e *Engine) disposition(r *Response, decision *Disposition) Disposition {
+	endless := r.Omitted && strings.HasPrefix(strings.ToLower(r.Get("Content-Type")), "text/event-stream")
 	if r.Hijacked || endless {
 		return Release
+	}
+	if decision != nil {
+		return *decision
 	}
 	return e.cfg.Keep.Policy(r)
 }
@@ -94,7 +111,7 @@ func keptHeader(r *Response, marker string) []Field {
 	for _, f := range r.Header {
 		name := strings.ToLower(f.Name)
 		isFamily := slices.ContainsFunc(notKeptFamilies, func(family string) bool { return strings.HasPrefix(name, family) })
-		if isFamily || notKept[name] || slices.Contains(hops, name) || !isToken(name) {
+		if isFamily || notKept[name] || slices.Contains(hops, name) || !isToken(f.Name) {
 			continue
 		}
 		kept = append(kept, Field{f.Name, lineBreaks.Replace(f.Value)})

@@ -26,6 +26,7 @@ const (
 	codeKeyRepeated      = "key-repeated"
 	codeKeyTooShort      = "key-too-short"
 	codeKeyTooLong       = "key-too-long"
+	codeKeyRefused       = "key-refused"
 	codeScopeMissing     = "scope-missing"
 	codeBodyUnreadable   = "body-unreadable"
 	codeBodyTooLarge     = "body-too-large"
@@ -44,6 +45,7 @@ var problems = map[string]Problem{
 	codeKeyRepeated:      {Status: 400, Title: "Idempotency key repeated", Detail: "The key header is there more than once. Send exactly one key."},
 	codeKeyTooShort:      {Status: 400, Title: "Idempotency key too short", Detail: "Send a longer key, for example a UUID."},
 	codeKeyTooLong:       {Status: 400, Title: "Idempotency key too long", Detail: "Send a shorter key, for example a UUID."},
+	codeKeyRefused:       {Status: 400, Title: "Idempotency key not accepted", Detail: "This service asks for keys of a certain form, and this one has another. See its documentation."},
 	codeScopeMissing:     {Status: 401, Title: "Caller not known", Detail: "A key belongs to a caller, and this request does not say who that is. Authenticate first."},
 	codeBodyUnreadable:   {Status: 400, Title: "Request body unreadable", Detail: "The body ended early or could not be read. Nothing was done; send the whole request again."},
 	codeBodyTooLarge:     {Status: 413, Title: "Request body too large", Detail: "A request with an idempotency key is compared by its whole body, and this one is over the limit. Nothing was done."},

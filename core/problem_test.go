@@ -19,7 +19,7 @@ import (
 
 // statuses are the codes and their default statuses. Client programs switch on them: neither changes.
 var statuses = map[string]int{
-	"key-missing": 400, "key-empty": 400, "key-malformed": 400, "key-repeated": 400, "key-too-short": 400, "key-too-long": 400,
+	"key-missing": 400, "key-empty": 400, "key-malformed": 400, "key-repeated": 400, "key-too-short": 400, "key-too-long": 400, "key-refused": 400,
 	"scope-missing": 401, "body-unreadable": 400, "body-too-large": 413, "fingerprint-mismatch": 422,
 	"in-progress": 409, "claim-lost": 409, "outcome-unknown": 409, "store-unavailable": 503, "record-unreadable": 503,
 }
@@ -47,8 +47,8 @@ func TestEveryProblemIsWhatItsHeaderSays(t *testing.T) {
 		assert.Equal(t, code, result.Problem)
 		assert.False(t, result.Replayed || result.Bypassed)
 		r := result.Response
-		assert.Equal(t, "application/problem+json", r.get("Content-Type"))
-		assert.Equal(t, strconv.Itoa(len(r.Body)), r.get("Content-Length"))
+		assert.Equal(t, "application/problem+json", r.Get("Content-Type"))
+		assert.Equal(t, strconv.Itoa(len(r.Body)), r.Get("Content-Length"))
 
 		var body map[string]any
 		require.NoError(t, json.Unmarshal(r.Body, &body))
@@ -129,10 +129,10 @@ func TestRetryAfterIsThereWhenTheSameRequestIsWorthSendingAgain(t *testing.T) {
 	again := []string{codeInProgress, codeClaimLost, codeStoreUnavailable}
 	eachProblem(t, ProblemConfig{}, func(t *testing.T, code string, result Result) {
 		if slices.Contains(again, code) {
-			assert.Regexp(t, positive, result.Response.get("Retry-After"))
+			assert.Regexp(t, positive, result.Response.Get("Retry-After"))
 			return
 		}
-		assert.Empty(t, result.Response.get("Retry-After"))
+		assert.Empty(t, result.Response.Get("Retry-After"))
 	})
 }
 
@@ -140,7 +140,7 @@ func TestRetryAfterIsThereWhenTheSameRequestIsWorthSendingAgain(t *testing.T) {
 func TestRetryAfterNeverOutlastsTheLease(t *testing.T) {
 	refusals := newRefusals(ProblemConfig{})
 	for left := time.Duration(0); left < 25*time.Hour; left += left/7 + 333*time.Millisecond {
-		text := refusals.result(codeInProgress, retryAfter(left)).Response.get("Retry-After")
+		text := refusals.result(codeInProgress, retryAfter(left)).Response.Get("Retry-After")
 		require.Regexp(t, positive, text, "%v left", left)
 		seconds, err := strconv.Atoi(text)
 		require.NoError(t, err)
@@ -160,8 +160,8 @@ func TestRefusalsDoNotChangeEachOther(t *testing.T) {
 	refusals := newRefusals(ProblemConfig{})
 	early, late := refusals.result(codeInProgress, time.Second), refusals.result(codeInProgress, 5*time.Second)
 	early.Response.Header = append(early.Response.Header, Field{"X-Other", "v"})
-	assert.Equal(t, "1", early.Response.get("Retry-After"))
-	assert.Equal(t, "5", late.Response.get("Retry-After"))
+	assert.Equal(t, "1", early.Response.Get("Retry-After"))
+	assert.Equal(t, "5", late.Response.Get("Retry-After"))
 	assert.Len(t, refusals.result(codeInProgress, 0).Response.Header, 3)
 	assert.Len(t, refusals.result(codeMismatch, 0).Response.Header, 2)
 }

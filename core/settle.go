@@ -12,6 +12,7 @@ import (
 
 var (
 	errSilent     = fmt.Errorf("%w: no extension was confirmed for a whole lease", ErrLost)
+	errAway       = fmt.Errorf("%w: the store took nothing for the rest of the lease", ErrLost)
 	errNoResponse = errors.New("idem: run returned neither an error nor a response with a status from 100 to 999")
 )
 
@@ -34,13 +35,15 @@ func (s *settlement) settle(r *Response, err error) (Result, error) {
 		_ = s.fail(Failure{Cause: "handler returned an error"}, 0)
 		return Result{}, err
 	}
-	r.Omitted = r.Omitted || len(r.Body) > s.engine.cfg.Keep.MaxBody
-	switch s.engine.disposition(r) {
+	keep := &s.engine.cfg.Keep
+	r.Omitted = r.Omitted || len(r.Body) > keep.MaxBody
+	switch s.engine.disposition(r, s.keeper.decision.Load()) {
 	case Retry:
 		err = s.fail(Failure{Cause: "status " + strconv.Itoa(r.Status)}, r.Status)
 	case Release:
 		err = s.fail(Failure{Cause: "status " + strconv.Itoa(r.Status), Free: true}, r.Status)
 	default:
+		r.Omitted = r.Omitted || keep.OmitBody != nil && keep.OmitBody(r)
 		err = s.complete(r)
 	}
 	return s.result(r, err), nil
@@ -71,7 +74,12 @@ func (s *settlement) result(r *Response, err error) Result {
 	case err != nil:
 		return s.engine.refusals.result(codeStoreUnavailable, 0)
 	}
-	r.Header = slices.DeleteFunc(r.Header, func(f Field) bool { return strings.EqualFold(f.Name, s.engine.cfg.Keep.Marker) })
+	return s.engine.unmarked(r)
+}
+
+// unmarked sends an answer of a handler, who can not set the marker (RPL-25).
+func (e *Engine) unmarked(r *Response) Result {
+	r.Header = slices.DeleteFunc(r.Header, func(f Field) bool { return strings.EqualFold(f.Name, e.cfg.Keep.Marker) })
 	return Result{Response: r}
 }
 
@@ -93,6 +101,7 @@ func (s *settlement) finish(done Hook, status int, cause error, verb func(contex
 				return
 			}
 		}
+		s.engine.cfg.Hooks.Lost.call(s.ctx, s.req, s.claim, status, errAway) // the client has an answer that is not kept
 	})
 	return nil
 }

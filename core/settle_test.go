@@ -274,6 +274,11 @@ func TestStoreThatIsAwayForTheRestOfTheLeaseIsGivenUp(t *testing.T) {
 		assert.LessOrEqual(t, took, lease+storeTimeout)
 		assert.Less(t, f.store.Calls("complete"), 50, "with pauses between")
 
+		events := f.heard.take()
+		last := events[len(events)-1]
+		assert.Equal(t, "lost", last.hook, "a client has an answer that is not kept: somebody must hear of it")
+		assert.ErrorIs(t, last.Err, core.ErrLost)
+
 		time.Sleep(storeTimeout)
 		assert.True(t, f.healed().runsAgain(request("K", "B")).Takeover)
 	})

@@ -1,0 +1,189 @@
+package core_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/storetest"
+)
+
+// What the options of Config change, each beside its default.
+
+// named is a request whose header lines come under several names.
+func named(lines map[string]string) core.Request {
+	r := request("", "B")
+	r.Header = func(name string) []string {
+		if value, ok := lines[name]; ok {
+			return []string{value}
+		}
+		return nil
+	}
+	return r
+}
+
+// KEY-20.
+func TestAKeyMayComeUnderAnAliasButNotAsTwoKeys(t *testing.T) {
+	f := newFixture(t, func(c *core.Config) { c.Key.Required, c.Key.Aliases = true, []string{"X-Idempotency-Key", "X-Key"} })
+	f.sends(f.send(named(map[string]string{"X-Key": "K"}), made), 201, "made")
+	for _, same := range []map[string]string{
+		{"Idempotency-Key": `"K"`},
+		{"Idempotency-Key": "K", "X-Idempotency-Key": "K"},
+	} {
+		f.replayed(f.send(named(same), made), 201, "made")
+	}
+	f.refused(f.send(named(map[string]string{"Idempotency-Key": "K", "X-Key": "L"}), made), 400, "key-repeated")
+	f.refused(f.send(named(map[string]string{"Idempotency-Key": "K", "X-Key": ""}), made), 400, "key-empty")
+	f.refused(f.send(named(nil), made), 400, "key-missing")
+	f.ran(1)
+}
+
+// KEY-07, KEY-09.
+func TestStrictTakesStructuredFieldStringsOnly(t *testing.T) {
+	f := newFixture(t, func(c *core.Config) { c.Key.Strict = true })
+	for _, bare := range []string{"8e03978e-40d5-43e8-bc93-6894a57f9324", ":YWJj:", "?1", "42", "token"} {
+		f.refused(f.send(request(bare, "B"), made), 400, "key-malformed")
+	}
+	f.refused(f.send(request("", "B"), made), 400, "key-empty")
+	f.ran(0)
+	assert.Zero(t, f.calls())
+	f.sends(f.send(request(`"K";v=1`, "B"), made), 201, "made")
+}
+
+// KEY-17, KEY-18.
+func TestUUIDKeyTakesUUIDsInAnyCaseForTheSame(t *testing.T) {
+	f := newFixture(t, func(c *core.Config) { c.Key.Accept = core.UUIDKey })
+	const uuid = "8e03978e-40d5-43e8-bc93-6894a57f9324"
+	for _, bad := range []string{"not-a-uuid", uuid[:35], uuid + "0", strings.ReplaceAll(uuid, "-", "0"), strings.Replace(uuid, "8", "g", 1), "-" + uuid[1:]} {
+		f.refused(f.send(request(bad, "B"), made), 400, "key-refused")
+	}
+	f.ran(0)
+	assert.Zero(t, f.calls(), "KEY-18: no look-up")
+	f.sends(f.send(request(uuid, "B"), made), 201, "made")
+	f.replayed(f.send(request(strings.ToUpper(uuid), "B"), made), 201, "made")
+}
+
+func TestAcceptCanNotMakeAKeyEmpty(t *testing.T) {
+	f := newFixture(t, func(c *core.Config) { c.Key.Accept = func(string) (string, bool) { return "", true } })
+	f.refused(f.send(request("K", "B"), made), 400, "key-refused")
+}
+
+// FPR-03.
+func TestPerRouteMakesAKeyAnotherOnEachRoute(t *testing.T) {
+	f := newFixture(t, func(c *core.Config) { c.Key.PerRoute = true })
+	orders, refunds, patch := request("K", "B"), request("K", "B"), request("K", "B")
+	orders.Path, refunds.Path, patch.Path, patch.Method = "/orders", "/refunds", "/orders", "PATCH"
+	for _, r := range []core.Request{orders, refunds, patch} {
+		f.sends(f.send(r, made), 201, "made")
+	}
+	f.ran(3)
+	f.replayed(f.send(refunds, made), 201, "made")
+	refunds.RawQuery = "a=1"
+	f.refused(f.send(refunds, made), 422, "fingerprint-mismatch")
+}
+
+// RPL-30, RPL-28.
+func TestOmitBodyKeepsTheStatusAndTheHeader(t *testing.T) {
+	secret := answers(201, "secret", core.Field{Name: "Cache-Control", Value: "private, No-Store"}, core.Field{Name: "Location", Value: "/keys/1"})
+	for name, c := range map[string]struct {
+		omit    func(*core.Response) bool
+		handler handler
+		want    string
+	}{
+		"always":                  {func(*core.Response) bool { return true }, made, ""},
+		"no-store":                {core.OmitNoStore, secret, ""},
+		"no-store on another":     {core.OmitNoStore, made, "made"},
+		"nothing, by default":     {nil, secret, "secret"},
+		"an event stream's whole": {func(*core.Response) bool { return true }, answers(201, "data: 1", core.Field{Name: "Content-Type", Value: "text/event-stream"}), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, func(c2 *core.Config) { c2.Keep.OmitBody = c.omit })
+			first := f.send(request("K", "B"), c.handler)
+			assert.NotEmpty(t, first.Response.Body, "the first client gets it")
+			second := f.send(request("K", "B"), c.handler)
+			f.replayed(second, 201, c.want)
+			assert.Equal(t, c.want == "", second.Response.Get("Idempotent-Body") == "omitted")
+			f.ran(1)
+		})
+	}
+}
+
+// ERR-05.
+func TestTheHandlersDecisionWinsOverTheStatus(t *testing.T) {
+	decides := func(d core.Disposition, status int) handler {
+		return func(ctx context.Context) (*core.Response, error) {
+			core.Decide(ctx, core.Retry)
+			core.Decide(ctx, d) // the last word counts
+			return &core.Response{Status: status, Body: []byte("decided")}, nil
+		}
+	}
+	t.Run("a final 500 is kept", func(t *testing.T) {
+		f := newFixture(t)
+		f.send(request("K", "B"), decides(core.Keep, 500))
+		f.replayed(f.send(request("K", "B"), made), 500, "decided")
+	})
+	t.Run("a retryable 200 runs again, for the same request only", func(t *testing.T) {
+		f := newFixture(t)
+		f.send(request("K", "B"), decides(core.Retry, 200))
+		f.refused(f.send(request("K", "other"), made), 422, "fingerprint-mismatch")
+		f.sends(f.send(request("K", "B"), made), 201, "made")
+	})
+	t.Run("a released 422 lets another request in", func(t *testing.T) {
+		f := newFixture(t)
+		f.send(request("K", "B"), decides(core.Release, 422))
+		f.sends(f.send(request("K", "other"), made), 201, "made")
+	})
+	t.Run("outside of a run it does nothing", func(*testing.T) { core.Decide(ctx, core.Keep) })
+}
+
+// LSE-08.
+func TestFailOpenRunsWithoutProtectionAndSaysSo(t *testing.T) {
+	f := newFixture(t, func(c *core.Config) { c.DangerouslyFailOpen = true })
+	for _, fault := range []storetest.Fault{storetest.Before, storetest.After} {
+		f.store.Inject("begin", fault, 1)
+		result := f.send(request("K", "B"), answers(201, "made", core.Field{Name: marker, Value: "true"}))
+		f.answered(result, 201, "made")
+		assert.Equal(t, "true", result.Response.Get("Idempotent-Unprotected"))
+		assert.Empty(t, result.Response.Get(marker))
+		f.close()
+	}
+	assert.Contains(t, f.heard.names(), "store-error")
+	f.ran(2)
+	protected := f.send(request("K", "B"), made)
+	assert.Empty(t, protected.Response.Get("Idempotent-Unprotected"), "the store is back")
+}
+
+func TestFailOpenPassesErrorsOnAndHidesNoDamage(t *testing.T) {
+	f := newFixture(t, func(c *core.Config) { c.DangerouslyFailOpen = true })
+	f.store.Inject("begin", storetest.Before, 1)
+	_, err := f.do(ctx, request("K", "B"), func(context.Context) (*core.Response, error) { return nil, errTest })
+	require.ErrorIs(t, err, errTest)
+	f.close()
+
+	damaged := newFixture(t, func(c *core.Config) {
+		c.DangerouslyFailOpen, c.Store = true, scripted{begin: func(core.Claim) (core.Entry, error) { return core.Entry{}, core.ErrUnreadable }}
+	})
+	damaged.refused(damaged.send(request("K", "B"), made), 503, "record-unreadable")
+	damaged.ran(0)
+}
+
+func TestChildKeyIsTheSameForTheSameStepOfTheSameOperation(t *testing.T) {
+	f := newFixture(t)
+	child := func(key, step string, status int) (made string) {
+		f.send(request(key, "B"), func(ctx context.Context) (*core.Response, error) {
+			made = core.ChildKey(ctx, step)
+			return &core.Response{Status: status}, nil
+		})
+		return made
+	}
+	first := child("K", "charge", 500)
+	assert.Regexp(t, `^[0-9a-f]{64}$`, first)
+	assert.Equal(t, first, child("K", "charge", 500), "a retry of the run")
+	assert.NotEqual(t, first, child("K", "mail", 200))
+	assert.NotEqual(t, first, child("L", "charge", 200))
+	assert.Empty(t, core.ChildKey(ctx, "charge"), "outside of a run")
+}
