@@ -22,11 +22,11 @@ import (
 )
 
 // A test that needs processes to kill starts this binary again as a service; child says which.
-const child = "IDEM_TEST_CHILD" // framework, address of Redis, scope, lease
+const child = "IDEM_TEST_CHILD" // framework, address of Redis, scope, lease, "again" or "refuse" after a crash
 
 func TestMain(m *testing.M) {
-	if spec := strings.Fields(os.Getenv(child)); len(spec) == 4 {
-		runChild(spec[0], spec[1], spec[2], spec[3])
+	if spec := strings.Fields(os.Getenv(child)); len(spec) == 5 {
+		runChild(spec[0], spec[1], spec[2], spec[3], spec[4] == "refuse")
 		return
 	}
 	os.Exit(m.Run())
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 
 // runChild serves until it is killed. Its handler counts its runs in Redis, beside the store, and on a path that begins
 // with /slow it answers when the test says so there.
-func runChild(name, addr, scope, leaseText string) {
+func runChild(name, addr, scope, leaseText string, refuse bool) {
 	d, err := time.ParseDuration(leaseText)
 	if err != nil {
 		panic(err)
@@ -42,6 +42,9 @@ func runChild(name, addr, scope, leaseText string) {
 	redisClient := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 	cfg := core.Config{Store: redisstore.New(redisClient), Scope: func(context.Context, *core.Request) string { return scope }}
 	lease(d)(&cfg)
+	if refuse {
+		cfg.Lease.OnUnknown = core.RefuseUnknown
+	}
 	engine, err := core.New(cfg)
 	if err != nil {
 		panic(err)
@@ -88,10 +91,12 @@ type process struct {
 	cmd *exec.Cmd
 }
 
-func (c *cluster) spawn(leaseText string) process {
+func (c *cluster) spawn(leaseText string) process { return c.spawnWith(leaseText, "again") }
+
+func (c *cluster) spawnWith(leaseText, afterCrash string) process {
 	c.t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), child+"="+strings.Join([]string{c.f.name, c.addr, c.scope, leaseText}, " "))
+	cmd.Env = append(os.Environ(), child+"="+strings.Join([]string{c.f.name, c.addr, c.scope, leaseText, afterCrash}, " "))
 	out, err := cmd.StdoutPipe()
 	require.NoError(c.t, err)
 	require.NoError(c.t, cmd.Start())
@@ -174,6 +179,27 @@ func TestAKilledProcessIsTakenOverAfterItsLease(t *testing.T) {
 		}, 5*time.Second, 10*time.Millisecond, "LSE-01: after the lease a retry runs")
 		require.Equal(t, "run 2 takeover true", r.body, "the handler must know that the effect may have happened")
 		require.Equal(t, 2, c.runs())
+	})
+}
+
+// LSE-02.
+func TestAKilledProcessLeavesAnUnknownOutcomeForWhoWantsItSo(t *testing.T) {
+	forEachFramework(t, func(t *testing.T, c *cluster) {
+		a, b := c.spawnWith("500ms", "refuse"), c.spawnWith("500ms", "refuse")
+		go func() { _, _ = a.try(a.client, "POST", "/slow", "B", "Idempotency-Key", "K") }()
+		c.waitForRun(1)
+		a.signal(syscall.SIGKILL)
+		var r reply
+		require.Eventually(t, func() bool {
+			r = b.send("POST", "/slow", "B", "Idempotency-Key", "K")
+			return !strings.Contains(r.body, "in-progress")
+		}, 5*time.Second, 10*time.Millisecond)
+		for range 3 {
+			require.Equal(t, http.StatusConflict, r.status)
+			require.Contains(t, r.body, "outcome-unknown")
+			r = b.send("POST", "/slow", "B", "Idempotency-Key", "K")
+		}
+		require.Equal(t, 1, c.runs())
 	})
 }
 

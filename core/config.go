@@ -71,6 +71,12 @@ type LeaseConfig struct {
 	// Duration is renewed at each third of itself while the handler runs, so it need not outlast the handler; it is how
 	// long a retry waits for the run of a process that died. At least 10 ms, less than Keep.Retention. Default 30 s.
 	Duration time.Duration
+
+	// OnUnknown is asked when a lease has ended without an outcome: did the operation happen? It returns the outcome to
+	// keep and to answer with, nil for "it did not, run it", or an error to refuse the request with 409 outcome-unknown. A
+	// panic counts as such an end too. ChildKey works on its context, and the request's Body may be read again. It must be
+	// safe for concurrent use. Default: run the handler again and tell it so (Run.Takeover). RefuseUnknown is ready-made.
+	OnUnknown func(context.Context, *Request) (*Response, error)
 }
 
 // KeepConfig says what is kept of an answer, and for how long.

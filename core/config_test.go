@@ -154,19 +154,20 @@ func TestTimeoutIsAThirdOfAShortLease(t *testing.T) {
 
 func TestConfigIsACopy(t *testing.T) {
 	given := validConfig()
-	given.Key.Methods = []string{"POST"}
+	given.Key.Methods, given.Key.Aliases = []string{"POST"}, []string{"X-Key"}
 	given.Problems.Status = map[string]int{"in-progress": 423}
 	engine, err := core.New(given)
 	require.NoError(t, err)
 	got := engine.Config()
 	for _, c := range []*core.Config{&given, &got} {
-		c.Key.Methods[0] = "PUT"
+		c.Key.Methods[0], c.Key.Aliases[0] = "PUT", "Y-Key"
 		c.Problems.Status["in-progress"] = 425
 		c.Problems.Status["no-code"] = 1
 		c.Key.Header = "X"
 	}
 	assert.Equal(t, "Idempotency-Key", engine.Config().Key.Header)
 	assert.Equal(t, []string{"POST"}, engine.Config().Key.Methods)
+	assert.Equal(t, []string{"X-Key"}, engine.Config().Key.Aliases)
 	assert.Equal(t, map[string]int{"in-progress": 423}, engine.Config().Problems.Status)
 	for header, bypassed := range map[string]bool{"POST": false, "PUT": true} {
 		r := request("K", "")

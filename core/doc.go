@@ -15,7 +15,8 @@
 //	(absent)                 never seen, or the retention is over       begin -> STARTED
 //	STARTED, lease running   one owner runs                             complete -> COMPLETED, fail -> FAILED,
 //	                                                                    extend -> STARTED, the lease ends
-//	STARTED, lease over      the owner is silent: outcome unknown       begin -> STARTED (takeover, attempt+1);
+//	STARTED, lease over      the owner is silent: outcome unknown       begin -> STARTED (takeover, attempt+1), or
+//	                                                                    reported as unknown when the claim says so;
 //	                                                                    until then its owner's verbs still count
 //	COMPLETED                the outcome is kept                        the retention ends
 //	FAILED                   ended in a way worth retrying; cause and   begin -> STARTED (attempt+1)

@@ -100,6 +100,10 @@ func (e *Engine) claim(ctx context.Context, req *Request, key string) (*Claim, s
 		Fingerprint: fingerprint(req, body),
 		Lease:       e.cfg.Lease.Duration,
 		Retention:   e.cfg.Keep.Retention,
+		NoTakeover:  e.cfg.Lease.OnUnknown != nil,
+	}
+	if claim.NoTakeover {
+		req.Body = func(int64) ([]byte, error) { return body, nil }
 	}
 	rand.Read(claim.Owner[:])
 	return claim, ""
@@ -136,6 +140,10 @@ func (e *Engine) begin(ctx context.Context, req *Request, claim *Claim, run hand
 	case Mismatch:
 		hooks.Mismatch.call(ctx, req, claim, 0, nil)
 		return e.refusals.result(codeMismatch, 0), nil
+	case Unknown:
+		if claim.NoTakeover {
+			return e.resolve(ctx, req, claim, run)
+		}
 	}
 	return e.refusals.result(codeOutcomeUnknown, 0), nil
 }
@@ -207,7 +215,7 @@ func (e *Engine) execute(ctx context.Context, req *Request, claim *Claim, began 
 	settled := false
 	defer func() {
 		if !settled { // a panic, or runtime.Goexit: nothing is recovered, so the stack reaches the recovery outside
-			_ = s.fail(Failure{Cause: "handler panicked"}, 0)
+			s.panicked()
 		}
 	}()
 	result, err := s.settle(run(runCtx))

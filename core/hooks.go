@@ -18,6 +18,7 @@ type Hooks struct {
 	Mismatch   Hook // refused: the key belongs to another request
 	Kept       Hook // the outcome is stored
 	Failed     Hook // the run ended without an outcome to keep; Err is its cause
+	Unknown    Hook // a run ended, or was found ended, without telling its outcome; Err is what is known of it
 	Lost       Hook // the claim went to another run, or its lease ran out unconfirmed; Err says which
 	StoreError Hook // the store could not answer, or holds something unreadable; Err is what it said
 }

@@ -18,6 +18,9 @@ const (
 	// Release frees the key as if it had not been used: the request was turned away before it had effects, and the
 	// next one under the key may be another.
 	Release
+	// LeaveUnknown stores nothing and leaves the claim to the end of its lease, as if the process had died: for a handler
+	// that can not tell whether its effect has happened. Then LeaseConfig.OnUnknown decides.
+	LeaveUnknown
 )
 
 // DefaultPolicy keeps every answer but two kinds. A 5xx is retried: a server that failed can not vouch for its own

@@ -136,3 +136,19 @@ func TestKeptHeaderDoesNotTouchTheAnswer(t *testing.T) {
 func kept(lines ...Field) []Field {
 	return keptHeader(&Response{Header: lines}, "Idempotent-Replayed")
 }
+
+// RPL-28.
+func TestOmitNoStoreReadsEveryCacheControlLine(t *testing.T) {
+	for name, c := range map[string]struct {
+		lines []Field
+		want  bool
+	}{
+		"none":               {nil, false},
+		"another directive":  {[]Field{{"Cache-Control", "private, max-age=0"}}, false},
+		"alone":              {[]Field{{"Cache-Control", "no-store"}}, true},
+		"in a list":          {[]Field{{"cache-control", "private, No-Store"}}, true},
+		"on the second line": {[]Field{{"Cache-Control", "private"}, {"Cache-Control", "no-store"}}, true},
+	} {
+		assert.Equal(t, c.want, OmitNoStore(&Response{Header: c.lines}), name)
+	}
+}

@@ -40,6 +40,8 @@ func (s *settlement) settle(r *Response, err error) (Result, error) {
 	switch s.engine.disposition(r, s.keeper.decision.Load()) {
 	case Retry:
 		err = s.fail(Failure{Cause: "status " + strconv.Itoa(r.Status)}, r.Status)
+	case LeaveUnknown:
+		s.abandon(r.Status, ErrOutcomeUnknown)
 	case Release:
 		err = s.fail(Failure{Cause: "status " + strconv.Itoa(r.Status), Free: true}, r.Status)
 	default:
@@ -54,6 +56,22 @@ func (s *settlement) complete(r *Response) error {
 	return s.finish(s.engine.cfg.Hooks.Kept, r.Status, nil, func(ctx context.Context) error {
 		return s.engine.cfg.Store.Complete(ctx, *s.claim, outcome)
 	})
+}
+
+// panicked ends a run that did not return. Who asks about unknown outcomes is asked about this one, when its lease is over.
+func (s *settlement) panicked() {
+	cause := Failure{Cause: "handler panicked"}
+	if s.engine.cfg.Lease.OnUnknown == nil {
+		_ = s.fail(cause, 0)
+		return
+	}
+	s.abandon(0, errors.New(cause.Cause))
+}
+
+// abandon leaves the claim to the end of its lease: nobody knows the outcome.
+func (s *settlement) abandon(status int, cause error) {
+	s.keeper.stop()
+	s.engine.cfg.Hooks.Unknown.call(s.ctx, s.req, s.claim, status, cause)
 }
 
 // fail ends the run without an outcome.

@@ -186,6 +186,20 @@ func TestClientThatLeavesDuringBeginFreesItsKey(t *testing.T) {
 	})
 }
 
+// A client that leaves is not a store that is away: whoever hangs up does not get a run without protection.
+func TestFailOpenIsNotForClientsThatLeft(t *testing.T) {
+	inBubble(t, "left", func(t *testing.T) {
+		f := newFixture(t, func(c *core.Config) { c.DangerouslyFailOpen = true })
+		client, leave := context.WithCancel(ctx)
+		leave()
+		result, err := f.do(client, request("K", "B"), made)
+		assert.NoError(t, err)
+		f.refused(result, 503, "store-unavailable")
+		f.close()
+		f.ran(0)
+	})
+}
+
 // beginAnswers is a store whose Begin always answers the same.
 func beginAnswers(entry core.Entry, err error) func(*core.Config) {
 	return func(c *core.Config) {
