@@ -165,7 +165,7 @@ func (e *Engine) beginFailed(ctx context.Context, req *Request, claim *Claim, er
 			return e.cfg.Store.Fail(ctx, *claim, Failure{Cause: "begin had no answer"})
 		})
 	})
-	if e.cfg.DangerouslyFailOpen {
+	if e.cfg.DangerouslyFailOpen && ctx.Err() == nil {
 		return e.runUnprotected(ctx, run)
 	}
 	return e.refusals.result(codeStoreUnavailable, 0), nil

@@ -88,12 +88,14 @@ func (k *keeper) extend() {
 		k.end = time.AfterFunc(time.Until(k.confirmed.Add(k.claim.Lease)), func() { k.lose(nil) })
 	}
 	over := k.over
+	if !over {
+		k.engine.late.enter() // before stop can return, so that Close waits for it
+		defer k.engine.late.done()
+	}
 	k.mu.Unlock()
 	if over {
 		return
 	}
-	k.engine.late.enter()
-	defer k.engine.late.done()
 	sent := time.Now()
 	err := k.engine.call(k.ctx, func(ctx context.Context) error { return k.engine.cfg.Store.Extend(ctx, *k.claim) })
 	if errors.Is(err, ErrLost) {

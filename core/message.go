@@ -31,9 +31,10 @@ type Response struct {
 	Body    []byte
 	Trailer []Field // lines behind the body; they reach the first client and are not kept
 
-	Sent     bool // the client has it already: there is nothing left to send
-	Omitted  bool // Body is not the whole body: it was longer than Config.Keep.MaxBody, or the client left
-	Hijacked bool // the handler took the connection over; there is no answer to keep
+	Sent       bool // the client has it already: there is nothing left to send
+	Omitted    bool // Body is not the whole body
+	Unfinished bool // it streams, and the client left, or may leave, before the end; implies Omitted
+	Hijacked   bool // the handler took the connection over; there is no answer to keep
 }
 
 // Field is one header line.

@@ -20,10 +20,10 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// encodeOutcome packs r with header as its lines.
-func encodeOutcome(r *Response, header []Field) []byte {
+// encodeOutcome packs what a replay of r needs.
+func encodeOutcome(r *Response) []byte {
 	size := 2 + 3*binary.MaxVarintLen32 + len(r.Body) + checksumLength
-	for _, f := range header {
+	for _, f := range r.Header {
 		size += 2*binary.MaxVarintLen32 + len(f.Name) + len(f.Value)
 	}
 	b := append(make([]byte, 0, size), outcomeFormat, 0)
@@ -35,8 +35,8 @@ func encodeOutcome(r *Response, header []Field) []byte {
 	for _, name := range r.Removed {
 		b = appendText(b, name)
 	}
-	b = binary.AppendUvarint(b, uint64(len(header)))
-	for _, f := range header {
+	b = binary.AppendUvarint(b, uint64(len(r.Header)))
+	for _, f := range r.Header {
 		b = appendText(appendText(b, f.Name), f.Value)
 	}
 	if !r.Omitted {
@@ -61,13 +61,12 @@ func decodeOutcome(b []byte) (*Response, error) {
 	}
 	d := decoder{rest: b[2:sealed]}
 	r := &Response{Status: int(d.number()), Omitted: b[1] == flagOmitted}
-	for range d.count() {
-		r.Removed = append(r.Removed, d.text())
+	for n := d.count(); n > 0 && !d.bad; n-- {
+		r.Removed = append(r.Removed, d.name())
 	}
-	for range d.count() {
-		r.Header = append(r.Header, Field{d.text(), d.text()})
-		f := r.Header[len(r.Header)-1]
-		d.bad = d.bad || !isToken(f.Name) || strings.ContainsAny(f.Value, "\r\n\x00")
+	for n := d.count(); n > 0 && !d.bad; n-- {
+		r.Header = append(r.Header, Field{d.name(), d.text()})
+		d.bad = d.bad || strings.ContainsAny(r.Header[len(r.Header)-1].Value, "\r\n\x00")
 	}
 	r.Body = d.rest
 	if d.bad || b[1] > flagOmitted || r.Omitted && len(r.Body) > 0 || r.Status < 100 || r.Status > 999 {
@@ -100,6 +99,13 @@ func (d *decoder) count() uint64 {
 		return 0
 	}
 	return n
+}
+
+// name reads the name of a header line.
+func (d *decoder) name() string {
+	s := d.text()
+	d.bad = d.bad || !isToken(s)
+	return s
 }
 
 func (d *decoder) text() string {

@@ -64,7 +64,9 @@ func ReleaseOn(statuses ...int) func(*Response) Disposition {
 
 // OmitNoStore is a KeepConfig.OmitBody for answers that say Cache-Control: no-store, such as one-time secrets (RPL-28).
 func OmitNoStore(r *Response) bool {
-	return strings.Contains(strings.ToLower(r.Get("Cache-Control")), "no-store")
+	return slices.ContainsFunc(r.Header, func(f Field) bool {
+		return strings.EqualFold(f.Name, "Cache-Control") && strings.Contains(strings.ToLower(f.Value), "no-store")
+	})
 }
 
 // Decide says, from inside a run, what becomes of its key, whatever the answer will be and the policy says of it (ERR-05).
@@ -76,9 +78,9 @@ func Decide(ctx context.Context, d Disposition) {
 }
 
 // disposition puts what can not be kept first, and the handler's own decision before the policy. A hijacked connection has
-// no answer (MTH-07), and an event stream without its end is a subscription, not an outcome.
+// no answer (MTH-07), and an event stream that its client left is a subscription, not an outcome.
 func (e *Engine) disposition(r *Response, decision *Disposition) Disposition {
-	endless := r.Omitted && strings.HasPrefix(strings.ToLower(r.Get("Content-Type")), "text/event-stream")
+	endless := r.Unfinished && strings.HasPrefix(strings.ToLower(r.Get("Content-Type")), "text/event-stream")
 	if r.Hijacked || endless {
 		return Release
 	}
@@ -118,6 +120,16 @@ func keptHeader(r *Response, marker string) []Field {
 			continue
 		}
 		kept = append(kept, Field{f.Name, lineBreaks.Replace(f.Value)})
+	}
+	return kept
+}
+
+// keptRemovals returns the names whose lines a replay takes away again.
+func keptRemovals(r *Response) (kept []string) {
+	for _, name := range r.Removed {
+		if isToken(name) && !notKept[strings.ToLower(name)] {
+			kept = append(kept, name)
+		}
 	}
 	return kept
 }

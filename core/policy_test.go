@@ -57,6 +57,7 @@ func TestAnAnswerThatCanNotBeKeptIsReleasedWhateverThePolicySays(t *testing.T) {
 		{"MTH-07 event stream without its end", events("text/event-stream", true), Release},
 		{"MTH-07 with parameters", events("text/event-stream; charset=utf-8", true), Release},
 		{"MTH-07 in another case", events("Text/Event-Stream", true), Release},
+		{"RPL-27 event stream with its end, but too long", Response{Status: 200, Header: events("text/event-stream", false).Header, Omitted: true}, Keep},
 		{"event stream with its end", events("text/event-stream", false), Keep},
 		{"RPL-27 long answer of another type", events("text/plain", true), Keep},
 	} {
@@ -64,8 +65,8 @@ func TestAnAnswerThatCanNotBeKeptIsReleasedWhateverThePolicySays(t *testing.T) {
 	}
 }
 
-func events(contentType string, omitted bool) Response {
-	return Response{Status: 200, Header: []Field{{"content-type", contentType}}, Omitted: omitted}
+func events(contentType string, unfinished bool) Response {
+	return Response{Status: 200, Header: []Field{{"content-type", contentType}}, Omitted: unfinished, Unfinished: unfinished}
 }
 
 func TestKeptHeaderLeavesOutWhatBelongsToOneExchange(t *testing.T) {

@@ -52,7 +52,8 @@ func (s *settlement) settle(r *Response, err error) (Result, error) {
 }
 
 func (s *settlement) complete(r *Response) error {
-	outcome := encodeOutcome(r, keptHeader(r, s.engine.cfg.Keep.Marker))
+	header := keptHeader(r, s.engine.cfg.Keep.Marker)
+	outcome := encodeOutcome(&Response{Status: r.Status, Header: header, Removed: keptRemovals(r), Body: r.Body, Omitted: r.Omitted})
 	return s.finish(s.engine.cfg.Hooks.Kept, r.Status, nil, func(ctx context.Context) error {
 		return s.engine.cfg.Store.Complete(ctx, *s.claim, outcome)
 	})

@@ -65,7 +65,7 @@ func run(ctx context.Context, c *fiber.Ctx, marker string) *core.Response {
 	}
 	r.Header, r.Removed = changes(&outer, &response.Header, isStream || len(r.Body) > 0)
 	if r.Hijacked || isStream {
-		r.Sent, r.Omitted = true, true
+		r.Sent, r.Omitted, r.Unfinished = true, true, true
 		response.Header.Del(marker)
 		return r
 	}

@@ -85,9 +85,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	n, err := w.outer.Write(p)
-	if err != nil {
-		w.omit()
-	}
+	w.response.Unfinished = w.response.Unfinished || err != nil
 	return n, err
 }
 
@@ -120,9 +118,7 @@ func (w *Writer) pass() {
 	w.passed = true
 	core.CancelOnDisconnect(w.ctx)
 	w.response.Header = slices.DeleteFunc(w.response.Header, func(f core.Field) bool { return strings.EqualFold(f.Name, w.marker) })
-	if Send(w.outer, &w.response) != nil {
-		w.omit()
-	}
+	w.response.Unfinished = Send(w.outer, &w.response) != nil
 }
 
 // Flush is FlushError without the error.
@@ -191,7 +187,7 @@ func (w *Writer) Response() *core.Response {
 	if !w.passed {
 		return r
 	}
-	if w.ctx.Err() != nil {
+	if r.Unfinished = r.Unfinished || w.ctx.Err() != nil; r.Unfinished {
 		w.omit()
 	}
 	for _, f := range r.Trailer {
