@@ -1,0 +1,56 @@
+package adapters_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/memstore"
+)
+
+// BenchmarkAllocations compares a guarded handler with the same one bare, in process, on the memory store, each request
+// with a key of its own. The difference is what the engine and its adapter add.
+//
+//	go test ./adapters_test -run '^$' -bench Allocations -benchtime 20000x
+func BenchmarkAllocations(b *testing.B) {
+	handler := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header()["Content-Type"] = []string{"text/plain"}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write([]byte("made"))
+	}
+	engine, err := core.New(core.Config{Store: memstore.New(memstore.MaxRecords(1 << 30)), Scope: core.SingleTenant})
+	if err != nil {
+		b.Fatal(err)
+	}
+	gin.SetMode(gin.ReleaseMode)
+	serve := func(b *testing.B, h http.Handler) {
+		requests := make([]*http.Request, b.N)
+		for i := range requests {
+			requests[i] = httptest.NewRequest("POST", "/orders", nil)
+			requests[i].Header.Set("Idempotency-Key", fmt.Sprintf("%s-%d-%d", b.Name(), b.N, i))
+		}
+		recorders := make([]*httptest.ResponseRecorder, b.N)
+		for i := range recorders {
+			recorders[i] = httptest.NewRecorder()
+		}
+		b.ReportAllocs()
+		b.ResetTimer()
+		for i, r := range requests {
+			h.ServeHTTP(recorders[i], r)
+		}
+		b.StopTimer()
+		for _, r := range recorders {
+			if r.Code != http.StatusCreated || r.Header().Get(marker) != "" {
+				b.Fatalf("%d %v: not a new run", r.Code, r.Body)
+			}
+		}
+	}
+	b.Run("bare", func(b *testing.B) { serve(b, http.HandlerFunc(handler)) })
+	for name, wrap := range mounts {
+		b.Run(name, func(b *testing.B) { serve(b, wrap(engine, handler)) })
+	}
+}
