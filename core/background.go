@@ -54,6 +54,11 @@ func (b *background) wait(ctx context.Context) error {
 	select {
 	case <-idle:
 		return nil
+	default:
+	}
+	select {
+	case <-idle:
+		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

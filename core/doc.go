@@ -23,7 +23,7 @@
 //	                         attempt are kept, no outcome
 //
 // A request whose fingerprint is not the record's is refused in every state and changes nothing. Only a FAILED record
-// whose run said that it had no effects accepts another request.
+// whose runs all said that they had no effects accepts another request.
 //
 // # Promises
 //

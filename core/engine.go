@@ -72,17 +72,29 @@ func (e *Engine) Do(ctx context.Context, req Request, run func(context.Context) 
 		return e.refusals.result(problem, 0), nil
 	}
 	claim, problem := e.claim(ctx, &req, key)
-	if problem != "" {
+	switch {
+	case problem != "":
 		return e.refusals.result(problem, 0), nil
+	case claim == nil:
+		return Result{Bypassed: true}, nil
 	}
 	return e.begin(ctx, &req, claim, run)
 }
 
-// claim makes the claim of a request, or returns the code of what is wrong with it. Nothing is stored yet.
+// claim makes the claim of a request, or returns the code of what is wrong with it, or neither when ctx belongs to a run
+// of the same record: a middleware on a route, behind one on all. Nothing is stored yet.
 func (e *Engine) claim(ctx context.Context, req *Request, key string) (*Claim, string) {
 	scope := e.scope(ctx, req)
 	if scope == "" {
 		return nil, codeScopeMissing
+	}
+	var route []string
+	if e.cfg.Key.PerRoute {
+		route = []string{req.Method, req.Path}
+	}
+	record := recordKey(scope, key, route...)
+	if k, ok := ctx.Value(runKey{}).(*keeper); ok && k.claim.Key == record {
+		return nil, ""
 	}
 	body, err := req.Body(e.cfg.Limits.RequestBody)
 	switch {
@@ -91,12 +103,8 @@ func (e *Engine) claim(ctx context.Context, req *Request, key string) (*Claim, s
 	case err != nil:
 		return nil, codeBodyUnreadable
 	}
-	var route []string
-	if e.cfg.Key.PerRoute {
-		route = []string{req.Method, req.Path}
-	}
 	claim := &Claim{
-		Key:         recordKey(scope, key, route...),
+		Key:         record,
 		Fingerprint: fingerprint(req, body),
 		Lease:       e.cfg.Lease.Duration,
 		Retention:   e.cfg.Keep.Retention,
@@ -131,6 +139,10 @@ func (e *Engine) begin(ctx context.Context, req *Request, claim *Claim, run hand
 	switch entry.State {
 	case Claimed:
 		claim.Fence, claim.Attempt, claim.Takeover = entry.Fence, entry.Attempt, entry.Takeover
+		if time.Since(began) >= claim.Lease { // the answer came so late that another run may have the key
+			e.giveBack(ctx, claim)
+			return e.beginFailed(ctx, req, claim, errLate, run)
+		}
 		return e.execute(ctx, req, claim, began, run)
 	case Completed:
 		return e.replay(ctx, req, claim, entry.Outcome), nil
@@ -141,8 +153,8 @@ func (e *Engine) begin(ctx context.Context, req *Request, claim *Claim, run hand
 		hooks.Mismatch.call(ctx, req, claim, 0, nil)
 		return e.refusals.result(codeMismatch, 0), nil
 	case Unknown:
-		if claim.NoTakeover {
-			return e.resolve(ctx, req, claim, run)
+		if claim.NoTakeover && claim.Over == 0 {
+			return e.resolve(ctx, req, claim, entry.Fence, run)
 		}
 	}
 	return e.refusals.result(codeOutcomeUnknown, 0), nil
@@ -158,17 +170,43 @@ func (e *Engine) beginFailed(ctx context.Context, req *Request, claim *Claim, er
 	if errors.Is(err, ErrUnreadable) {
 		return e.unreadable(ctx, req, claim, err), nil
 	}
-	e.cfg.Hooks.StoreError.call(ctx, req, claim, 0, err)
-	detached := context.WithoutCancel(ctx)
-	e.late.run(func() {
-		_ = e.call(detached, func(ctx context.Context) error {
-			return e.cfg.Store.Fail(ctx, *claim, Failure{Cause: "begin had no answer"})
-		})
-	})
-	if e.cfg.DangerouslyFailOpen && ctx.Err() == nil {
-		return e.runUnprotected(ctx, run)
+	e.giveBack(ctx, claim)
+	if ctx.Err() == nil { // else it is the client that left
+		e.cfg.Hooks.StoreError.call(ctx, req, claim, 0, err)
+		if e.cfg.DangerouslyFailOpen {
+			return e.runUnprotected(context.WithValue(ctx, claimKey{}, claim), run)
+		}
 	}
 	return e.refusals.result(codeStoreUnavailable, 0), nil
+}
+
+// giveBack sends a Fail for a claim that nobody will use, until the store has answered or a lease has passed.
+func (e *Engine) giveBack(ctx context.Context, claim *Claim) {
+	detached := context.WithoutCancel(ctx)
+	e.late.run(func() {
+		e.again(time.Now().Add(claim.Lease), func() bool {
+			err := e.call(detached, func(ctx context.Context) error {
+				return e.cfg.Store.Fail(ctx, *claim, Failure{Cause: "begin had no answer"})
+			})
+			return err == nil || errors.Is(err, ErrLost)
+		})
+	})
+}
+
+const firstPause = 20 * time.Millisecond
+
+// again calls send until it is done or the time is up, with growing pauses between, and tells which.
+func (e *Engine) again(until time.Time, send func() (done bool)) bool {
+	for pause := firstPause; ; pause = min(2*pause, time.Second) {
+		if send() {
+			return true
+		}
+		left := time.Until(until)
+		if left <= 0 {
+			return false
+		}
+		time.Sleep(min(pause, left))
+	}
 }
 
 // runUnprotected runs the handler without a claim, and says so in its answer.
@@ -206,10 +244,6 @@ func (e *Engine) replay(ctx context.Context, req *Request, claim *Claim, outcome
 
 // execute runs the handler under the claim, and settles the claim whichever way the handler ends.
 func (e *Engine) execute(ctx context.Context, req *Request, claim *Claim, began time.Time, run handler) (Result, error) {
-	if claim.Takeover {
-		e.cfg.Hooks.Takeover.call(ctx, req, claim, 0, nil)
-	}
-	e.cfg.Hooks.Begin.call(ctx, req, claim, 0, nil)
 	keeper, runCtx := e.keep(ctx, req, claim, began)
 	s := settlement{engine: e, keeper: keeper, ctx: keeper.ctx, req: req, claim: claim}
 	settled := false
@@ -218,6 +252,10 @@ func (e *Engine) execute(ctx context.Context, req *Request, claim *Claim, began 
 			s.panicked()
 		}
 	}()
+	if claim.Takeover {
+		e.cfg.Hooks.Takeover.call(ctx, req, claim, 0, nil)
+	}
+	e.cfg.Hooks.Begin.call(ctx, req, claim, 0, nil)
 	result, err := s.settle(run(runCtx))
 	settled = true
 	return result, err

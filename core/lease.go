@@ -43,8 +43,15 @@ func (e *Engine) keep(client context.Context, req *Request, claim *Claim, began 
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.next = time.AfterFunc(claim.Lease/3, k.extend)
-	return k, context.WithValue(ctx, runKey{}, k)
+	k.next = time.AfterFunc(time.Until(began.Add(claim.Lease/3)), k.extend)
+	return k, context.WithValue(context.WithValue(ctx, runKey{}, k), claimKey{}, claim)
+}
+
+// runs tells whether the keeper's run is one of record, and goes on.
+func (k *keeper) runs(record [32]byte) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return !k.over && k.claim.Key == record
 }
 
 // watchClient cancels the handler's context when the client leaves.
@@ -119,7 +126,7 @@ func (k *keeper) plan(sent time.Time, err error) {
 		k.next.Reset(k.claim.Lease / 10)
 	default:
 		k.confirmed = sent
-		k.next.Reset(k.claim.Lease / 3)
+		k.next.Reset(time.Until(sent.Add(k.claim.Lease / 3)))
 		k.end.Reset(time.Until(sent.Add(k.claim.Lease)))
 	}
 }

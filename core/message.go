@@ -73,7 +73,10 @@ type Run struct {
 	Takeover bool  // an earlier run vanished without an outcome: its effects may have happened
 }
 
-type runKey struct{}
+type (
+	runKey   struct{} // the keeper of the run that a context belongs to
+	claimKey struct{} // its claim; also of an unprotected run, and of one that OnUnknown is asked about
+)
 
 // FromContext returns the run that ctx belongs to; false outside of one.
 func FromContext(ctx context.Context) (Run, bool) {
@@ -88,11 +91,11 @@ func FromContext(ctx context.Context) (Run, bool) {
 // step of the same operation, also when the operation is run again, and different for every other. It tells nothing of the
 // client's key. It is 64 hex digits; "" outside of a run.
 func ChildKey(ctx context.Context, step string) string {
-	k, ok := ctx.Value(runKey{}).(*keeper)
+	claim, ok := ctx.Value(claimKey{}).(*Claim)
 	if !ok {
 		return ""
 	}
-	key := digest(nil, "idem child key 1", string(k.claim.Key[:]), step)
+	key := digest(nil, "idem child key 1", string(claim.Key[:]), string(claim.Fingerprint[:]), step)
 	return hex.EncodeToString(key[:])
 }
 

@@ -81,7 +81,7 @@ func Decide(ctx context.Context, d Disposition) {
 // no answer (MTH-07), and an event stream that its client left is a subscription, not an outcome.
 func (e *Engine) disposition(r *Response, decision *Disposition) Disposition {
 	endless := r.Unfinished && strings.HasPrefix(strings.ToLower(r.Get("Content-Type")), "text/event-stream")
-	if r.Hijacked || endless {
+	if r.Hijacked || endless && decision == nil {
 		return Release
 	}
 	if decision != nil {

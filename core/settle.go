@@ -12,7 +12,8 @@ import (
 
 var (
 	errSilent     = fmt.Errorf("%w: no extension was confirmed for a whole lease", ErrLost)
-	errAway       = fmt.Errorf("%w: the store took nothing for the rest of the lease", ErrLost)
+	errAway       = fmt.Errorf("%w: the store took nothing for another lease", ErrLost)
+	errLate       = fmt.Errorf("%w: begin was answered after the lease", ErrLost)
 	errNoResponse = errors.New("idem: run returned neither an error nor a response with a status from 100 to 999")
 )
 
@@ -25,10 +26,14 @@ type settlement struct {
 	claim  *Claim
 }
 
+func isAnswer(r *Response) bool {
+	return r != nil && (r.Hijacked || r.Status >= 100 && r.Status <= 999)
+}
+
 // settle takes what the handler left, stores what the policy says, and returns what the client is to see. The answer is
 // held back until it is kept.
 func (s *settlement) settle(r *Response, err error) (Result, error) {
-	if err == nil && (r == nil || !r.Hijacked && (r.Status < 100 || r.Status > 999)) {
+	if err == nil && !isAnswer(r) {
 		err = errNoResponse
 	}
 	if err != nil {
@@ -41,7 +46,7 @@ func (s *settlement) settle(r *Response, err error) (Result, error) {
 	case Retry:
 		err = s.fail(Failure{Cause: "status " + strconv.Itoa(r.Status)}, r.Status)
 	case LeaveUnknown:
-		s.abandon(r.Status, ErrOutcomeUnknown)
+		err = s.abandon(r.Status, ErrOutcomeUnknown)
 	case Release:
 		err = s.fail(Failure{Cause: "status " + strconv.Itoa(r.Status), Free: true}, r.Status)
 	default:
@@ -66,13 +71,16 @@ func (s *settlement) panicked() {
 		_ = s.fail(cause, 0)
 		return
 	}
-	s.abandon(0, errors.New(cause.Cause))
+	_ = s.abandon(0, errors.New(cause.Cause))
 }
 
 // abandon leaves the claim to the end of its lease: nobody knows the outcome.
-func (s *settlement) abandon(status int, cause error) {
-	s.keeper.stop()
+func (s *settlement) abandon(status int, cause error) error {
+	if _, lost := s.keeper.stop(); lost {
+		return ErrLost
+	}
 	s.engine.cfg.Hooks.Unknown.call(s.ctx, s.req, s.claim, status, cause)
+	return nil
 }
 
 // fail ends the run without an outcome.
@@ -102,26 +110,28 @@ func (e *Engine) unmarked(r *Response) Result {
 	return Result{Response: r}
 }
 
-// finish stops the keeper and sends the final verb. When the store is away it returns nil while the lease is known to
-// last, and sends the verb again behind the client's back until it ends: a retry meets the running claim meanwhile.
+// finish stops the keeper and sends the final verb. When the store is away, the verb is sent again behind the client's back
+// for another lease: a retry meets the running claim meanwhile, and once another run has the key the store refuses it. The
+// client gets its answer, a nil error, only while the lease is known to last.
 func (s *settlement) finish(done Hook, status int, cause error, verb func(context.Context) error) error {
 	leaseEnd, lost := s.keeper.stop()
 	err := s.try(done, status, cause, lost, verb)
 	if err == nil || errors.Is(err, ErrLost) {
 		return err
 	}
+	s.engine.late.run(func() {
+		time.Sleep(firstPause)
+		ended := s.engine.again(time.Now().Add(s.claim.Lease), func() bool {
+			err := s.try(done, status, cause, lost, verb)
+			return err == nil || errors.Is(err, ErrLost)
+		})
+		if !ended {
+			s.engine.cfg.Hooks.Lost.call(s.ctx, s.req, s.claim, status, errAway)
+		}
+	})
 	if lost || time.Until(leaseEnd) <= 0 {
 		return err
 	}
-	s.engine.late.run(func() {
-		for pause := 20 * time.Millisecond; time.Until(leaseEnd) > 0; pause = min(2*pause, time.Second) {
-			time.Sleep(min(pause, time.Until(leaseEnd)))
-			if err := s.try(done, status, cause, false, verb); err == nil || errors.Is(err, ErrLost) {
-				return
-			}
-		}
-		s.engine.cfg.Hooks.Lost.call(s.ctx, s.req, s.claim, status, errAway) // the client has an answer that is not kept
-	})
 	return nil
 }
 

@@ -33,7 +33,8 @@ type Store interface {
 	// again is answered like the first time; another outcome is ErrLost. It must succeed in a store that is full.
 	Complete(ctx context.Context, c Claim, outcome []byte) error
 
-	// Fail turns STARTED into FAILED: the next Begin claims the key. It must succeed in a store that is full.
+	// Fail turns STARTED into FAILED: the next Begin claims the key. Free opens it to another request only when no run of
+	// this one failed without it, or vanished. It must succeed in a store that is full.
 	Fail(ctx context.Context, c Claim, f Failure) error
 }
 
@@ -45,6 +46,7 @@ type Claim struct {
 	Lease       time.Duration // how long the claim is good for without an Extend; counted in µs
 	Retention   time.Duration // how long the record lives after its last write; counted in ms
 	NoTakeover  bool          // Begin answers Unknown, instead of taking over, when a lease ended without an outcome
+	Over        int64         // with NoTakeover: the fence of the one vanished claim that Begin takes over all the same
 
 	// The answer of Begin; zero before it. A Fail that follows a Begin without an answer carries Fence 0.
 	Fence    int64
@@ -67,9 +69,9 @@ const (
 // Entry is the answer of Begin. Fields that do not belong to its State are zero.
 type Entry struct {
 	State    State
-	Fence    int64         // Claimed: greater than that of any earlier claim of the key
+	Fence    int64         // Claimed: greater than that of any earlier claim of the key; Unknown: the vanished claim's
 	Attempt  int           // Claimed: 1 for the first, counted up through failures and takeovers
-	Takeover bool          // Claimed: an earlier owner vanished; its effects may have happened
+	Takeover bool          // Claimed: this or an earlier attempt followed an owner that vanished; its effects may have happened
 	Left     time.Duration // Claimed, InProgress: what is left of the lease
 	Outcome  []byte        // Completed: the bytes that Complete was given; the caller must not change them
 }

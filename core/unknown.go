@@ -14,8 +14,11 @@ func RefuseUnknown(context.Context, *Request) (*Response, error) { return nil, E
 
 // resolve answers a request whose key was claimed by a run that vanished. What OnUnknown finds out is settled like the
 // outcome of a run, under a claim that takes over, so that of many who ask one settles it.
-func (e *Engine) resolve(ctx context.Context, req *Request, claim *Claim, run handler) (Result, error) {
-	found, err := e.cfg.Lease.OnUnknown(context.WithValue(ctx, runKey{}, &keeper{claim: claim, client: ctx}), req)
+func (e *Engine) resolve(ctx context.Context, req *Request, claim *Claim, vanished int64, run handler) (Result, error) {
+	found, err := e.cfg.Lease.OnUnknown(context.WithValue(ctx, claimKey{}, claim), req)
+	if err == nil && found != nil && !isAnswer(found) {
+		err = errNoResponse
+	}
 	e.cfg.Hooks.Unknown.call(ctx, req, claim, 0, err)
 	if err != nil {
 		return e.refusals.result(codeOutcomeUnknown, 0), nil
@@ -26,6 +29,6 @@ func (e *Engine) resolve(ctx context.Context, req *Request, claim *Claim, run ha
 			return found, nil
 		}
 	}
-	claim.NoTakeover = false
+	claim.Over = vanished // what was found is about that run, and no later one
 	return e.begin(ctx, req, claim, run)
 }

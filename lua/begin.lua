@@ -5,13 +5,13 @@
 -- ARGV[2]  fingerprint, 32 bytes
 -- ARGV[3]  lease, µs
 -- ARGV[4]  retention, ms
--- ARGV[5]  '1' to take over a claim whose lease ended without an outcome, '0' to report it
+-- ARGV[5]  '1' to take over a claim whose lease ended without an outcome, '0' to report it, or the one fence to take over
 --
 -- Returns, and the edge it stands for:
 --   {'claimed', fence, attempt, takeover, µs left}   absent, FAILED, or STARTED with its lease over -> STARTED;
 --                                                    the same answer again to the owner of a STARTED record
 --   {'in-progress', µs left}    STARTED under another owner
---   {'unknown'}                 STARTED, lease over, no takeover allowed
+--   {'unknown', fence}          STARTED, lease over, no takeover allowed
 --   {'completed'}               COMPLETED; the outcome is read by the GET behind this script in the pipeline
 --   {'mismatch'}                another fingerprint
 --   {'lost'}                    FAILED by this very owner: this begin arrives after its own fail
@@ -21,13 +21,13 @@
 local head = header()
 if not head then return {'unreadable'} end
 
-local takeover, next_fence, next_attempt = '0', 0, 1
+local past, next_fence, next_attempt = '0', 0, 1
 if head ~= '' then
   local found = state(head)
   if owner(head) == ARGV[1] then
     if found == FAILED then return {'lost'} end
     if found == STARTED then
-      return {'claimed', fence(head), attempt(head), tonumber(string.sub(head, 3, 3)), lease_end(head) - now()}
+      return {'claimed', fence(head), attempt(head), history(head) == '1' and 1 or 0, lease_end(head) - now()}
     end
   end
   local free = found == FAILED and fingerprint(head) == string.rep('\0', 32)
@@ -36,14 +36,15 @@ if head ~= '' then
   if found == STARTED then
     local left = lease_end(head) - now()
     if left > 0 then return {'in-progress', left} end
-    if ARGV[5] ~= '1' then return {'unknown'} end
-    takeover = '1'
+    if ARGV[5] ~= '1' and tonumber(ARGV[5]) ~= fence(head) then return {'unknown', fence(head)} end
+    past = '1'
   end
+  if found == FAILED and not free then past = history(head) == '1' and '1' or '2' end
   next_fence, next_attempt = fence(head) + 1, math.min(attempt(head) + 1, 999999)
 end
 
 local time = now()
 next_fence = math.max(next_fence, time)
 local numbers = string.format('%06d%016.0f%016.0f', next_attempt, next_fence, time + ARGV[3])
-redis.call('SET', KEYS[1], '1' .. STARTED .. takeover .. numbers .. ARGV[2] .. ARGV[1], 'PX', ARGV[4])
-return {'claimed', next_fence, next_attempt, tonumber(takeover), tonumber(ARGV[3])}
+redis.call('SET', KEYS[1], '1' .. STARTED .. past .. numbers .. ARGV[2] .. ARGV[1], 'PX', ARGV[4])
+return {'claimed', next_fence, next_attempt, past == '1' and 1 or 0, tonumber(ARGV[3])}

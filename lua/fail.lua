@@ -4,7 +4,7 @@
 -- ARGV[1]  owner
 -- ARGV[2]  fence; '0' when begin's answer never came
 -- ARGV[3]  retention, ms
--- ARGV[4]  '1' to free the key for a request with another fingerprint, else '0'
+-- ARGV[4]  '1' to free the key for a request with another fingerprint, if no earlier run may have had effects; else '0'
 -- ARGV[5]  cause, text
 --
 -- Returns:
@@ -17,7 +17,7 @@ local head = header()
 if not head then return 'unreadable' end
 if head == '' or not holds(head, ARGV[1], ARGV[2]) or state(head) == COMPLETED then return 'lost' end
 if state(head) == FAILED then return 'ok' end
-local bound = ARGV[4] == '1' and string.rep('\0', 32) or fingerprint(head)
+local bound = ARGV[4] == '1' and history(head) == '0' and string.rep('\0', 32) or fingerprint(head)
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 redis.call('SET', KEYS[1], '1' .. FAILED .. string.sub(head, 3, 41) .. bound .. owner(head) .. ARGV[5], 'PX', ARGV[3])
 return 'ok'

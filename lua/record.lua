@@ -4,7 +4,8 @@
 --   bytes   field
 --   1       format, '1'
 --   2       state: '1' STARTED, '2' COMPLETED, '4' FAILED; two bits apart, so that one flipped bit is never another state
---   3       takeover: '1' when this attempt began after a lease ended without an outcome, else '0'
+--   3       history of this request under this key: '0' no effects, '1' a lease ended without an outcome (takeover),
+--           '2' a run failed that may have had effects
 --   4-9     attempt, decimal
 --   10-25   fence, decimal
 --   26-41   end of the lease, µs of this server's clock, decimal
@@ -19,10 +20,11 @@ local STARTED, COMPLETED, FAILED = '1', '2', '4'
 local function header()
   local head = redis.call('GETRANGE', KEYS[1], 0, 88)
   if head == '' then return '' end
-  return #head == 89 and string.find(string.sub(head, 1, 41), '^1[124][01]%d+$') ~= nil and head
+  return #head == 89 and string.find(string.sub(head, 1, 41), '^1[124][012]%d+$') ~= nil and head
 end
 
 local function state(head) return string.sub(head, 2, 2) end
+local function history(head) return string.sub(head, 3, 3) end
 local function attempt(head) return tonumber(string.sub(head, 4, 9)) end
 local function fence(head) return tonumber(string.sub(head, 10, 25)) end
 local function lease_end(head) return tonumber(string.sub(head, 26, 41)) end

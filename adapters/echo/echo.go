@@ -3,6 +3,7 @@ package idem
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
@@ -41,11 +42,18 @@ func Echo(e *core.Engine, opts ...Option) echo.MiddlewareFunc {
 			}
 			in := capture.NewIncoming(c.Request())
 			req := in.Request()
+			req.Body = func(limit int64) ([]byte, error) {
+				body, err := in.Read(limit)
+				if errors.Is(err, echo.ErrStatusRequestEntityTooLarge) { // middleware.BodyLimit
+					err = core.ErrBodyTooLarge
+				}
+				return body, err
+			}
 			if o.scope != nil {
 				req.Scope = func() string { return o.scope(c) }
 			}
 			result, err := e.Do(c.Request().Context(), req, func(ctx context.Context) (*core.Response, error) {
-				return run(ctx, c, in.For(ctx), keep, next), nil
+				return run(ctx, c, in.For(ctx), keep, next)
 			})
 			switch {
 			case result.Bypassed:
@@ -60,7 +68,7 @@ func Echo(e *core.Engine, opts ...Option) echo.MiddlewareFunc {
 
 // run runs next with r, holding its answer back. It gets an echo.Response of its own, because functions that were
 // registered on the outer one with Before are for the answer when it is sent, not when it is held.
-func run(ctx context.Context, c echo.Context, r *http.Request, keep core.KeepConfig, next echo.HandlerFunc) *core.Response {
+func run(ctx context.Context, c echo.Context, r *http.Request, keep core.KeepConfig, next echo.HandlerFunc) (*core.Response, error) {
 	outer, request := c.Response(), c.Request()
 	held := capture.NewWriter(ctx, outer, keep)
 	inner := echo.NewResponse(held, c.Echo())
@@ -70,9 +78,13 @@ func run(ctx context.Context, c echo.Context, r *http.Request, keep core.KeepCon
 	defer func() {
 		c.SetResponse(outer)
 		c.SetRequest(request)
+		capture.Return(r, request)
 	}()
 	if err := next(c); err != nil {
 		c.Error(err)
+		if held.Size() < 0 { // the error handler has no answer either
+			return nil, err
+		}
 	}
-	return held.Response()
+	return held.Response(), nil
 }

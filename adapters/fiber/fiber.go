@@ -49,6 +49,9 @@ func Fiber(e *core.Engine, opts ...Option) fiber.Handler {
 			return c.Next()
 		case result.Response != nil:
 			send(c, result.Response)
+			if c.Request().IsBodyStream() { // what nobody has read would be taken for the next request
+				c.Context().SetConnectionClose()
+			}
 		}
 		return err
 	}

@@ -3,7 +3,10 @@ package idem
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -20,14 +23,52 @@ func request(c *fiber.Ctx) core.Request {
 		Method:   string(c.Request().Header.Method()),
 		Path:     path,
 		RawQuery: query,
-		Header: func(name string) (values []string) {
-			for _, v := range c.Request().Header.PeekAll(name) {
-				values = append(values, string(v))
-			}
+		Header: func(name string) (values []string) { // not PeekAll: with DisableHeaderNormalizing it minds the case
+			c.Request().Header.VisitAll(func(key, value []byte) {
+				if strings.EqualFold(string(key), name) {
+					values = append(values, string(value))
+				}
+			})
 			return values
 		},
-		Body: func(limit int64) ([]byte, error) { return body(c.Request(), limit) },
+		Body: func(limit int64) ([]byte, error) {
+			if !c.App().Config().DisablePreParseMultipartForm && len(c.Request().Header.MultipartFormBoundary()) > 0 && c.Request().Header.ContentLength() > 0 {
+				if int64(c.Request().Header.ContentLength()) > limit {
+					return nil, core.ErrBodyTooLarge
+				}
+				return form(c.Request())
+			}
+			return body(c.Request(), limit)
+		},
 	}
+}
+
+// form is what makes two multipart requests the same. fasthttp has parsed them already, and would put the body together
+// in another order each time.
+func form(r *fasthttp.Request) ([]byte, error) {
+	f, err := r.MultipartForm()
+	if err != nil {
+		return nil, err
+	}
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(f.Value)) {
+		fmt.Fprintf(h, "%q %q\n", name, f.Value[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.File)) {
+		for _, part := range f.File[name] {
+			fmt.Fprintf(h, "%q %q %d\n", name, part.Header, part.Size)
+			file, err := part.Open()
+			if err != nil {
+				return nil, err
+			}
+			_, err = io.Copy(h, file)
+			_ = file.Close()
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return h.Sum(nil), nil
 }
 
 // body reads the request's body as it was sent. With StreamRequestBody it is still to be read.
@@ -49,6 +90,8 @@ func body(r *fasthttp.Request, limit int64) ([]byte, error) {
 // is kept. What can not be taken out, a stream or a hijacked connection, is left for fasthttp to send.
 func run(ctx context.Context, c *fiber.Ctx, marker string) *core.Response {
 	client, response := c.UserContext(), c.Response()
+	ctx, unbind := bind(ctx)
+	defer unbind()
 	var outer fasthttp.ResponseHeader
 	response.Header.CopyTo(&outer)
 	c.SetUserContext(ctx)
@@ -58,9 +101,13 @@ func run(ctx context.Context, c *fiber.Ctx, marker string) *core.Response {
 			_ = c.SendStatus(fiber.StatusInternalServerError)
 		}
 	}
+	late := c.Context().LastTimeoutErrorResponse()
+	if late != nil {
+		response = late
+	}
 	r := &core.Response{Status: response.StatusCode(), Hijacked: c.Context().Hijacked()}
-	isStream := response.IsBodyStream()
-	if !isStream {
+	isStream := response.IsBodyStream() || late != nil
+	if hasBody := r.Status >= 200 && r.Status != fiber.StatusNoContent && r.Status != fiber.StatusNotModified; hasBody && !isStream {
 		r.Body = bytes.Clone(response.Body())
 	}
 	r.Header, r.Removed = changes(&outer, &response.Header, isStream || len(r.Body) > 0)
@@ -72,6 +119,13 @@ func run(ctx context.Context, c *fiber.Ctx, marker string) *core.Response {
 	outer.CopyTo(&response.Header)
 	response.ResetBody()
 	return r
+}
+
+// bind returns a context that ends with ctx until unbind is called, and not after: fasthttp writes a stream when its
+// handler has returned.
+func bind(ctx context.Context) (context.Context, func() bool) {
+	bound, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	return bound, context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 }
 
 // changes returns the header lines that differ from outer, and the names that outer has lines for and header has not.

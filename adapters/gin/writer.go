@@ -2,6 +2,7 @@ package idem
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -10,18 +11,26 @@ import (
 	"github.com/go-idem/idem/core/capture"
 )
 
+var errLeft = errors.New("idem: the handlers left the answer to gin")
+
 // run runs the handlers behind the middleware with r, holding their answer back. Handlers that only collect errors leave
 // the answer to a middleware outside, so there is nothing to keep.
 func run(ctx context.Context, c *gin.Context, r *http.Request, keep core.KeepConfig) (*core.Response, error) {
 	outer, request, errs := c.Writer, c.Request, len(c.Errors)
-	w := &writer{Writer: capture.NewWriter(ctx, outer, keep), outer: outer, status: http.StatusOK}
+	w := &writer{Writer: capture.NewWriter(ctx, outer, keep), outer: outer, status: outer.Status()}
 	c.Writer, c.Request = w, r
-	defer func() { c.Writer, c.Request = outer, request }()
+	defer func() {
+		c.Writer, c.Request = outer, request
+		capture.Return(r, request)
+	}()
 	c.Next()
-	if len(c.Errors) > errs && !w.Written() {
+	if !w.Written() && outer.Written() { // past w, by Engine.HandleContext, which puts the router's own writer back
+		return &core.Response{Status: outer.Status(), Sent: true, Omitted: true}, nil
+	}
+	if !w.Written() && (len(c.Errors) > errs || c.FullPath() == "") {
 		w.Leave()
 		outer.WriteHeader(w.status)
-		return nil, c.Errors.Last()
+		return nil, errLeft
 	}
 	w.WriteHeaderNow()
 	return w.Response(), nil

@@ -44,7 +44,9 @@ func HTTP(e *core.Engine, opts ...Option) func(http.Handler) http.Handler {
 			}
 			result, _ := e.Do(r.Context(), req, func(ctx context.Context) (*core.Response, error) {
 				held := capture.NewWriter(ctx, w, keep)
-				next.ServeHTTP(held, in.For(ctx))
+				inner := in.For(ctx)
+				defer capture.Return(inner, r)
+				next.ServeHTTP(held, inner)
 				return held.Response(), nil
 			})
 			switch {

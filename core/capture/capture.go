@@ -34,7 +34,7 @@ func (in *Incoming) Request() core.Request {
 		Path:     path,
 		RawQuery: query,
 		Header:   in.request.Header.Values,
-		Body:     in.read,
+		Body:     in.Read,
 	}
 }
 
@@ -45,8 +45,14 @@ func (in *Incoming) For(ctx context.Context) *http.Request {
 	return r
 }
 
-// read is core.Request.Body: the whole body, up to one byte over limit.
-func (in *Incoming) read(limit int64) ([]byte, error) {
+// Return hands what a mux and a form parser left in r, which came from For, to the request that the server knows: it is
+// who removes the files of a multipart form, and logs read the pattern.
+func Return(r, request *http.Request) {
+	request.MultipartForm, request.Pattern = r.MultipartForm, r.Pattern
+}
+
+// Read is core.Request.Body: the whole body, up to one byte over limit.
+func (in *Incoming) Read(limit int64) ([]byte, error) {
 	r := in.request
 	if r.ContentLength > limit {
 		return nil, core.ErrBodyTooLarge
@@ -79,9 +85,7 @@ func Send(w http.ResponseWriter, r *core.Response) error {
 	if len(r.Body) > 0 {
 		_, err = w.Write(r.Body)
 	}
-	for _, f := range r.Trailer {
-		header[f.Name] = append(header[f.Name], f.Value)
-	}
+	replaceLines(header, r.Trailer)
 	return err
 }
 
@@ -90,10 +94,14 @@ func replaceHeader(header http.Header, r *core.Response) {
 	for _, name := range r.Removed {
 		header[name] = nil
 	}
-	for _, f := range r.Header {
+	replaceLines(header, r.Header)
+}
+
+func replaceLines(header http.Header, lines []core.Field) {
+	for _, f := range lines {
 		delete(header, f.Name)
 	}
-	for _, f := range r.Header {
+	for _, f := range lines {
 		header[f.Name] = append(header[f.Name], f.Value)
 	}
 }

@@ -66,6 +66,7 @@ func (w *Writer) WriteHeader(status int) {
 func (w *Writer) inform(status int) {
 	outer := w.outer.Header()
 	before := maps.Clone(outer)
+	clear(outer)
 	maps.Copy(outer, w.header)
 	w.outer.WriteHeader(status)
 	clear(outer)
@@ -100,11 +101,20 @@ func (w *Writer) prepare(n int) error {
 	if s := w.response.Status; n > 0 && (s < 200 || s == http.StatusNoContent || s == http.StatusNotModified) {
 		return http.ErrBodyNotAllowed
 	}
+	if declared, ok := w.declared(); ok && w.size+n > declared {
+		return http.ErrContentLength
+	}
 	if len(w.response.Body)+n > w.limit && !w.response.Omitted {
 		w.pass()
 		w.omit()
 	}
 	return nil
+}
+
+// declared returns the length that the handler has promised.
+func (w *Writer) declared() (int, bool) {
+	n, err := strconv.Atoi(w.response.Get("Content-Length"))
+	return n, err == nil && n >= 0
 }
 
 // omit gives the body up: what is kept of it would not be the whole.
@@ -116,6 +126,7 @@ func (w *Writer) pass() {
 		return
 	}
 	w.passed = true
+	w.sniff()
 	core.CancelOnDisconnect(w.ctx)
 	w.response.Header = slices.DeleteFunc(w.response.Header, func(f core.Field) bool { return strings.EqualFold(f.Name, w.marker) })
 	w.response.Unfinished = Send(w.outer, &w.response) != nil
@@ -183,16 +194,17 @@ func (w *Writer) Response() *core.Response {
 		w.WriteHeader(http.StatusOK)
 	}
 	r.Trailer = trailers(w.header)
-	w.sniff()
+	if n, ok := w.declared(); ok && w.size < n && r.Status >= 200 && r.Status != http.StatusNoContent && r.Status != http.StatusNotModified {
+		r.Omitted = true // net/http breaks the connection off
+	}
 	if !w.passed {
+		w.sniff()
 		return r
 	}
 	if r.Unfinished = r.Unfinished || w.ctx.Err() != nil; r.Unfinished {
 		w.omit()
 	}
-	for _, f := range r.Trailer {
-		w.outer.Header()[f.Name] = append(w.outer.Header()[f.Name], f.Value)
-	}
+	replaceLines(w.outer.Header(), r.Trailer)
 	return r
 }
 

@@ -58,6 +58,7 @@ type record struct {
 	claim    core.Claim
 	state    state
 	free     bool // failed, and open to another fingerprint
+	effects  bool // an earlier run of the same request may have had effects
 	leaseEnd time.Time
 	expires  time.Time
 	outcome  []byte
@@ -110,12 +111,14 @@ func (s *Store) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
 	case r.state == completed:
 		return core.Entry{State: core.Completed, Outcome: r.outcome}, nil
 	case r.state == failed:
-		return s.claim(r, c, now, false), nil
+		r.effects = !r.free
+		return s.claim(r, c, now, r.claim.Takeover && !r.free), nil
 	case left > 0:
 		return core.Entry{State: core.InProgress, Left: left}, nil
-	case c.NoTakeover:
-		return core.Entry{State: core.Unknown}, nil
+	case c.NoTakeover && c.Over != r.claim.Fence:
+		return core.Entry{State: core.Unknown, Fence: r.claim.Fence}, nil
 	}
+	r.effects = true
 	return s.claim(r, c, now, true), nil
 }
 
@@ -170,7 +173,7 @@ func (s *Store) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
 		case completed:
 			return core.ErrLost
 		}
-		r.state, r.free = failed, f.Free
+		r.state, r.free = failed, f.Free && !r.effects
 		s.retain(r, now.Add(c.Retention))
 		return nil
 	})

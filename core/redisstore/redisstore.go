@@ -74,7 +74,7 @@ func (s *Store) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
 func (s *Store) begin(ctx context.Context, c *core.Claim) (entry core.Entry, again bool, err error) {
 	key := s.key(c)
 	reply, record, err := s.evalAndGet(ctx, beginScript, key,
-		c.Owner[:], c.Fingerprint[:], c.Lease.Microseconds(), milliseconds(c.Retention), flag(!c.NoTakeover))
+		c.Owner[:], c.Fingerprint[:], c.Lease.Microseconds(), milliseconds(c.Retention), takeover(c))
 	if err != nil {
 		return core.Entry{}, false, storeError(err)
 	}
@@ -88,6 +88,8 @@ func (s *Store) begin(ctx context.Context, c *core.Claim) (entry core.Entry, aga
 		}, false, nil
 	case word == "in-progress" && len(numbers) == 1:
 		return core.Entry{State: core.InProgress, Left: microseconds(numbers[0])}, false, nil
+	case word == "unknown" && len(numbers) == 1:
+		return core.Entry{State: core.Unknown, Fence: numbers[0]}, false, nil
 	case word == "completed":
 		outcome, ok := outcomeOf(record, c)
 		return core.Entry{State: core.Completed, Outcome: outcome}, !ok, nil
@@ -100,8 +102,6 @@ func bareEntry(word string) (core.Entry, bool, error) {
 	switch word {
 	case "mismatch":
 		return core.Entry{State: core.Mismatch}, false, nil
-	case "unknown":
-		return core.Entry{State: core.Unknown}, false, nil
 	}
 	return core.Entry{}, false, wordError(word)
 }
@@ -194,6 +194,14 @@ func storeError(err error) error {
 	return err
 }
 
+// takeover is what begin may take over: any claim, none, or one.
+func takeover(c *core.Claim) string {
+	if c.NoTakeover {
+		return strconv.FormatInt(c.Over, 10)
+	}
+	return "1"
+}
+
 func flag(b bool) string {
 	if b {
 		return "1"
@@ -205,5 +213,9 @@ func microseconds(n int64) time.Duration { return time.Duration(n) * time.Micros
 
 // milliseconds rounds up: a retention is never shorter than asked for.
 func milliseconds(d time.Duration) string {
-	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
+	n := int64(d / time.Millisecond)
+	if d%time.Millisecond > 0 {
+		n++
+	}
+	return strconv.FormatInt(n, 10)
 }

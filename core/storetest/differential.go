@@ -54,6 +54,7 @@ type op struct {
 	run              int64 // when not 0, the owner begins a new run, with an identity made of this number
 	other            bool  // that run is of the other request
 	free, noTakeover bool
+	over             bool // may take over the claim that was last reported as vanished
 	lateFence        bool // with the fence of the owner's first claim
 	outcome          string
 	lease, retention length
@@ -66,7 +67,8 @@ func randomOp(r *rand.Rand) op {
 		owner:      r.Intn(3),
 		other:      r.Intn(4) == 0,
 		free:       r.Intn(3) == 0,
-		noTakeover: r.Intn(4) == 0,
+		noTakeover: r.Intn(3) == 0,
+		over:       r.Intn(2) == 0,
 		lateFence:  r.Intn(8) == 0,
 		outcome:    []string{"one", "two"}[r.Intn(2)],
 		lease:      r.Intn(4) == 0,
@@ -84,6 +86,7 @@ type player struct {
 	claims [3]core.Claim // as the owner last began
 	first  [3]int64      // fence of the owner's first claim
 	fences []int64
+	gone   int64 // fence of the claim that was last reported as vanished
 }
 
 func newPlayer(h Harness, base core.Claim) *player {
@@ -113,7 +116,10 @@ func (p *player) play(o op) string {
 		p.renew(o.owner, o.run, o.other)
 	}
 	c := &p.claims[o.owner]
-	c.NoTakeover = o.noTakeover
+	c.NoTakeover, c.Over = o.noTakeover, 0
+	if o.over {
+		c.Over = p.gone
+	}
 	c.Lease, c.Retention = o.lease.of(short/2, long), o.retention.of(short, longer)
 	if c.Retention < c.Lease {
 		c.Lease = short / 2
@@ -137,6 +143,10 @@ func (p *player) play(o op) string {
 }
 
 func (p *player) describe(owner int, e core.Entry, err error) string {
+	if e.State == core.Unknown {
+		p.gone = e.Fence
+		return fmt.Sprintf("unknown fence %d", p.rank(e.Fence))
+	}
 	if err != nil || e.State != core.Claimed {
 		return fmt.Sprintf("%s %s %q left %t", word(err), e.State, e.Outcome, e.Left > 0)
 	}

@@ -249,6 +249,30 @@ var contract = []struct {
 		s.claim(&mended)
 		s.state(s.begin(rival(c)), core.Mismatch)
 	}},
+	{"a key that fails free keeps its request when an earlier run may have had effects", func(s *suite) {
+		failed, vanished := s.claimed(long), s.claimed(short)
+		s.is(s.fail(failed, false), nil)
+		s.advance(overtime)
+		for _, c := range []core.Claim{failed, vanished} {
+			next := rival(c)
+			next.Lease = long
+			s.claim(&next)
+			s.is(s.fail(next, true), nil)
+			s.state(s.begin(other(c)), core.Mismatch)
+		}
+	}},
+	{"a takeover is remembered by the attempts that follow it", func(s *suite) {
+		c := s.claimed(short)
+		s.advance(overtime)
+		for range 3 {
+			c = rival(c)
+			c.Lease = long
+			if entry := s.claim(&c); !entry.Takeover {
+				s.Fatalf("entry is %+v", entry)
+			}
+			s.is(s.fail(c, false), nil)
+		}
+	}},
 	{"a claim whose lease ended is taken over", func(s *suite) {
 		c := s.claimed(short)
 		s.state(s.begin(rival(c)), core.InProgress)
@@ -264,9 +288,23 @@ var contract = []struct {
 		s.advance(overtime)
 		cautious := rival(c)
 		cautious.NoTakeover = true
-		s.state(s.begin(cautious), core.Unknown)
+		entry := s.begin(cautious)
+		if s.state(entry, core.Unknown); entry.Fence != c.Fence {
+			s.Fatalf("the vanished claim's fence is %d, not %d", c.Fence, entry.Fence)
+		}
 		s.is(s.complete(c, "kept"), nil)
 		s.outcome(c, "kept")
+	}},
+	{"without takeover one vanished claim can be taken over, and no other", func(s *suite) {
+		c := s.claimed(short)
+		s.advance(overtime)
+		cautious := rival(c)
+		cautious.NoTakeover, cautious.Over = true, c.Fence-1
+		s.state(s.begin(cautious), core.Unknown)
+		cautious.Over = c.Fence
+		if entry := s.claim(&cautious); !entry.Takeover || entry.Attempt != 2 {
+			s.Fatalf("entry is %+v", entry)
+		}
 	}},
 	{"an extended claim outlives its first lease", func(s *suite) {
 		c := s.claimed(short)
