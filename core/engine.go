@@ -93,7 +93,7 @@ func (e *Engine) claim(ctx context.Context, req *Request, key string) (*Claim, s
 		route = []string{req.Method, req.Path}
 	}
 	record := recordKey(scope, key, route...)
-	if k, ok := ctx.Value(runKey{}).(*keeper); ok && k.claim.Key == record {
+	if k, ok := ctx.Value(runKey{}).(*keeper); ok && k.runs(record) {
 		return nil, ""
 	}
 	body, err := req.Body(e.cfg.Limits.RequestBody)
