@@ -31,15 +31,7 @@ func request(c *fiber.Ctx) core.Request {
 			})
 			return values
 		},
-		Body: func(limit int64) ([]byte, error) {
-			if !c.App().Config().DisablePreParseMultipartForm && len(c.Request().Header.MultipartFormBoundary()) > 0 && c.Request().Header.ContentLength() > 0 {
-				if int64(c.Request().Header.ContentLength()) > limit {
-					return nil, core.ErrBodyTooLarge
-				}
-				return form(c.Request())
-			}
-			return body(c.Request(), limit)
-		},
+		Body: func(limit int64) ([]byte, error) { return body(c, limit) },
 	}
 }
 
@@ -72,11 +64,15 @@ func form(r *fasthttp.Request) ([]byte, error) {
 }
 
 // body reads the request's body as it was sent. With StreamRequestBody it is still to be read.
-func body(r *fasthttp.Request, limit int64) ([]byte, error) {
-	if int64(r.Header.ContentLength()) > limit {
+func body(c *fiber.Ctx, limit int64) ([]byte, error) {
+	r := c.Request()
+	length := int64(r.Header.ContentLength())
+	switch {
+	case length > limit:
 		return nil, core.ErrBodyTooLarge
-	}
-	if !r.IsBodyStream() {
+	case length > 0 && len(r.Header.MultipartFormBoundary()) > 0 && !c.App().Config().DisablePreParseMultipartForm:
+		return form(r)
+	case !r.IsBodyStream():
 		return r.Body(), nil
 	}
 	b, err := io.ReadAll(io.LimitReader(r.BodyStream(), limit+1))
