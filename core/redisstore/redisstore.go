@@ -69,7 +69,7 @@ func (s *Store) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
 }
 
 // begin sends the script with a GET behind it in one round trip. The GET is for replays: an outcome that is copied through
-// Lua costs the server 16 times as much at 64 KiB, see BenchmarkReplayLayout. again is true when the two did not see the
+// Lua costs the server seven times as much at 64 KiB, see docs/layout.md. again is true when the two did not see the
 // same record.
 func (s *Store) begin(ctx context.Context, c *core.Claim) (entry core.Entry, again bool, err error) {
 	key := s.key(c)
