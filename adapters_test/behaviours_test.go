@@ -178,7 +178,7 @@ func (s *Behaviours) TestABadKeyIsRefusedBeforeTheBodyIsSent() {
 }
 
 func (s *Behaviours) TestMethods() {
-	for _, method := range []string{"GET", "HEAD", "OPTIONS", "DELETE", "PUT"} {
+	for _, method := range []string{"GET", "HEAD", "OPTIONS", "TRACE", "DELETE", "PUT"} {
 		s.Run("MTH-01 MTH-03 "+method+" runs each time", func() {
 			svc := s.serve(ok(), required)
 			for range 2 {
