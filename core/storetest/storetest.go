@@ -35,6 +35,7 @@ const (
 	longer   = 2 * time.Hour
 	short    = 20 * time.Millisecond
 	overtime = 25 * time.Millisecond
+	moment   = 500 * time.Millisecond // ends during a test, but not between two calls on a busy machine
 )
 
 // Run runs the suite on stores from newHarness. There is nothing to opt out of.
@@ -274,9 +275,9 @@ var contract = []struct {
 		}
 	}},
 	{"a claim whose lease ended is taken over", func(s *suite) {
-		c := s.claimed(short)
+		c := s.claimed(moment)
 		s.state(s.begin(rival(c)), core.InProgress)
-		s.advance(overtime)
+		s.advance(moment + overtime)
 		heir := rival(c)
 		entry := s.claim(&heir)
 		if !entry.Takeover || entry.Attempt != 2 || entry.Fence <= c.Fence {
@@ -415,11 +416,11 @@ var contract = []struct {
 	}},
 	{"every verb starts the retention anew", func(s *suite) {
 		for _, verb := range verbs {
-			c := NewClaim(short/2, short)
+			c := NewClaim(moment/2, moment)
 			s.claim(&c)
 			c.Retention = longer
 			s.is(verb.do(s, c), nil)
-			s.advance(overtime)
+			s.advance(moment + overtime)
 			if entry := s.begin(other(c)); entry.State != core.Mismatch {
 				s.Fatalf("after %s and the first retention, another request gets %q", verb.name, entry.State)
 			}
