@@ -22,11 +22,11 @@ func lease(d time.Duration) func(*core.Config) {
 func (s *Behaviours) TestRetention() {
 	s.Run("TTL-01 TTL-02 after the retention the key is new", func() {
 		svc := s.serve(ok(), func(c *core.Config) {
-			lease(100 * time.Millisecond)(c)
-			c.Keep.Retention = 150 * time.Millisecond
+			lease(500 * time.Millisecond)(c)
+			c.Keep.Retention = time.Second
 		})
 		s.replay(svc.post("K", "B"), svc.post("K", "B"))
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(1050 * time.Millisecond)
 		r := svc.post("K", "another body")
 		s.Equal(201, r.status)
 		s.False(r.replayed())
