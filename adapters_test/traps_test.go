@@ -371,27 +371,32 @@ func TestABodyIsAsLongAsDeclaredOrNotReplayed(t *testing.T) {
 }
 
 func TestTrailersAreNotDoubled(t *testing.T) {
+	outside := func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Sum", "0")
+			h.ServeHTTP(w, r)
+		})
+	}
 	for name, flush := range map[string]bool{"held back": false, "streamed": true} {
 		t.Run(name, func(t *testing.T) {
+			h := func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Trailer", "X-Sum, X-Early")
+				w.Header().Set("X-Early", "3") // before the body already
+				w.Header().Set(http.TrailerPrefix+"X-More", "5")
+				_, _ = io.WriteString(w, "body")
+				if flush {
+					_ = http.NewResponseController(w).Flush()
+				}
+				w.Header().Set("X-Sum", "4")
+			}
+			want, _, err := exchange(t, serveTest(t, outside(http.HandlerFunc(h))), strings.NewReader("B"))
+			require.NoError(t, err)
 			eachMount(t, func(t *testing.T, wrap func(*core.Engine, http.HandlerFunc) http.Handler) {
-				m := mount(t, wrap, func(w http.ResponseWriter, _ *http.Request) {
-					w.Header().Set("Trailer", "X-Sum")
-					w.Header().Set("X-Sum", "4") // before the body already
-					w.Header().Set(http.TrailerPrefix+"X-More", "5")
-					_, _ = io.WriteString(w, "body")
-					if flush {
-						_ = http.NewResponseController(w).Flush()
-					}
-				})
-				want, bare, err := exchange(t, m.bare, strings.NewReader("B"))
+				got, r, err := exchange(t, serveTest(t, outside(wrap(newEngine(t), h))), strings.NewReader("B"))
 				require.NoError(t, err)
-				got, guarded, err := exchange(t, m.guarded, strings.NewReader("B"))
-				require.NoError(t, err)
-				bare.header.Del("X-Sum") // net/http by itself sends such a line in front of the body as well
-				assert.Equal(t, bare, guarded)
+				assert.Equal(t, "body", r.body)
 				assert.Equal(t, want.Trailer, got.Trailer)
-				assert.Equal(t, []string{"4"}, got.Trailer.Values("X-Sum"))
-				assert.Equal(t, []string{"5"}, got.Trailer.Values("X-More"))
+				assert.Equal(t, http.Header{"X-Sum": {"4"}, "X-Early": {"3"}, "X-More": {"5"}}, got.Trailer)
 			})
 		})
 	}
