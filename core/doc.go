@@ -33,13 +33,14 @@
 //   - once an outcome is stored, later identical requests get that outcome and the handler is not run;
 //   - a different request under the same key is refused and leaves the stored outcome untouched.
 //
-// The answer is held back until it is kept, so nobody has seen an answer that a retry could contradict. The exception
-// is a handler that streams: see package capture.
+// The answer is held back until it is kept, so nobody has seen an answer that a retry could contradict. There are two
+// exceptions: a handler that streams (see package capture), and a store that goes away while the handler runs: the client
+// then gets its answer, which is sent to the store again for another lease and may be lost after it.
 //
 // # What is not promised
 //
 // If the process dies, or the store is lost, between the handler's effect and the stored outcome, a retry after the
-// lease runs the handler again. A released 5xx can repeat effects. A lease that ends while its owner still runs, by a
+// lease runs the handler again. A 5xx can repeat effects, since the next request runs again. A lease that ends while its owner still runs, by a
 // pause or a partition, allows an overlap: the old owner's record is fenced off, its side effects are not. A failover of
 // Redis can lose acknowledged writes, which opens the key again. After the retention a key is new.
 //

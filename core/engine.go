@@ -153,7 +153,7 @@ func (e *Engine) begin(ctx context.Context, req *Request, claim *Claim, run hand
 		hooks.Mismatch.call(ctx, req, claim, 0, nil)
 		return e.refusals.result(codeMismatch, 0), nil
 	case Unknown:
-		if claim.NoTakeover && claim.Over == 0 {
+		if claim.NoTakeover && claim.Over == 0 && entry.Fence != 0 {
 			return e.resolve(ctx, req, claim, entry.Fence, run)
 		}
 	}

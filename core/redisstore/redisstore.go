@@ -40,7 +40,7 @@ type Option func(*Store)
 func Prefix(p string) Option { return func(s *Store) { s.prefix = p } }
 
 // New returns a store on client, which stays the caller's to close. Any client does: *redis.Client, a failover client,
-// *redis.ClusterClient or *redis.Ring.
+// *redis.ClusterClient. Not a *redis.Ring: it moves the keys of a shard that does not answer to another, where they are new.
 func New(client redis.UniversalClient, opts ...Option) *Store {
 	s := &Store{client: client, prefix: "idem:"}
 	for _, opt := range opts {
@@ -48,6 +48,9 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 	}
 	if client == nil {
 		panic("redisstore: New: client is nil; pass redis.NewClient, redis.NewFailoverClient or redis.NewClusterClient")
+	}
+	if _, ok := client.(*redis.Ring); ok {
+		panic("redisstore: New: a Ring moves the keys of a shard that does not answer, so they could run twice; use Cluster or Sentinel")
 	}
 	return s
 }
