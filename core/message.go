@@ -100,7 +100,7 @@ func ChildKey(ctx context.Context, step string) string {
 }
 
 // CancelOnDisconnect ends the protection of a run's context from its client: when the client leaves, ctx is cancelled.
-// Adapters call it when an answer begins to stream, because a stream without a reader has no use. Outside of a run it
+// Adapters call it when an event stream begins; a handler of another endless stream calls it itself. Outside of a run it
 // does nothing.
 func CancelOnDisconnect(ctx context.Context) {
 	if k, ok := ctx.Value(runKey{}).(*keeper); ok {

@@ -127,7 +127,9 @@ func (w *Writer) pass() {
 	}
 	w.passed = true
 	w.sniff()
-	core.CancelOnDisconnect(w.ctx)
+	if strings.HasPrefix(strings.ToLower(w.response.Get("Content-Type")), "text/event-stream") {
+		core.CancelOnDisconnect(w.ctx) // nobody else may cut an operation short and have its 200 replayed
+	}
 	w.response.Header = slices.DeleteFunc(w.response.Header, func(f core.Field) bool { return strings.EqualFold(f.Name, w.marker) })
 	w.response.Unfinished = Send(w.outer, &w.response) != nil
 }
