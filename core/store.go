@@ -23,7 +23,7 @@ import (
 type Store interface {
 	// Begin claims the key when it is absent, FAILED, or STARTED with its lease over; otherwise it says what it found.
 	// The first that applies decides: the claim's own record ([Claimed] again with the same fence, [ErrLost] when it
-	// has failed already), another fingerprint ([Mismatch]), then [Completed], [InProgress] and [Unknown].
+	// has failed already), [Expired], another fingerprint ([Mismatch]), then [Completed], [InProgress] and [Unknown].
 	Begin(ctx context.Context, c Claim) (Entry, error)
 
 	// Extend starts the lease and the retention of a STARTED record anew.
@@ -47,6 +47,9 @@ type Claim struct {
 	Retention   time.Duration // how long the record lives after its last write; counted in ms
 	NoTakeover  bool          // Begin answers Unknown, instead of taking over, when a lease ended without an outcome
 	Over        int64         // with NoTakeover: the fence of the one vanished claim that Begin takes over all the same
+	Waits       bool          // a Begin that answers InProgress asks to be woken: see Notifier
+	LateRetry   time.Duration // how long a tombstone outlives an outcome; Begin then answers Expired; counted in ms
+	Steps       bool          // the run has checkpoints: Extend keeps them alive, Complete drops them; see Checkpointer
 
 	// The answer of Begin; zero before it. A Fail that follows a Begin without an answer carries Fence 0.
 	Fence    int64
@@ -64,20 +67,40 @@ const (
 	Completed  State = "completed"   // COMPLETED: Entry.Outcome is what to replay
 	Mismatch   State = "mismatch"    // the record belongs to a request with another fingerprint
 	Unknown    State = "unknown"     // STARTED, lease over, and the claim said NoTakeover
+	Expired    State = "expired"     // absent, but the claim said LateRetry, and one that said so was completed once
 )
 
 // Entry is the answer of Begin. Fields that do not belong to its State are zero.
 type Entry struct {
-	State    State
-	Fence    int64         // Claimed: greater than that of any earlier claim of the key; Unknown: the vanished claim's
-	Attempt  int           // Claimed: 1 for the first, counted up through failures and takeovers
-	Takeover bool          // Claimed: this or an earlier attempt followed an owner that vanished; its effects may have happened
-	Left     time.Duration // Claimed, InProgress: what is left of the lease
-	Outcome  []byte        // Completed: the bytes that Complete was given; the caller must not change them
+	State       State
+	Fence       int64         // Claimed: greater than that of any earlier claim of the key; Unknown: the vanished claim's
+	Attempt     int           // Claimed: 1 for the first, counted up through failures and takeovers
+	Takeover    bool          // Claimed: this or an earlier attempt followed an owner that vanished; its effects may have happened
+	Left        time.Duration // Claimed, InProgress: what is left of the lease
+	Fingerprint [32]byte      // Mismatch: the record's
+	Outcome     []byte        // Completed: the bytes that Complete was given; the caller must not change them
 }
 
 // Failure says why a run ended without an outcome to keep.
 type Failure struct {
 	Cause string // short text for operators, at most 200 bytes are kept; never request data
 	Free  bool   // the run had no effects: the next request under the key may have another fingerprint
+}
+
+// Notifier is an ability that a Store may have: to tell requests that wait for a run when it ends.
+type Notifier interface {
+	// Watch calls wake, from any goroutine, when the claim of key may have ended, until stop is called. It returns when
+	// nothing that ends later can be missed: a Begin with Waits that follows, and answers InProgress, is followed by a wake
+	// once Complete or Fail ends that claim. A wake can be lost with a connection; one too many does no harm.
+	Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error)
+}
+
+// Checkpointer is an ability that a Store may have: to keep the results of a run's finished steps, so that the next run
+// of the same request goes on behind them. Both verbs start the retention anew, and return [ErrLost] like Extend.
+type Checkpointer interface {
+	// Checkpoint keeps the result of a step, which has a name, in place of an earlier one. It must succeed in a store that is full.
+	Checkpoint(ctx context.Context, c Claim, step string, result []byte) error
+
+	// Checkpoints returns the results that this run and earlier ones of the same request have kept.
+	Checkpoints(ctx context.Context, c Claim) (map[string][]byte, error)
 }

@@ -1,8 +1,10 @@
 -- complete: keep the outcome.
 --
 -- KEYS[1]  the record
+-- KEYS[2]  its tombstone, KEYS[3] the steps of its runs; absent when ARGV[5] is
 -- ARGV[1]  owner   ARGV[2]  fence   ARGV[3]  retention, ms
 -- ARGV[4]  the whole COMPLETED record, header and outcome, made by the caller: nothing is copied here
+-- ARGV[5]  how long the tombstone lives, ms; '0' for none; the steps have done their duty and go
 --
 -- Returns:
 --   'ok'          STARTED -> COMPLETED, also when the lease is over and nobody has taken over;
@@ -19,4 +21,9 @@ if state(head) == COMPLETED and redis.call('GET', KEYS[1]) == ARGV[4] then retur
 if state(head) ~= STARTED then return 'lost' end
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 redis.call('SET', KEYS[1], ARGV[4], 'PX', ARGV[3])
+if ARGV[5] then
+  redis.call('DEL', KEYS[3])
+  if ARGV[5] ~= '0' then redis.call('SET', KEYS[2], '', 'PX', ARGV[5]) end
+end
+wake(head)
 return 'ok'

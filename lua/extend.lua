@@ -1,6 +1,7 @@
 -- extend: the run goes on; its lease starts anew.
 --
 -- KEYS[1]  the record
+-- KEYS[2]  the steps of its runs; absent when there are none
 -- ARGV[1]  owner   ARGV[2]  fence   ARGV[3]  lease, µs   ARGV[4]  retention, ms
 --
 -- Returns:
@@ -13,5 +14,6 @@ local head = header()
 if not head then return 'unreadable' end
 if head == '' or state(head) ~= STARTED or not holds(head, ARGV[1], ARGV[2]) then return 'lost' end
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
-redis.call('SETRANGE', KEYS[1], 25, string.format('%016.0f', now() + ARGV[3]))
+redis.call('SETRANGE', KEYS[1], 26, string.format('%016.0f', now() + ARGV[3]))
+if KEYS[2] then redis.call('PEXPIRE', KEYS[2], ARGV[4]) end
 return 'ok'

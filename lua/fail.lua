@@ -19,5 +19,6 @@ if head == '' or not holds(head, ARGV[1], ARGV[2]) or state(head) == COMPLETED t
 if state(head) == FAILED then return 'ok' end
 local bound = ARGV[4] == '1' and history(head) == '0' and string.rep('\0', 32) or fingerprint(head)
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
-redis.call('SET', KEYS[1], '1' .. FAILED .. string.sub(head, 3, 41) .. bound .. owner(head) .. ARGV[5], 'PX', ARGV[3])
+redis.call('SET', KEYS[1], '1' .. FAILED .. history(head) .. '0' .. string.sub(head, 5, 42) .. bound .. owner(head) .. ARGV[5], 'PX', ARGV[3])
+wake(head)
 return 'ok'

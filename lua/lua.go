@@ -1,5 +1,5 @@
 // Package lua holds the state machine of a key as scripts for Redis 5.0 and later and Valkey: one script a verb,
-// one key a call, KEYS and ARGV only. Each file opens with its KEYS, ARGV, returns and the edges it carries;
+// one record a call, KEYS and ARGV only. Each file opens with its KEYS, ARGV, returns and the edges it carries;
 // record.lua describes the string that a key holds and stands in front of every script.
 package lua
 
@@ -20,10 +20,14 @@ var complete string
 //go:embed fail.lua
 var fail string
 
+//go:embed step.lua
+var step string
+
 // The scripts, ready to be loaded.
 var (
 	Begin    = record + begin
 	Extend   = record + extend
 	Complete = record + complete
 	Fail     = record + fail
+	Step     = record + step
 )

@@ -6,30 +6,32 @@
 --   2       state: '1' STARTED, '2' COMPLETED, '4' FAILED; two bits apart, so that one flipped bit is never another state
 --   3       history of this request under this key: '0' no effects, '1' a lease ended without an outcome (takeover),
 --           '2' a run failed that may have had effects
---   4-9     attempt, decimal
---   10-25   fence, decimal
---   26-41   end of the lease, µs of this server's clock, decimal
---   42-73   fingerprint; 32 zero bytes in a FAILED record that is free for another request
---   74-89   owner
---   90-     the outcome (COMPLETED) or the cause (FAILED)
+--   4       who waits for the end of the claim: '0' nobody, '1' listeners of PUBLISH, '2' of SPUBLISH (Cluster)
+--   5-10    attempt, decimal
+--   11-26   fence, decimal
+--   27-42   end of the lease, µs of this server's clock, decimal
+--   43-74   fingerprint; 32 zero bytes in a FAILED record that is free for another request
+--   75-90   owner
+--   91-     the outcome (COMPLETED) or the cause (FAILED)
 --
 -- Numbers are fixed-width decimal text: '..' and tostring print a µs number as 1.79e+15 on a real server.
 local STARTED, COMPLETED, FAILED = '1', '2', '4'
 
--- header returns the first 89 bytes, '' when there is no record, false when this is no record of format 1.
+-- header returns the first 90 bytes, '' when there is no record, false when this is no record of format 1.
 local function header()
-  local head = redis.call('GETRANGE', KEYS[1], 0, 88)
+  local head = redis.call('GETRANGE', KEYS[1], 0, 89)
   if head == '' then return '' end
-  return #head == 89 and string.find(string.sub(head, 1, 41), '^1[124][012]%d+$') ~= nil and head
+  return #head == 90 and string.find(string.sub(head, 1, 42), '^1[124][012][012]%d+$') ~= nil and head
 end
 
 local function state(head) return string.sub(head, 2, 2) end
 local function history(head) return string.sub(head, 3, 3) end
-local function attempt(head) return tonumber(string.sub(head, 4, 9)) end
-local function fence(head) return tonumber(string.sub(head, 10, 25)) end
-local function lease_end(head) return tonumber(string.sub(head, 26, 41)) end
-local function fingerprint(head) return string.sub(head, 42, 73) end
-local function owner(head) return string.sub(head, 74, 89) end
+local function waiters(head) return string.sub(head, 4, 4) end
+local function attempt(head) return tonumber(string.sub(head, 5, 10)) end
+local function fence(head) return tonumber(string.sub(head, 11, 26)) end
+local function lease_end(head) return tonumber(string.sub(head, 27, 42)) end
+local function fingerprint(head) return string.sub(head, 43, 74) end
+local function owner(head) return string.sub(head, 75, 90) end
 
 -- holds: is the record's last claim this one? A fence of 0 stands for "not known": the owner alone decides.
 local function holds(head, claim_owner, claim_fence)
@@ -40,4 +42,11 @@ end
 local function now()
   local time = redis.call('TIME')
   return time[1] * 1000000 + time[2]
+end
+
+-- wake tells those who wait that the claim has ended. The channel has the record's name, so also its slot. A server that
+-- does not let this client publish costs them a slow check, and the verb nothing.
+local function wake(head)
+  if waiters(head) == '1' then redis.pcall('PUBLISH', KEYS[1], '') end
+  if waiters(head) == '2' then redis.pcall('SPUBLISH', KEYS[1], '') end
 end

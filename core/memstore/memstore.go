@@ -7,6 +7,8 @@ import (
 	"container/heap"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,15 +25,15 @@ type Option func(*Store)
 // MaxRecords bounds the number of records. Default 100,000.
 func MaxRecords(n int) Option { return func(s *Store) { s.maxRecords = n } }
 
-// MaxBytes bounds the memory of records, counted as their outcomes plus a fixed 256 bytes each. Finished runs are always
-// recorded, so it can be exceeded by the outcomes of the runs in progress. Default 64 MiB.
+// MaxBytes bounds the memory of records, counted as their outcomes and steps plus a fixed 320 bytes for each of them and
+// of the records. Finished runs and steps are always recorded, so what is in progress can exceed it. Default 64 MiB.
 func MaxBytes(n int) Option { return func(s *Store) { s.maxBytes = n } }
 
 // Clock replaces the clock, for tests. It must not go back.
 func Clock(now func() time.Time) Option { return func(s *Store) { s.now = now } }
 
 // recordBytes is about what a record takes besides its outcome: the struct, its place in map and heap, and its key.
-const recordBytes = 256
+const recordBytes = 320
 
 // Store is a core.Store in memory. It starts no goroutine: expired records leave as later ones arrive.
 type Store struct {
@@ -43,6 +45,7 @@ type Store struct {
 	expiry  expiryHeap
 	bytes   int
 	fence   int64 // of the latest claim of any key: no fence goes back, also after its record is gone
+	waiters map[[32]byte][]*waiter
 }
 
 type state int
@@ -62,12 +65,23 @@ type record struct {
 	leaseEnd time.Time
 	expires  time.Time
 	outcome  []byte
-	index    int // in the heap
+	steps    map[string][]byte
+	late     bool // only a tombstone is left
+	index    int  // in the heap
+}
+
+// size is what r takes, counted as MaxBytes says.
+func (r *record) size() int {
+	n := recordBytes + len(r.outcome)
+	for step, result := range r.steps {
+		n += recordBytes + len(step) + len(result)
+	}
+	return n
 }
 
 // New returns an empty store.
 func New(opts ...Option) *Store {
-	s := &Store{now: time.Now, maxRecords: 100_000, maxBytes: 64 << 20, records: map[[32]byte]*record{}}
+	s := &Store{now: time.Now, maxRecords: 100_000, maxBytes: 64 << 20, records: map[[32]byte]*record{}, waiters: map[[32]byte][]*waiter{}}
 	for _, opt := range opts {
 		opt(s)
 	}
@@ -87,6 +101,13 @@ func (s *Store) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
 	now := s.now()
 	s.expire(now)
 	r := s.records[c.Key]
+	if r != nil && r.late {
+		if c.LateRetry > 0 {
+			return core.Entry{State: core.Expired}, nil
+		}
+		s.drop(r)
+		r = nil
+	}
 	if r == nil {
 		if len(s.records) >= s.maxRecords || s.bytes+recordBytes > s.maxBytes {
 			return core.Entry{}, ErrFull
@@ -107,7 +128,7 @@ func (s *Store) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
 	}
 	switch {
 	case r.claim.Fingerprint != c.Fingerprint && !r.free:
-		return core.Entry{State: core.Mismatch}, nil
+		return core.Entry{State: core.Mismatch, Fingerprint: r.claim.Fingerprint}, nil
 	case r.state == completed:
 		return core.Entry{State: core.Completed, Outcome: r.outcome}, nil
 	case r.state == failed:
@@ -126,6 +147,11 @@ func (s *Store) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
 func (s *Store) claim(r *record, c core.Claim, now time.Time, takeover bool) core.Entry {
 	s.fence = max(s.fence+1, now.UnixMicro())
 	c.Fence, c.Attempt, c.Takeover = s.fence, r.claim.Attempt+1, takeover
+	if r.claim.Fingerprint != c.Fingerprint { // the steps were another request's
+		s.bytes -= r.size()
+		r.steps = nil
+		s.bytes += r.size()
+	}
 	r.claim, r.state, r.free = c, started, false
 	r.leaseEnd = now.Add(c.Lease)
 	s.retain(r, now.Add(c.Retention))
@@ -157,9 +183,11 @@ func (s *Store) Complete(ctx context.Context, c core.Claim, outcome []byte) erro
 		case r.state != started:
 			return core.ErrLost
 		}
-		r.state, r.outcome = completed, outcome
-		s.bytes += len(outcome)
+		s.bytes -= r.size()
+		r.state, r.outcome, r.steps, r.claim.LateRetry = completed, outcome, nil, c.LateRetry
+		s.bytes += r.size()
 		s.retain(r, now.Add(c.Retention))
+		s.wake(c.Key)
 		return nil
 	})
 }
@@ -175,8 +203,65 @@ func (s *Store) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
 		}
 		r.state, r.free = failed, f.Free && !r.effects
 		s.retain(r, now.Add(c.Retention))
+		s.wake(c.Key)
 		return nil
 	})
+}
+
+// Checkpoint implements core.Checkpointer.
+func (s *Store) Checkpoint(ctx context.Context, c core.Claim, step string, result []byte) error {
+	return s.started(ctx, c, func(r *record) {
+		s.bytes -= r.size()
+		if r.steps == nil {
+			r.steps = map[string][]byte{}
+		}
+		r.steps[step] = bytes.Clone(result)
+		s.bytes += r.size()
+	})
+}
+
+// Checkpoints implements core.Checkpointer.
+func (s *Store) Checkpoints(ctx context.Context, c core.Claim) (steps map[string][]byte, err error) {
+	err = s.started(ctx, c, func(r *record) { steps = maps.Clone(r.steps) })
+	return steps, err
+}
+
+// started runs verb on the STARTED record of c, and starts its retention anew.
+func (s *Store) started(ctx context.Context, c core.Claim, verb func(*record)) error {
+	return s.held(ctx, c, func(r *record, now time.Time) error {
+		if r.state != started {
+			return core.ErrLost
+		}
+		verb(r)
+		s.retain(r, now.Add(c.Retention))
+		return nil
+	})
+}
+
+// waiter is one Watch.
+type waiter struct{ wake func() }
+
+// Watch implements core.Notifier.
+func (s *Store) Watch(_ context.Context, key [32]byte, wake func()) (stop func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := &waiter{wake}
+	s.waiters[key] = append(s.waiters[key], w)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		rest := slices.DeleteFunc(s.waiters[key], func(other *waiter) bool { return other == w })
+		if s.waiters[key] = rest; len(rest) == 0 {
+			delete(s.waiters, key)
+		}
+	}, nil
+}
+
+// wake tells the waiters of key, in goroutines of their own since they may call back.
+func (s *Store) wake(key [32]byte) {
+	for _, w := range s.waiters[key] {
+		go w.wake()
+	}
 }
 
 // held runs verb on the record that c is the last claim of.
@@ -189,7 +274,7 @@ func (s *Store) held(ctx context.Context, c core.Claim, verb func(*record, time.
 	now := s.now()
 	s.expire(now)
 	r := s.records[c.Key]
-	if r == nil || r.claim.Owner != c.Owner || c.Fence != 0 && r.claim.Fence != c.Fence {
+	if r == nil || r.late || r.claim.Owner != c.Owner || c.Fence != 0 && r.claim.Fence != c.Fence {
 		return core.ErrLost
 	}
 	return verb(r, now)
@@ -205,13 +290,25 @@ func (s *Store) retain(r *record, expires time.Time) {
 	heap.Fix(&s.expiry, r.index)
 }
 
-// expire removes what has expired.
+// expire removes what has expired. An outcome may leave a tombstone.
 func (s *Store) expire(now time.Time) {
 	for len(s.expiry) > 0 && !s.expiry[0].expires.After(now) {
-		r := heap.Pop(&s.expiry).(*record)
-		s.bytes -= recordBytes + len(r.outcome)
-		delete(s.records, r.claim.Key)
+		r := s.expiry[0]
+		if r.late || r.state != completed || r.claim.LateRetry <= 0 {
+			s.drop(r)
+			continue
+		}
+		s.bytes -= len(r.outcome)
+		r.late, r.outcome = true, nil
+		s.retain(r, r.expires.Add(r.claim.LateRetry))
 	}
+}
+
+// drop forgets r.
+func (s *Store) drop(r *record) {
+	heap.Remove(&s.expiry, r.index)
+	s.bytes -= r.size()
+	delete(s.records, r.claim.Key)
 }
 
 // expiryHeap has the record that expires next in front.

@@ -42,7 +42,7 @@ func TestStoreKeepsTheContract(t *testing.T) {
 func TestFullStoreRefusesNewKeysAndKeepsTheOthers(t *testing.T) {
 	for name, limit := range map[string]memstore.Option{
 		"records": memstore.MaxRecords(2),
-		"bytes":   memstore.MaxBytes(2 * 256),
+		"bytes":   memstore.MaxBytes(2 * 320),
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, ctx := &clock{now: time.Now()}, context.Background()

@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,12 +26,15 @@ var (
 	extendScript   = redis.NewScript(lua.Extend)
 	completeScript = redis.NewScript(lua.Complete)
 	failScript     = redis.NewScript(lua.Fail)
+	stepScript     = redis.NewScript(lua.Step)
 )
 
 // Store is a core.Store in Redis. Each verb is one round trip. Every key it writes has a TTL.
 type Store struct {
-	client redis.UniversalClient
-	prefix string
+	client   redis.UniversalClient
+	prefix   string
+	sharded  bool // on Cluster, who publishes to all nodes wakes nobody faster
+	notifier notifier
 }
 
 // Option changes a Store.
@@ -42,7 +46,8 @@ func Prefix(p string) Option { return func(s *Store) { s.prefix = p } }
 // New returns a store on client, which stays the caller's to close. Any client does: *redis.Client, a failover client,
 // *redis.ClusterClient. Not a *redis.Ring: it moves the keys of a shard that does not answer to another, where they are new.
 func New(client redis.UniversalClient, opts ...Option) *Store {
-	s := &Store{client: client, prefix: "idem:"}
+	s := &Store{client: client, prefix: "idem:", notifier: notifier{subs: map[redis.UniversalClient]*subscription{}}}
+	_, s.sharded = client.(*redis.ClusterClient)
 	for _, opt := range opts {
 		opt(s)
 	}
@@ -55,10 +60,15 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 	return s
 }
 
-// key names a record. The braces are a hash tag: what may come to lie beside the record shares its slot on Cluster.
-func (s *Store) key(c *core.Claim) string {
-	return s.prefix + "{" + base64.RawURLEncoding.EncodeToString(c.Key[:]) + "}"
+// name names a record. The braces are a hash tag: what lies beside the record shares its slot on Cluster.
+func (s *Store) name(key [32]byte) string {
+	return s.prefix + "{" + base64.RawURLEncoding.EncodeToString(key[:]) + "}"
 }
+
+const (
+	tombstone = ":late"
+	steps     = ":steps"
+)
 
 // Begin implements core.Store.
 func (s *Store) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
@@ -75,9 +85,13 @@ func (s *Store) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
 // Lua costs the server seven times as much at 64 KiB, see docs/layout.md. again is true when the two did not see the
 // same record.
 func (s *Store) begin(ctx context.Context, c *core.Claim) (entry core.Entry, again bool, err error) {
-	key := s.key(c)
-	reply, record, err := s.evalAndGet(ctx, beginScript, key,
-		c.Owner[:], c.Fingerprint[:], c.Lease.Microseconds(), milliseconds(c.Retention), takeover(c))
+	keys := make([]string, 1, 2)
+	keys[0] = s.name(c.Key)
+	if c.LateRetry > 0 {
+		keys = append(keys, keys[0]+tombstone)
+	}
+	reply, record, err := s.evalAndGet(ctx, beginScript, keys,
+		c.Owner[:], c.Fingerprint[:], c.Lease.Microseconds(), milliseconds(c.Retention), takeover(c), s.waits(c))
 	if err != nil {
 		return core.Entry{}, false, storeError(err)
 	}
@@ -96,51 +110,92 @@ func (s *Store) begin(ctx context.Context, c *core.Claim) (entry core.Entry, aga
 	case word == "completed":
 		outcome, ok := outcomeOf(record, c)
 		return core.Entry{State: core.Completed, Outcome: outcome}, !ok, nil
-	}
-	return bareEntry(word)
-}
-
-// bareEntry is the entry for a word that comes alone.
-func bareEntry(word string) (core.Entry, bool, error) {
-	switch word {
-	case "mismatch":
-		return core.Entry{State: core.Mismatch}, false, nil
+	case word == "mismatch":
+		fingerprint, ok := fingerprintOf(record, c)
+		return core.Entry{State: core.Mismatch, Fingerprint: fingerprint}, !ok, nil
+	case word == "expired":
+		return core.Entry{State: core.Expired}, false, nil
 	}
 	return core.Entry{}, false, wordError(word)
 }
 
 // Extend implements core.Store.
 func (s *Store) Extend(ctx context.Context, c core.Claim) error {
-	return s.run(ctx, extendScript, &c, c.Lease.Microseconds(), milliseconds(c.Retention))
+	keys := []string{s.name(c.Key)}
+	if c.Steps {
+		keys = append(keys, keys[0]+steps)
+	}
+	return s.run(ctx, extendScript, keys, &c, c.Lease.Microseconds(), milliseconds(c.Retention))
 }
 
 // Complete implements core.Store.
 func (s *Store) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
-	return s.run(ctx, completeScript, &c, milliseconds(c.Retention), completedRecord(&c, outcome))
+	keys := []string{s.name(c.Key)}
+	if !c.Steps && c.LateRetry <= 0 {
+		return s.run(ctx, completeScript, keys, &c, milliseconds(c.Retention), completedRecord(&c, outcome))
+	}
+	keys = append(keys, keys[0]+tombstone, keys[0]+steps)
+	late := "0"
+	if c.LateRetry > 0 {
+		late = milliseconds(c.Retention + c.LateRetry)
+	}
+	return s.run(ctx, completeScript, keys, &c, milliseconds(c.Retention), completedRecord(&c, outcome), late)
 }
 
 // Fail implements core.Store.
 func (s *Store) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
-	return s.run(ctx, failScript, &c, milliseconds(c.Retention), flag(f.Free), f.Cause[:min(len(f.Cause), 200)])
+	return s.run(ctx, failScript, []string{s.name(c.Key)}, &c, milliseconds(c.Retention), flag(f.Free), f.Cause[:min(len(f.Cause), 200)])
 }
 
 // run runs a script that answers with one word. Its arguments begin with owner and fence.
-func (s *Store) run(ctx context.Context, script *redis.Script, c *core.Claim, args ...any) error {
+func (s *Store) run(ctx context.Context, script *redis.Script, keys []string, c *core.Claim, args ...any) error {
 	args = append([]any{c.Owner[:], c.Fence}, args...)
-	word, err := script.Run(ctx, s.client, []string{s.key(c)}, args...).Text()
+	word, err := script.Run(ctx, s.client, keys, args...).Text()
 	if err != nil {
 		return storeError(err)
 	}
 	return wordError(word)
 }
 
-// evalAndGet runs script and reads key behind it, in one pipeline. A server that does not know the script, such as a
+// Checkpoint implements core.Checkpointer.
+func (s *Store) Checkpoint(ctx context.Context, c core.Claim, step string, result []byte) error {
+	_, err := s.steps(ctx, &c, step, result)
+	return err
+}
+
+// Checkpoints implements core.Checkpointer.
+func (s *Store) Checkpoints(ctx context.Context, c core.Claim) (map[string][]byte, error) {
+	pairs, err := s.steps(ctx, &c)
+	if err != nil {
+		return nil, err
+	}
+	kept := make(map[string][]byte, len(pairs)/2)
+	for pair := range slices.Chunk(pairs, 2) {
+		kept[pair[0]] = []byte(pair[1])
+	}
+	return kept, nil
+}
+
+// steps runs the step script and returns what follows its word.
+func (s *Store) steps(ctx context.Context, c *core.Claim, stepAndResult ...any) ([]string, error) {
+	name := s.name(c.Key)
+	args := append([]any{c.Owner[:], c.Fence, milliseconds(c.Retention)}, stepAndResult...)
+	answer, err := stepScript.Run(ctx, s.client, []string{name, name + steps}, args...).StringSlice()
+	if err != nil {
+		return nil, storeError(err)
+	}
+	if len(answer)%2 == 0 {
+		return nil, fmt.Errorf("idem: step answered %d values", len(answer))
+	}
+	return answer[1:], wordError(answer[0])
+}
+
+// evalAndGet runs script and reads its first key behind it, in one pipeline. A server that does not know the script, such as a
 // replica that was just promoted, gets its text in a second one.
-func (s *Store) evalAndGet(ctx context.Context, script *redis.Script, key string, args ...any) (reply any, record []byte, err error) {
-	keys := []string{key}
-	eval, get := s.pipeline(ctx, func(p redis.Pipeliner) *redis.Cmd { return script.EvalSha(ctx, p, keys, args...) }, key)
+func (s *Store) evalAndGet(ctx context.Context, script *redis.Script, keys []string, args ...any) (reply any, record []byte, err error) {
+	eval, get := s.pipeline(ctx, func(p redis.Pipeliner) *redis.Cmd { return script.EvalSha(ctx, p, keys, args...) }, keys[0])
 	if redis.HasErrorPrefix(eval.Err(), "NOSCRIPT") {
-		eval, get = s.pipeline(ctx, func(p redis.Pipeliner) *redis.Cmd { return script.Eval(ctx, p, keys, args...) }, key)
+		eval, get = s.pipeline(ctx, func(p redis.Pipeliner) *redis.Cmd { return script.Eval(ctx, p, keys, args...) }, keys[0])
 	}
 	if err := eval.Err(); err != nil {
 		return nil, nil, err
@@ -205,6 +260,17 @@ func takeover(c *core.Claim) string {
 	return "1"
 }
 
+// waits is how the record of a run that c waits for is to tell.
+func (s *Store) waits(c *core.Claim) string {
+	switch {
+	case !c.Waits:
+		return "0"
+	case s.sharded:
+		return "2"
+	}
+	return "1"
+}
+
 func flag(b bool) string {
 	if b {
 		return "1"
@@ -214,11 +280,7 @@ func flag(b bool) string {
 
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// milliseconds rounds up: a retention is never shorter than asked for.
+// milliseconds rounds up: a retention is never shorter than asked for, and never the 0 that Redis refuses.
 func milliseconds(d time.Duration) string {
-	n := int64(d / time.Millisecond)
-	if d%time.Millisecond > 0 {
-		n++
-	}
-	return strconv.FormatInt(n, 10)
+	return strconv.FormatInt(max(1, int64((d+time.Millisecond-1)/time.Millisecond)), 10)
 }

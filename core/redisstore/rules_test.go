@@ -145,9 +145,9 @@ func TestRule3TheFenceNeverGoesBack(t *testing.T) {
 
 	ahead := last + time.Hour.Microseconds() // as a server whose clock was an hour ahead would have left it
 	record := client.Get(ctx, key).Val()
-	require.NoError(t, client.SetRange(ctx, key, 9, strconv.FormatInt(ahead, 10)).Err())
+	require.NoError(t, client.SetRange(ctx, key, 10, strconv.FormatInt(ahead, 10)).Err())
 	c.Fence, last = ahead, ahead
-	require.Len(t, record, 89)
+	require.Len(t, record, 90)
 	require.NoError(t, store.Fail(ctx, c, core.Failure{}))
 	next("after a clock that went back")
 	require.Equal(t, ahead+1, last)
@@ -159,8 +159,8 @@ func TestRule4TheServersClockCountsInMicroseconds(t *testing.T) {
 	lease := 1234567 * time.Microsecond
 	c := claimed(t, store, lease)
 	record := client.Get(ctx, onlyKey(t, client, prefix)).Val()
-	end, err := strconv.ParseInt(record[25:41], 10, 64)
-	require.NoError(t, err, "the number must be plain decimal: %q", record[25:41])
+	end, err := strconv.ParseInt(record[26:42], 10, 64)
+	require.NoError(t, err, "the number must be plain decimal: %q", record[26:42])
 	assert.Equal(t, c.Fence+lease.Microseconds(), end, "a new key's fence is the time of its claim")
 	assert.InDelta(t, client.Time(ctx).Val().UnixMicro(), c.Fence, 5e6)
 }
@@ -195,28 +195,35 @@ func TestRule6AMismatchChangesNothing(t *testing.T) {
 	assert.LessOrEqual(t, client.PTTL(ctx, key).Val(), ttl)
 }
 
-func TestRule7ScriptsUseOneKeyAndNothingThatSomeServerLacks(t *testing.T) {
+func TestRule7ScriptsUseTheKeysOfOneSlotAndNothingThatSomeServerLacks(t *testing.T) {
 	files, err := filepath.Glob("../../lua/*.lua")
 	require.NoError(t, err)
-	require.Len(t, files, 5)
-	calls := regexp.MustCompile(`redis\.call\('(\w+)'(?:, ([^,)]+))?`)
+	require.Len(t, files, 6)
+	calls := regexp.MustCompile(`redis\.p?call\('(\w+)'(?:, ([^,)]+))?`)
 	for _, file := range files {
 		source, err := os.ReadFile(file)
 		require.NoError(t, err)
-		for _, absent := range []string{"#!", "cjson", "cmsgpack", "struct.", "bit.", "tostring", "KEYS[2]", "loadstring"} {
+		for _, absent := range []string{"#!", "cjson", "cmsgpack", "struct.", "bit.", "tostring", "loadstring"} {
 			code := regexp.MustCompile(`--[^\n]*`).ReplaceAllString(string(source), "")
 			assert.NotContains(t, code, absent, file)
 		}
 		for _, call := range calls.FindAllStringSubmatch(string(source), -1) {
 			if call[1] != "TIME" {
-				assert.Equal(t, "KEYS[1]", call[2], "%s: %s", file, call[0])
+				assert.Regexp(t, `^KEYS\[[1-3]\]$`, call[2], "%s: %s", file, call[0])
 			}
 		}
 	}
 	client := redistest.Shared(t).Client(t)
 	store, prefix := prefixed(t, client)
-	claimed(t, store, time.Minute)
-	assert.Regexp(t, `^`+regexp.QuoteMeta(prefix)+`\{[A-Za-z0-9_-]{43}\}$`, onlyKey(t, client, prefix))
+	c := claimed(t, store, time.Minute)
+	name := onlyKey(t, client, prefix)
+	assert.Regexp(t, `^`+regexp.QuoteMeta(prefix)+`\{[A-Za-z0-9_-]{43}\}$`, name)
+	require.NoError(t, store.Checkpoint(ctx, c, "charge", []byte("done")))
+	c.LateRetry = time.Hour
+	require.NoError(t, store.Complete(ctx, c, []byte("kept")))
+	for _, key := range client.Keys(ctx, prefix+"*").Val() {
+		assert.True(t, strings.HasPrefix(key, name), "%s does not share the slot of %s", key, name)
+	}
 }
 
 func TestRule8WhatIsNoRecordOfThisFormatIsRefusedAndLeftAlone(t *testing.T) {
@@ -225,11 +232,11 @@ func TestRule8WhatIsNoRecordOfThisFormatIsRefusedAndLeftAlone(t *testing.T) {
 	c := claimed(t, store, time.Minute)
 	key := onlyKey(t, client, prefix)
 	record := client.Get(ctx, key).Val()
-	require.Len(t, record, 89)
+	require.Len(t, record, 90)
 	contents := map[string]string{
 		"a format from the future": "2" + record[1:],
 		"an unknown state":         "13" + record[2:],
-		"a short header":           record[:88],
+		"a short header":           record[:89],
 		"letters for a number":     record[:10] + "x" + record[11:],
 		"something else":           "hello",
 	}
@@ -262,7 +269,7 @@ func TestRule8NoFlippedBitOfAKeptHeaderRunsTheHandlerAgain(t *testing.T) {
 	record := []byte(client.Get(ctx, key).Val())
 	rival := c
 	rival.Owner[0] ^= 1
-	for bit := range 8 * 89 {
+	for bit := range 8 * 90 {
 		flipped := append([]byte{}, record...)
 		flipped[bit/8] ^= 1 << (bit % 8)
 		require.NoError(t, client.Set(ctx, key, flipped, time.Hour).Err())
@@ -294,6 +301,14 @@ func TestRule9AFullServerRefusesBeginAndRecordsWhatWasBegun(t *testing.T) {
 	_, err := store.Begin(ctx, storetest.NewClaim(time.Minute, time.Hour))
 	assert.ErrorContains(t, err, "OOM")
 	assert.NoError(t, store.Extend(ctx, extending))
+	assert.NoError(t, store.Checkpoint(ctx, extending, "charge", []byte("done")))
+	waiting := extending
+	waiting.Owner[0] ^= 1
+	waiting.Waits = true
+	waits, err := store.Begin(ctx, waiting)
+	assert.NoError(t, err, "who waits is not woken then, but waits")
+	assert.Equal(t, core.InProgress, waits.State)
+	completing.LateRetry, completing.Steps = time.Hour, true
 	assert.NoError(t, store.Complete(ctx, completing, make([]byte, 4096)))
 	assert.NoError(t, store.Fail(ctx, failing, core.Failure{Cause: "test"}))
 	completing.Owner[0] ^= 1

@@ -23,7 +23,8 @@ const (
 	Hang
 )
 
-// Faulty wraps a store and fails calls as it is told. It counts calls per verb: "begin", "extend", "complete", "fail".
+// Faulty wraps a store and fails calls as it is told. It counts calls per verb, once they
+// are over: "begin", "extend", "complete", "fail", and of the abilities "watch", "checkpoint", "checkpoints".
 type Faulty struct {
 	core.Store
 
@@ -46,25 +47,32 @@ func (f *Faulty) Inject(verb string, fault Fault, n int) {
 	}
 }
 
-// Calls returns how often verb was called.
+// Calls returns how many calls of verb are over.
 func (f *Faulty) Calls(verb string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls[verb]
 }
 
-// next counts a call and takes the fault planned for it.
+// next takes the fault planned for a call.
 func (f *Faulty) next(verb string) (fault Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.calls[verb]++
 	if planned := f.faults[verb]; len(planned) > 0 {
 		fault, f.faults[verb] = planned[0], planned[1:]
 	}
 	return fault
 }
 
+// count counts a call that is over.
+func (f *Faulty) count(verb string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls[verb]++
+}
+
 func (f *Faulty) call(ctx context.Context, verb string, do func() error) error {
+	defer f.count(verb)
 	switch f.next(verb) {
 	case Before:
 		return ErrInjected
@@ -103,4 +111,45 @@ func (f *Faulty) Complete(ctx context.Context, c core.Claim, outcome []byte) err
 // Fail implements core.Store.
 func (f *Faulty) Fail(ctx context.Context, c core.Claim, failure core.Failure) error {
 	return f.call(ctx, "fail", func() error { return f.Store.Fail(ctx, c, failure) })
+}
+
+// errNot says that the store below has not got an ability.
+var errNot = errors.New("storetest: the store has not got this ability")
+
+// Watch implements core.Notifier, if the store below does.
+func (f *Faulty) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error) {
+	store, ok := f.Store.(core.Notifier)
+	if !ok {
+		return nil, errNot
+	}
+	err = f.call(ctx, "watch", func() error {
+		stop, err = store.Watch(ctx, key, wake)
+		return err
+	})
+	if err != nil && stop != nil {
+		stop()
+	}
+	return stop, err
+}
+
+// Checkpoint implements core.Checkpointer, if the store below does.
+func (f *Faulty) Checkpoint(ctx context.Context, c core.Claim, step string, result []byte) error {
+	store, ok := f.Store.(core.Checkpointer)
+	if !ok {
+		return errNot
+	}
+	return f.call(ctx, "checkpoint", func() error { return store.Checkpoint(ctx, c, step, result) })
+}
+
+// Checkpoints implements core.Checkpointer, if the store below does.
+func (f *Faulty) Checkpoints(ctx context.Context, c core.Claim) (steps map[string][]byte, err error) {
+	store, ok := f.Store.(core.Checkpointer)
+	if !ok {
+		return nil, errNot
+	}
+	err = f.call(ctx, "checkpoints", func() error {
+		steps, err = store.Checkpoints(ctx, c)
+		return err
+	})
+	return steps, err
 }

@@ -14,6 +14,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -38,9 +39,18 @@ const (
 	moment   = 500 * time.Millisecond // ends during a test, but not between two calls on a busy machine
 )
 
-// Run runs the suite on stores from newHarness. There is nothing to opt out of.
+// Run runs the suite on stores from newHarness. There is nothing to opt out of: the abilities that a store has are
+// checked, too.
 func Run(t *testing.T, newHarness func(testing.TB) Harness) {
-	for _, test := range contract {
+	tests := slices.Clone(contract)
+	store := newHarness(t).Store
+	if _, ok := store.(core.Notifier); ok {
+		tests = append(tests, notifying...)
+	}
+	if _, ok := store.(core.Checkpointer); ok {
+		tests = append(tests, checkpointing...)
+	}
+	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			h := newHarness(t)
@@ -151,10 +161,12 @@ var verbs = []struct {
 	{"fail", func(s *suite, c core.Claim) error { return s.fail(c, false) }},
 }
 
-var contract = []struct {
+type test struct {
 	name string
 	run  func(*suite)
-}{
+}
+
+var contract = []test{
 	{"a new key is claimed", func(s *suite) {
 		c := NewClaim(long, longer)
 		entry := s.claim(&c)
@@ -219,16 +231,22 @@ var contract = []struct {
 	{"a mismatch is reported in every state and changes nothing", func(s *suite) {
 		c := NewClaim(short, longer)
 		s.claim(&c)
-		s.state(s.begin(other(c)), core.Mismatch)
+		mismatch := func() {
+			entry := s.begin(other(c))
+			if s.state(entry, core.Mismatch); entry.Fingerprint != c.Fingerprint {
+				s.Fatalf("the record's fingerprint is %x, not %x", c.Fingerprint, entry.Fingerprint)
+			}
+		}
+		mismatch()
 		s.advance(overtime)
-		s.state(s.begin(other(c)), core.Mismatch)
+		mismatch()
 		s.is(s.fail(c, false), nil)
-		s.state(s.begin(other(c)), core.Mismatch)
+		mismatch()
 		next := rival(c)
 		next.Lease = long
 		s.claim(&next)
 		s.is(s.complete(next, "kept"), nil)
-		s.state(s.begin(other(c)), core.Mismatch)
+		mismatch()
 		s.outcome(c, "kept")
 	}},
 	{"a failed key is claimed by the next attempt under a higher fence", func(s *suite) {
@@ -413,6 +431,35 @@ var contract = []struct {
 		if s.claim(&next); next.Attempt != 1 || next.Fence <= c.Fence {
 			s.Fatalf("attempt %d, fence %d after %d", next.Attempt, next.Fence, c.Fence)
 		}
+	}},
+	{"a tombstone outlives an outcome when the claims ask for it", func(s *suite) {
+		c := s.claimed(long)
+		c.Retention, c.LateRetry = short, moment
+		s.is(s.complete(c, "kept"), nil)
+		s.advance(overtime)
+		late := other(c)
+		late.Retention = longer
+		for range 2 {
+			s.state(s.begin(late), core.Expired)
+		}
+		careless := rival(c)
+		careless.LateRetry, careless.Retention = 0, longer
+		s.claim(&careless)
+		c = s.claimed(long)
+		c.Retention, c.LateRetry = short, short
+		s.is(s.complete(c, "kept"), nil)
+		s.advance(2 * overtime)
+		next := other(c)
+		next.Retention = longer
+		s.claim(&next)
+	}},
+	{"a failed key leaves no tombstone", func(s *suite) {
+		c := s.claimed(long)
+		c.Retention, c.LateRetry = short, longer
+		s.is(s.fail(c, false), nil)
+		s.advance(overtime)
+		next := rival(c)
+		s.claim(&next)
 	}},
 	{"every verb starts the retention anew", func(s *suite) {
 		for _, verb := range verbs {

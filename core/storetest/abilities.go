@@ -1,0 +1,191 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-idem/idem/core"
+)
+
+// watch returns a channel that gets what wakes key, and what ends that.
+func (s *suite) watch(key [32]byte) (woken <-chan struct{}, stop func()) {
+	s.Helper()
+	wakes := make(chan struct{}, 100)
+	stop, err := s.store.(core.Notifier).Watch(context.Background(), key, func() { wakes <- struct{}{} })
+	if err != nil {
+		s.Fatalf("Watch: %v", err)
+	}
+	return wakes, stop
+}
+
+// waits is a begin of a rival that meets a running claim and is going to wait for it.
+func (s *suite) waits(c core.Claim) {
+	s.Helper()
+	waiter := rival(c)
+	waiter.Waits = true
+	s.state(s.begin(waiter), core.InProgress)
+}
+
+func (s *suite) isWoken(woken <-chan struct{}) {
+	s.Helper()
+	select {
+	case <-woken:
+	case <-time.After(10 * time.Second):
+		s.Fatal("nobody was woken")
+	}
+}
+
+// ends are the ways for a claim to end.
+var ends = []func(*suite, core.Claim) error{
+	func(s *suite, c core.Claim) error { return s.complete(c, "kept") },
+	func(s *suite, c core.Claim) error { return s.fail(c, false) },
+}
+
+var notifying = []test{
+	{"who waits is woken when the claim ends", func(s *suite) {
+		for _, end := range ends {
+			c := s.claimed(long)
+			woken, stop := s.watch(c.Key)
+			also, stopAlso := s.watch(c.Key)
+			s.waits(c)
+			s.is(end(s, c), nil)
+			s.isWoken(woken)
+			s.isWoken(also)
+			stop()
+			stopAlso()
+		}
+	}},
+	{"who waits is woken when the claim that took over ends", func(s *suite) {
+		c := s.claimed(moment)
+		woken, stop := s.watch(c.Key)
+		defer stop()
+		s.waits(c)
+		s.advance(moment + overtime)
+		heir := rival(c)
+		heir.Lease = long
+		s.claim(&heir)
+		s.is(s.complete(heir, "kept"), nil)
+		s.isWoken(woken)
+	}},
+	{"who has stopped to wait is left alone, and others are not", func(s *suite) {
+		c, d := s.claimed(long), s.claimed(long)
+		woken, stop := s.watch(c.Key)
+		alone, leave := s.watch(d.Key)
+		defer stop()
+		s.waits(c)
+		s.waits(d)
+		leave()
+		leave() // twice does no harm
+		s.is(s.complete(d, "kept"), nil)
+		s.is(s.complete(c, "kept"), nil)
+		s.isWoken(woken)
+		select {
+		case <-alone:
+			s.Fatal("woken after it had left")
+		default:
+		}
+	}},
+	{"a watch that is not wanted any more is an error", func(s *suite) {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		stop, err := s.store.(core.Notifier).Watch(ctx, NewClaim(long, longer).Key, func() {})
+		if err == nil { // a store whose watch needs nobody to answer
+			stop()
+		} else if !errors.Is(err, context.Canceled) {
+			s.Fatalf("Watch: %v", err)
+		}
+	}},
+}
+
+func (s *suite) checkpoint(c core.Claim, step, result string) error {
+	return s.store.(core.Checkpointer).Checkpoint(context.Background(), c, step, []byte(result))
+}
+
+// kept checks what the run of c finds of earlier steps.
+func (s *suite) kept(c core.Claim, want map[string]string) {
+	s.Helper()
+	steps, err := s.store.(core.Checkpointer).Checkpoints(context.Background(), c)
+	s.is(err, nil)
+	got := map[string]string{}
+	for step, result := range steps {
+		got[step] = string(result)
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		s.Fatalf("steps are %v, want %v", got, want)
+	}
+}
+
+var checkpointing = []test{
+	{"finished steps are there for the run that takes over", func(s *suite) {
+		c := s.claimed(moment)
+		s.kept(c, nil)
+		s.is(s.checkpoint(c, "charge", "1"), nil)
+		s.is(s.checkpoint(c, "charge", "2"), nil)
+		s.is(s.checkpoint(c, "notify \x00", "\x00\xff"), nil)
+		s.advance(moment + overtime)
+		heir := rival(c)
+		heir.Lease = long
+		s.claim(&heir)
+		s.kept(heir, map[string]string{"charge": "2", "notify \x00": "\x00\xff"})
+		s.is(s.checkpoint(c, "charge", "late"), core.ErrLost)
+		s.is(s.fail(heir, false), nil)
+		next := rival(heir)
+		s.claim(&next)
+		s.kept(next, map[string]string{"charge": "2", "notify \x00": "\x00\xff"})
+	}},
+	{"steps belong to a claim that runs", func(s *suite) {
+		c := s.claimed(long)
+		stale := c
+		stale.Fence--
+		s.is(s.checkpoint(stale, "charge", "1"), core.ErrLost)
+		s.is(s.checkpoint(rival(c), "charge", "1"), core.ErrLost)
+		s.is(s.checkpoint(NewClaim(long, longer), "charge", "1"), core.ErrLost)
+		s.is(s.complete(c, "kept"), nil)
+		s.is(s.checkpoint(c, "charge", "1"), core.ErrLost)
+		_, err := s.store.(core.Checkpointer).Checkpoints(context.Background(), c)
+		s.is(err, core.ErrLost)
+	}},
+	{"another request under the key does not find the steps of the first", func(s *suite) {
+		c := s.claimed(long)
+		s.is(s.checkpoint(c, "charge", "1"), nil)
+		s.is(s.fail(c, true), nil)
+		mended := other(c)
+		s.claim(&mended)
+		s.kept(mended, nil)
+		s.is(s.checkpoint(mended, "notify", "2"), nil)
+		s.kept(mended, map[string]string{"notify": "2"})
+	}},
+	{"an extension keeps the steps alive", func(s *suite) {
+		c := NewClaim(moment/2, moment)
+		s.claim(&c)
+		s.is(s.checkpoint(c, "charge", "1"), nil)
+		c.Retention, c.Steps = longer, true
+		s.is(s.extend(c), nil)
+		s.advance(moment + overtime)
+		heir := rival(c)
+		heir.Lease = long
+		s.claim(&heir)
+		s.kept(heir, map[string]string{"charge": "1"})
+	}},
+	{"an outcome takes the place of the steps", func(s *suite) {
+		c := s.claimed(long)
+		s.is(s.checkpoint(c, "charge", "1"), nil)
+		c.Retention, c.Steps = short, true
+		s.is(s.complete(c, "kept"), nil)
+		s.advance(overtime)
+		next := rival(c)
+		next.Retention = longer
+		s.claim(&next)
+		s.kept(next, nil)
+	}},
+	{"a step keeps its record alive", func(s *suite) {
+		c := NewClaim(moment/2, moment)
+		s.claim(&c)
+		c.Retention = longer
+		s.is(s.checkpoint(c, "charge", "1"), nil)
+		s.advance(moment + overtime)
+		s.state(s.begin(other(c)), core.Mismatch)
+	}},
+}
