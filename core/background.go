@@ -63,3 +63,10 @@ func (b *background) wait(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 }
+
+// count is how many run.
+func (b *background) count() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.running
+}

@@ -1,15 +1,11 @@
 package core
 
 import (
+	"bytes"
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"maps"
-	"math"
-	"net/url"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -29,12 +25,18 @@ type Config struct {
 	// request is refused with 503.
 	DangerouslyFailOpen bool
 
-	Key      KeyConfig
-	Lease    LeaseConfig
-	Keep     KeepConfig
-	Limits   LimitsConfig
-	Problems ProblemConfig
-	Hooks    Hooks
+	// Secret, when set, makes an HMAC of every hash that reaches the store, so that nobody guesses keys and requests from
+	// what it holds. At least 16 bytes, the same in all processes; under another one every key is new. Default none.
+	Secret []byte
+
+	Key         KeyConfig
+	Fingerprint FingerprintConfig
+	Lease       LeaseConfig
+	Wait        WaitConfig
+	Keep        KeepConfig
+	Limits      LimitsConfig
+	Problems    ProblemConfig
+	Hooks       Hooks
 }
 
 // KeyConfig says which requests are protected.
@@ -64,12 +66,67 @@ type KeyConfig struct {
 
 	// MinLength and MaxLength bound the key in bytes, without quotes. Defaults 1 and 255.
 	MinLength, MaxLength int
+
+	// MaxAge refuses a request with 412 when it was first sent longer ago, and with 400 when it does not tell: with
+	// MaxAge at most Keep.Retention, no retry comes so late that it runs anew (TTL-07). Default 0: any age.
+	MaxAge time.Duration
+
+	// SentAt tells when a request was first sent; false when it does not say, or not well. It must be safe for concurrent
+	// use. Default: the HTTP date in its Repeatability-First-Sent line, else the time in a UUIDv7 key (RFC 9562).
+	SentAt func(req *Request, key string) (time.Time, bool)
+}
+
+// FingerprintConfig says what makes two requests the same, besides method and path. The record says which of these
+// algorithms made it: after a change, live keys are compared by theirs as far as Previous or the request alone tell it.
+type FingerprintConfig struct {
+	// JSON compares bodies with a JSON Content-Type by their content: white space, the order of members, and ways to
+	// write a string or a number do not count (RFC 8785, but for numbers, which are compared exactly; FPR-06, FPR-07). What
+	// can not be compared so is compared by its bytes (FPR-09). By default all bodies are.
+	JSON bool
+
+	// Multipart compares multipart/form-data by its parts: the boundary does not count (FPR-12). Fiber, unless told not to
+	// parse forms, compares so in any case.
+	Multipart bool
+
+	// SortQuery compares the query by names and values: the order of parameters and the way they are escaped do not count
+	// (FPR-05). By default its text counts.
+	SortQuery bool
+
+	// Headers are names of header lines that count, too, such as Accept or a tenant's (FPR-13). Default none.
+	Headers []string
+
+	// Func replaces all of this, method and path included: requests are the same when it returns the same. It must be
+	// safe for concurrent use.
+	Func func(req *Request, body []byte) []byte
+
+	// Version tells one Func from the next.
+	Version byte
+
+	// Off takes every request under a key for the same one, so that a client which reuses a key for something else gets
+	// the answer of the first (FPR-17). By default it is refused.
+	Off bool
+
+	// Previous is the config before the last change, for records that are still alive.
+	Previous *FingerprintConfig
+}
+
+// WaitConfig lets a retry wait for the run in progress instead of being refused with 409 at once. The store must be a
+// Notifier.
+type WaitConfig struct {
+	// Timeout is how long a request waits at most. When the run ends it is replayed, or takes over a run that failed;
+	// later it is refused as if it had not waited (CON-04, CON-05). Default 0: no request waits.
+	Timeout time.Duration
+
+	// MaxPerKey and Max bound how many requests wait in this process, for one key and for all engines that come from one
+	// by With. More are refused at once. Defaults 16 and 1024.
+	MaxPerKey, Max int
 }
 
 // LeaseConfig says how long a run is believed to be alive without a sign of it.
 type LeaseConfig struct {
 	// Duration is renewed at each third of itself while the handler runs, so it need not outlast the handler; it is how
-	// long a retry waits for the run of a process that died. At least 10 ms, less than Keep.Retention. Default 30 s.
+	// long a retry waits for the run of a process that died. A handler that hangs holds its key until its process ends: give
+	// it a deadline of its own. At least 10 ms, less than Keep.Retention. Default 30 s.
 	Duration time.Duration
 
 	// OnUnknown is asked when a lease has ended without an outcome: did the operation happen? It returns the outcome to
@@ -83,6 +140,10 @@ type LeaseConfig struct {
 type KeepConfig struct {
 	// Retention is how long a retry is answered, counted from the outcome. Default 24 h.
 	Retention time.Duration
+
+	// LateRetry is how much longer a key is remembered, without its outcome: a retry that comes so late is refused with 410
+	// instead of run anew. Of no effect on what is kept under another value. Default 0.
+	LateRetry time.Duration
 
 	// MaxBody is the longest body, in bytes, that is kept. A longer one reaches its client whole, and replays carry its
 	// status and header without the body, with the line "Idempotent-Body: omitted" (RPL-27). Default 1 MiB.
@@ -98,6 +159,26 @@ type KeepConfig struct {
 	// Marker is the name of the header line that replays carry, with the value "true", and that nothing else does
 	// (RPL-25). Default "Idempotent-Replayed".
 	Marker string
+
+	// NoMarker leaves the marker away. MarkAll sends it, with the value "false", on first answers too, streamed ones
+	// excepted. ExposeMarker names it in Access-Control-Expose-Headers, so that scripts in browsers can read it (RPL-29).
+	NoMarker, MarkAll, ExposeMarker bool
+
+	// AllowHeaders are names of header lines that are kept although they belong to one exchange, such as Set-Cookie
+	// (RPL-15); those that HTTP itself forbids to repeat are not (RPL-12). Default none.
+	AllowHeaders []string
+
+	// DenyHeaders are names of header lines that are not kept, besides those that never are (RPL-16). Default none.
+	DenyHeaders []string
+
+	// Codecs change the form of outcomes, first to last when they are kept and last to first when they are read: compress,
+	// then seal. What they can not read is refused with 503, and is not run again. Default none.
+	Codecs []Codec
+
+	// Blobs takes outcomes with a body longer than BlobsFrom bytes, and the store only their status and header. A blob that
+	// is lost is an omitted body. Default nil: the store takes all. BlobsFrom is by default 64 KiB.
+	Blobs     Blobs
+	BlobsFrom int
 }
 
 // LimitsConfig bounds what a request may cost.
@@ -110,6 +191,10 @@ type LimitsConfig struct {
 	// does not watch its context can exceed it. At most half of Lease.Duration. Default 1 s, or a third of
 	// Lease.Duration if that is less.
 	StoreTimeout time.Duration
+
+	// Quota is asked before a request with a key is looked at further, replays included; where it returns false the request
+	// is refused with 429 and nothing is stored. It must be safe for concurrent use. Default nil: no limit.
+	Quota func(ctx context.Context, scope string, req *Request) bool
 }
 
 // ProblemConfig says how refusals look (PRB-04). The codes are listed in docs/problems.md.
@@ -119,6 +204,9 @@ type ProblemConfig struct {
 
 	// Status overrides the HTTP status of the given codes, e.g. {"in-progress": 423}.
 	Status map[string]int
+
+	// Link adds a line Link: <type>; rel="describedby" to refusals (KEY-03).
+	Link bool
 
 	// Render makes the whole answer instead; for nil the default one is sent. It must be safe for concurrent use.
 	Render func(Problem) *Response
@@ -136,12 +224,24 @@ func (c Config) withDefaults() Config {
 	c.Key.Aliases = slices.Clone(c.Key.Aliases)
 	c.Key.MinLength = cmp.Or(c.Key.MinLength, 1)
 	c.Key.MaxLength = cmp.Or(c.Key.MaxLength, 255)
+	c.Secret = bytes.Clone(c.Secret)
+	c.Fingerprint = c.Fingerprint.clone()
 	c.Lease.Duration = cmp.Or(c.Lease.Duration, 30*time.Second)
 	c.Keep.Retention = cmp.Or(c.Keep.Retention, 24*time.Hour)
 	c.Keep.MaxBody = cmp.Or(c.Keep.MaxBody, 1<<20)
 	c.Keep.Marker = cmp.Or(c.Keep.Marker, "Idempotent-Replayed")
+	c.Keep.AllowHeaders = slices.Clone(c.Keep.AllowHeaders)
+	c.Keep.DenyHeaders = slices.Clone(c.Keep.DenyHeaders)
+	c.Keep.Codecs = slices.Clone(c.Keep.Codecs)
 	if c.Keep.Policy == nil {
 		c.Keep.Policy = DefaultPolicy
+	}
+	if c.Keep.Blobs != nil {
+		c.Keep.BlobsFrom = cmp.Or(c.Keep.BlobsFrom, 64<<10)
+	}
+	if c.Wait.Timeout > 0 {
+		c.Wait.MaxPerKey = cmp.Or(c.Wait.MaxPerKey, 16)
+		c.Wait.Max = cmp.Or(c.Wait.Max, max(1024, c.Wait.MaxPerKey))
 	}
 	c.Limits.RequestBody = cmp.Or(c.Limits.RequestBody, 1<<20)
 	c.Limits.StoreTimeout = cmp.Or(c.Limits.StoreTimeout, min(time.Second, c.Lease.Duration/3))
@@ -150,41 +250,18 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate returns every bad field of a config with defaults, joined.
-func (c Config) validate() error {
-	var errs []error
-	check := func(ok bool, field, format string, args ...any) {
-		if !ok {
-			errs = append(errs, &ConfigError{field, fmt.Sprintf(format, args...)})
-		}
+// reopen unsets the defaults that depend on other fields, where given left them open.
+func (c *Config) reopen(given *Config) {
+	if given.Limits.StoreTimeout == 0 {
+		c.Limits.StoreTimeout = 0
 	}
-	check(c.Store != nil, "Store", "is required; memstore.New() needs no server, redisstore.New(client) shares records between processes")
-	check(c.Scope != nil, "Scope", "is required: say who a key belongs to, or core.SingleTenant if every caller may share one set of keys")
-	check(isToken(c.Key.Header), "Key.Header", "%q is not a header name", c.Key.Header)
-	for _, alias := range c.Key.Aliases {
-		check(isToken(alias) && !strings.EqualFold(alias, c.Key.Header), "Key.Aliases", "%q must be a header name other than Key.Header", alias)
-		check(!strings.EqualFold(alias, c.Keep.Marker), "Key.Aliases", "%q is Keep.Marker", alias)
+	if given.Wait.MaxPerKey == 0 {
+		c.Wait.MaxPerKey = 0
 	}
-	check(len(c.Key.Methods) > 0, "Key.Methods", "is empty: nothing would be protected; leave it nil for POST and PATCH")
-	for _, m := range c.Key.Methods {
-		check(isToken(m) && m == strings.ToUpper(m), "Key.Methods", "%q is not a method; methods are upper-case", m)
-		check(!slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE"}, m), "Key.Methods", "%s is safe to repeat and can not be guarded", m)
+	if given.Wait.Max == 0 {
+		c.Wait.Max = 0
 	}
-	check(c.Key.MinLength > 0, "Key.MinLength", "%d: must be positive", c.Key.MinLength)
-	check(c.Key.MaxLength >= c.Key.MinLength, "Key.MaxLength", "%d is less than Key.MinLength %d", c.Key.MaxLength, c.Key.MinLength)
-	check(c.Lease.Duration >= 10*time.Millisecond, "Lease.Duration", "%v: must be at least 10ms", c.Lease.Duration)
-	check(c.Keep.Retention > c.Lease.Duration, "Keep.Retention", "%v: must be longer than Lease.Duration %v, or a record ends before its run", c.Keep.Retention, c.Lease.Duration)
-	check(c.Keep.MaxBody > 0, "Keep.MaxBody", "%d: must be positive", c.Keep.MaxBody)
-	check(isToken(c.Keep.Marker) && !strings.EqualFold(c.Keep.Marker, c.Key.Header), "Keep.Marker", "%q must be a header name other than Key.Header", c.Keep.Marker)
-	check(c.Limits.RequestBody > 0 && c.Limits.RequestBody < math.MaxInt64, "Limits.RequestBody", "%d: must be positive, and a limit", c.Limits.RequestBody)
-	check(c.Limits.StoreTimeout > 0 && c.Limits.StoreTimeout <= c.Lease.Duration/2, "Limits.StoreTimeout",
-		"%v: must be positive and at most half of Lease.Duration %v, or one slow call could outlast the lease", c.Limits.StoreTimeout, c.Lease.Duration)
-	base, err := url.Parse(c.Problems.BaseURL)
-	check(err == nil && base.IsAbs(), "Problems.BaseURL", "%q is not an absolute URL", c.Problems.BaseURL)
-	for _, code := range slices.Sorted(maps.Keys(c.Problems.Status)) {
-		_, known := problems[code]
-		check(known, "Problems.Status", "there is no code %q; the codes are %s", code, strings.Join(slices.Sorted(maps.Keys(problems)), ", "))
-		check(validStatus(c.Problems.Status[code]), "Problems.Status", "%s: %d is not a 4xx or 5xx status", code, c.Problems.Status[code])
+	if given.Keep.BlobsFrom == 0 {
+		c.Keep.BlobsFrom = 0
 	}
-	return errors.Join(errs...)
 }

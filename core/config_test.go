@@ -74,7 +74,7 @@ func TestNewRefusesEachBadValue(t *testing.T) {
 		"negative body":                    {"Keep.MaxBody", func(c *core.Config) { c.Keep.MaxBody = -1 }},
 		"alias with a space":               {"Key.Aliases", func(c *core.Config) { c.Key.Aliases = []string{"X Y"} }},
 		"alias that is the header":         {"Key.Aliases", func(c *core.Config) { c.Key.Aliases = []string{"idempotency-KEY"} }},
-		"alias that is the marker":         {"Key.Aliases", func(c *core.Config) { c.Key.Aliases = []string{"idempotent-replayed"} }},
+		"alias that is the marker":         {"Keep.Marker", func(c *core.Config) { c.Key.Aliases = []string{"idempotent-replayed"} }},
 		"marker with a space":              {"Keep.Marker", func(c *core.Config) { c.Keep.Marker = "X Y" }},
 		"marker that is the key":           {"Keep.Marker", func(c *core.Config) { c.Keep.Marker = "idempotency-KEY" }},
 		"negative limit":                   {"Limits.RequestBody", func(c *core.Config) { c.Limits.RequestBody = -1 }},

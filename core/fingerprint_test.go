@@ -11,11 +11,11 @@ import (
 // The names of records and the fingerprints in them outlive the process that made them: services that replace each other
 // share a store. If these values change, so must the number in the digest's first part.
 func TestDigestsAreStable(t *testing.T) {
-	key := recordKey("tenant", "K")
+	key := hashing{}.record("tenant", "K")
 	assert.Equal(t, "920295b3e559ce7d031f046013f2ee3a87fe53cab934a9e7297328cedb9b26fb", hex.EncodeToString(key[:]))
 
-	print := fingerprint(&Request{Method: "POST", Path: "/orders", RawQuery: "a=1"}, []byte(`{"n":1}`))
-	assert.Equal(t, "515057c236a71aa12c98898c5d1e6f3e090590aa9916a1546bd5377eab0db1ca", hex.EncodeToString(print[:]))
+	print := fingerprintOf(&Request{Method: "POST", Path: "/orders", RawQuery: "a=1"}, []byte(`{"n":1}`))
+	assert.Equal(t, "400057c236a71aa12c98898c5d1e6f3e090590aa9916a1546bd5377eab0db1ca", hex.EncodeToString(print[:]))
 }
 
 func TestSeparatorsInsideScopeAndKeyDoNotMoveTheBorder(t *testing.T) {
@@ -27,16 +27,16 @@ func TestSeparatorsInsideScopeAndKeyDoNotMoveTheBorder(t *testing.T) {
 		{"a", "b", "b", "a"},
 		{"a\x00\x00\x00\x00\x00\x00\x00\x01b", "", "a", "b"},
 	} {
-		assert.NotEqual(t, recordKey(c.scope, c.key), recordKey(c.otherScope, c.otherKey), "%q", c)
+		assert.NotEqual(t, hashing{}.record(c.scope, c.key), hashing{}.record(c.otherScope, c.otherKey), "%q", c)
 	}
-	assert.NotEqual(t, recordKey("POST", "/"), fingerprint(&Request{Method: "POST", Path: "/"}, nil),
+	assert.NotEqual(t, hashing{}.record("POST", "/"), fingerprintOf(&Request{Method: "POST", Path: "/"}, nil),
 		"a record's name must not be a fingerprint")
 }
 
 func TestEveryFieldOfARequestIsPartOfItsFingerprint(t *testing.T) {
 	base := func() (Request, string) { return Request{Method: "POST", Path: "/orders", RawQuery: "a=1&b=2"}, "body" }
 	request, body := base()
-	want := fingerprint(&request, []byte(body))
+	want := fingerprintOf(&request, []byte(body))
 	for name, change := range map[string]func(r *Request, body *string){
 		"FPR-01 body":                 func(_ *Request, body *string) { *body = "bodx" },
 		"FPR-01 no body":              func(_ *Request, body *string) { *body = "" },
@@ -52,7 +52,7 @@ func TestEveryFieldOfARequestIsPartOfItsFingerprint(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, body := base()
 			change(&r, &body)
-			assert.NotEqual(t, want, fingerprint(&r, []byte(body)))
+			assert.NotEqual(t, want, fingerprintOf(&r, []byte(body)))
 		})
 	}
 }
@@ -63,7 +63,7 @@ func TestHeadersAndScopeAreNoPartOfAFingerprint(t *testing.T) {
 	dressed := plain
 	dressed.Header = func(string) []string { return []string{"other"} }
 	dressed.Scope = func() string { return "other" }
-	assert.Equal(t, fingerprint(&plain, nil), fingerprint(&dressed, nil))
+	assert.Equal(t, fingerprintOf(&plain, nil), fingerprintOf(&dressed, nil))
 }
 
 func FuzzDigest(f *testing.F) {
@@ -86,8 +86,14 @@ func split(text string, lengths []byte) (parts []string) {
 	return append(parts, text)
 }
 
+// fingerprintOf is what engines make by default.
+func fingerprintOf(req *Request, body []byte) [32]byte {
+	var f FingerprintConfig
+	return f.of(hashing{}, f.algorithm(), req, body)
+}
+
 // digestOf takes the last of parts for the body.
 func digestOf(parts []string) [32]byte {
 	last := len(parts) - 1
-	return digest([]byte(parts[last]), parts[:last]...)
+	return hashing{}.digest([]byte(parts[last]), parts[:last]...)
 }

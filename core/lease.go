@@ -23,6 +23,7 @@ type keeper struct {
 	unwatch func() bool        // ends the watch for the client's leaving; nil without one
 
 	decision atomic.Pointer[Disposition] // the handler's own, by Decide
+	steps    atomic.Bool                 // the run has checkpoints
 
 	mu        sync.Mutex
 	over      bool        // stopped or lost: nothing is left to do
@@ -32,19 +33,20 @@ type keeper struct {
 	end       *time.Timer // ends the run when nothing is confirmed; made by the first extension
 }
 
-// keep starts a keeper for a claim whose Begin was sent at began, and returns it with the handler's context. That one
-// does not end when the client leaves, because half an operation helps nobody; a deadline set outside still counts.
-func (e *Engine) keep(client context.Context, req *Request, claim *Claim, began time.Time) (*keeper, context.Context) {
-	k := &keeper{engine: e, req: req, claim: claim, client: client, ctx: context.WithoutCancel(client), confirmed: began}
+// keep starts the keeper of op's claim and returns the handler's context. That one does not end when the client leaves,
+// because half an operation helps nobody; a deadline set outside still counts.
+func (op *operation) keep() context.Context {
+	k := &op.keeper
+	k.engine, k.req, k.claim, k.client, k.ctx, k.confirmed = op.engine, &op.req, &op.claim, op.ctx, context.WithoutCancel(op.ctx), op.began
 	var ctx context.Context
 	ctx, k.cancel = context.WithCancelCause(k.ctx)
-	if deadline, ok := client.Deadline(); ok {
+	if deadline, ok := op.ctx.Deadline(); ok {
 		ctx, k.release = context.WithDeadline(ctx, deadline)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.next = time.AfterFunc(time.Until(began.Add(claim.Lease/3)), k.extend)
-	return k, context.WithValue(context.WithValue(ctx, runKey{}, k), claimKey{}, claim)
+	k.next = time.AfterFunc(time.Until(op.began.Add(k.claim.Lease/3)), k.extend)
+	return context.WithValue(context.WithValue(ctx, runKey{}, k), claimKey{}, k.claim)
 }
 
 // runs tells whether the keeper's run is one of record, and goes on.
@@ -103,8 +105,9 @@ func (k *keeper) extend() {
 	if over {
 		return
 	}
-	sent := time.Now()
-	err := k.engine.call(k.ctx, func(ctx context.Context) error { return k.engine.cfg.Store.Extend(ctx, *k.claim) })
+	sent, claim := time.Now(), *k.claim
+	claim.Steps = k.steps.Load()
+	err := k.engine.call(k.ctx, func(ctx context.Context) error { return k.engine.cfg.Store.Extend(ctx, claim) })
 	if errors.Is(err, ErrLost) {
 		k.lose(err)
 		return

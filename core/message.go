@@ -28,6 +28,7 @@ type Response struct {
 	Status  int
 	Header  []Field  // lines that the handler added or changed, in order, repeated names included
 	Removed []string // names that were set around the handler and that it deleted
+	Added   []Field  // lines that stand beside those of the same name set around the handler, which Header replaces
 	Body    []byte
 	Trailer []Field // lines behind the body; they reach the first client and are not kept
 
@@ -68,34 +69,38 @@ type Result struct {
 
 // Run is what a handler may know about the run it is in.
 type Run struct {
-	Fence    int64 // grows from one claim of a key to the next: hand it to resources that can refuse an older one
-	Attempt  int   // 1 for the first run of the key
-	Takeover bool  // an earlier run vanished without an outcome: its effects may have happened
+	Fence       int64 // grows from one claim of a key to the next: hand it to resources that can refuse an older one
+	Attempt     int   // 1 for the first run of the key
+	Takeover    bool  // an earlier run vanished without an outcome: its effects may have happened
+	Unprotected bool  // there is no claim: the store could not answer, and Config.DangerouslyFailOpen is set
 }
 
 type (
 	runKey   struct{} // the keeper of the run that a context belongs to
 	claimKey struct{} // its claim; also of an unprotected run, and of one that OnUnknown is asked about
+
+	unprotectedKey struct{} // there, if the run has no claim
 )
 
 // FromContext returns the run that ctx belongs to; false outside of one.
 func FromContext(ctx context.Context) (Run, bool) {
-	k, ok := ctx.Value(runKey{}).(*keeper)
-	if !ok {
-		return Run{}, false
+	if k, ok := ctx.Value(runKey{}).(*keeper); ok {
+		return Run{Fence: k.claim.Fence, Attempt: k.claim.Attempt, Takeover: k.claim.Takeover}, true
 	}
-	return Run{k.claim.Fence, k.claim.Attempt, k.claim.Takeover}, true
+	unprotected := ctx.Value(unprotectedKey{}) != nil
+	return Run{Unprotected: unprotected}, unprotected
 }
 
 // ChildKey derives a key for a call that a run makes to another service, such as a payment provider: the same for the same
-// step of the same operation, also when the operation is run again, and different for every other. It tells nothing of the
-// client's key. It is 64 hex digits; "" outside of a run.
+// step of the same operation, also when the operation is run again, and different for every other. It is a hash of scope,
+// key and request: who can guess all of them can guess it, unless there is a Config.Secret. It is 64 hex digits; "" outside
+// of a run.
 func ChildKey(ctx context.Context, step string) string {
 	claim, ok := ctx.Value(claimKey{}).(*Claim)
 	if !ok {
 		return ""
 	}
-	key := digest(nil, "idem child key 1", string(claim.Key[:]), string(claim.Fingerprint[:]), step)
+	key := hashing{}.digest(nil, "idem child key 1", string(claim.Key[:]), string(claim.Fingerprint[:]), step)
 	return hex.EncodeToString(key[:])
 }
 

@@ -9,26 +9,30 @@ import (
 
 // An outcome is a Response in bytes, as stores keep it:
 //
-//	format 1 byte '1' | flags 1 byte | status | removed names | header lines | body | CRC-32C 4 bytes
+//	format 1 byte '1' | flags 1 byte | status | removed names | header lines | body, or id of a blob | CRC-32C 4 bytes
 //
 // Numbers are unsigned varints; lists begin with their length, texts with theirs; the body is what is left.
 const (
 	outcomeFormat  = '1'
-	flagOmitted    = 1
+	flagOmitted    = 1 // there is no body
+	flagBlob       = 2 // the whole outcome is in a blob
 	checksumLength = 4
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// encodeOutcome packs what a replay of r needs.
-func encodeOutcome(r *Response) []byte {
+// encodeOutcome packs what a replay of r needs. With a blob, its body is there.
+func encodeOutcome(r *Response, blob string) []byte {
 	size := 2 + 3*binary.MaxVarintLen32 + len(r.Body) + checksumLength
 	for _, f := range r.Header {
 		size += 2*binary.MaxVarintLen32 + len(f.Name) + len(f.Value)
 	}
 	b := append(make([]byte, 0, size), outcomeFormat, 0)
-	if r.Omitted {
+	switch {
+	case r.Omitted:
 		b[1] = flagOmitted
+	case blob != "":
+		b[1] = flagBlob
 	}
 	b = binary.AppendUvarint(b, uint64(r.Status))
 	b = binary.AppendUvarint(b, uint64(len(r.Removed)))
@@ -39,8 +43,11 @@ func encodeOutcome(r *Response) []byte {
 	for _, f := range r.Header {
 		b = appendText(appendText(b, f.Name), f.Value)
 	}
-	if !r.Omitted {
+	switch b[1] {
+	case 0:
 		b = append(b, r.Body...)
+	case flagBlob:
+		b = append(b, blob...)
 	}
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
@@ -49,18 +56,18 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// decodeOutcome unpacks what encodeOutcome packed; Body shares b's memory. Its error wraps ErrUnreadable. Names and
+// decodeOutcome unpacks what encodeOutcome packed, and says in which blob the body is; Body shares b's memory. Its error wraps ErrUnreadable. Names and
 // values are checked although the checksum fits: a store is no place to inject header lines from.
-func decodeOutcome(b []byte) (*Response, error) {
+func decodeOutcome(b []byte) (r *Response, blob string, err error) {
 	if len(b) < 2+checksumLength || b[0] != outcomeFormat {
-		return nil, fmt.Errorf("%w: not an outcome of format %c", ErrUnreadable, outcomeFormat)
+		return nil, "", fmt.Errorf("%w: not an outcome of format %c", ErrUnreadable, outcomeFormat)
 	}
 	sealed := len(b) - checksumLength
 	if crc32.Checksum(b[:sealed], castagnoli) != binary.BigEndian.Uint32(b[sealed:]) {
-		return nil, fmt.Errorf("%w: checksum differs", ErrUnreadable)
+		return nil, "", fmt.Errorf("%w: checksum differs", ErrUnreadable)
 	}
 	d := decoder{rest: b[2:sealed]}
-	r := &Response{Status: int(d.number()), Omitted: b[1] == flagOmitted}
+	r = &Response{Status: int(d.number()), Omitted: b[1] == flagOmitted}
 	for n := d.count(); n > 0 && !d.bad; n-- {
 		r.Removed = append(r.Removed, d.name())
 	}
@@ -68,11 +75,13 @@ func decodeOutcome(b []byte) (*Response, error) {
 		r.Header = append(r.Header, Field{d.name(), d.text()})
 		d.bad = d.bad || strings.ContainsAny(r.Header[len(r.Header)-1].Value, "\r\n\x00")
 	}
-	r.Body = d.rest
-	if d.bad || b[1] > flagOmitted || r.Omitted && len(r.Body) > 0 || r.Status < 100 || r.Status > 999 {
-		return nil, fmt.Errorf("%w: malformed outcome", ErrUnreadable)
+	if r.Body = d.rest; b[1] == flagBlob {
+		r.Body, blob = nil, string(d.rest)
 	}
-	return r, nil
+	if d.bad || b[1] > flagBlob || r.Omitted && len(r.Body) > 0 || r.Status < 100 || r.Status > 999 {
+		return nil, "", fmt.Errorf("%w: malformed outcome", ErrUnreadable)
+	}
+	return r, blob, nil
 }
 
 // decoder reads from the front of rest. After the first thing that is not there, bad is true and all is zero.

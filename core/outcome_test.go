@@ -29,14 +29,14 @@ func goldenResponse() *Response {
 
 func TestFormatOneIsStable(t *testing.T) {
 	r := goldenResponse()
-	assert.Equal(t, goldenOutcome, string(encodeOutcome(r)))
-	decoded, err := decodeOutcome([]byte(goldenOutcome))
+	assert.Equal(t, goldenOutcome, string(encodeOutcome(r, "")))
+	decoded, _, err := decodeOutcome([]byte(goldenOutcome))
 	require.NoError(t, err)
 	assert.Equal(t, r, decoded)
 
 	omitted := &Response{Status: 200, Omitted: true, Body: []byte{}}
-	assert.Equal(t, goldenOmitted, string(encodeOutcome(omitted)))
-	decoded, err = decodeOutcome([]byte(goldenOmitted))
+	assert.Equal(t, goldenOmitted, string(encodeOutcome(omitted, "")))
+	decoded, _, err = decodeOutcome([]byte(goldenOmitted))
 	require.NoError(t, err)
 	assert.Equal(t, omitted, decoded)
 }
@@ -57,7 +57,7 @@ func TestOutcomeComesBackAsItWas(t *testing.T) {
 		"removed names":       {Status: 200, Removed: []string{"Server", "X-Powered-By"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			decoded, err := decodeOutcome(encodeOutcome(r))
+			decoded, _, err := decodeOutcome(encodeOutcome(r, ""))
 			require.NoError(t, err)
 			if r.Body == nil {
 				r.Body = []byte{}
@@ -69,15 +69,24 @@ func TestOutcomeComesBackAsItWas(t *testing.T) {
 
 // RPL-27: the part of a body that was captured is not kept.
 func TestOmittedBodyIsLeftOut(t *testing.T) {
-	decoded, err := decodeOutcome(encodeOutcome(&Response{Status: 200, Body: []byte("the first half"), Omitted: true}))
+	decoded, _, err := decodeOutcome(encodeOutcome(&Response{Status: 200, Body: []byte("the first half"), Omitted: true}, ""))
 	require.NoError(t, err)
 	assert.True(t, decoded.Omitted)
 	assert.Empty(t, decoded.Body)
 }
 
+func TestABodyInABlobIsNamed(t *testing.T) {
+	packed := encodeOutcome(&Response{Status: 200, Header: []Field{{"Vary", "Accept"}}, Body: []byte("elsewhere")}, "blob-7")
+	assert.NotContains(t, string(packed), "elsewhere")
+	decoded, blob, err := decodeOutcome(packed)
+	require.NoError(t, err)
+	assert.Equal(t, "blob-7", blob)
+	assert.Equal(t, &Response{Status: 200, Header: []Field{{"Vary", "Accept"}}}, decoded)
+}
+
 func TestWhatBelongsToOneExchangeIsLeftOut(t *testing.T) {
 	r := &Response{Status: 200, Body: []byte("b"), Trailer: []Field{{"X-Sum", "1"}}, Sent: true, Hijacked: true}
-	decoded, err := decodeOutcome(encodeOutcome(r))
+	decoded, _, err := decodeOutcome(encodeOutcome(r, ""))
 	require.NoError(t, err)
 	assert.Equal(t, &Response{Status: 200, Body: []byte("b")}, decoded)
 }
@@ -87,7 +96,7 @@ func TestEveryFlippedBitIsNoticed(t *testing.T) {
 		for bit := range 8 {
 			damaged := []byte(goldenOutcome)
 			damaged[i] ^= 1 << bit
-			r, err := decodeOutcome(damaged)
+			r, _, err := decodeOutcome(damaged)
 			assert.ErrorIs(t, err, ErrUnreadable, "bit %d of byte %d", bit, i)
 			assert.Nil(t, r)
 		}
@@ -97,7 +106,7 @@ func TestEveryFlippedBitIsNoticed(t *testing.T) {
 func TestEveryTruncationIsNoticed(t *testing.T) {
 	for _, golden := range []string{goldenOutcome, goldenOmitted} {
 		for n := range golden {
-			_, err := decodeOutcome([]byte(golden[:n]))
+			_, _, err := decodeOutcome([]byte(golden[:n]))
 			assert.ErrorIs(t, err, ErrUnreadable, "%d bytes", n)
 		}
 	}
@@ -110,14 +119,14 @@ func seal(parts ...string) []byte {
 }
 
 func TestRecordThatFitsItsChecksumIsStillChecked(t *testing.T) {
-	_, err := decodeOutcome(seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x01A", "\x01v", "body"))
+	_, _, err := decodeOutcome(seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x01A", "\x01v", "body"))
 	require.NoError(t, err, "the records below are this one with one thing changed")
 
 	const huge = "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
 	for name, record := range map[string][]byte{
 		"format before":          seal("0\x00", "\xc8\x01", "\x00", "\x01", "\x01A", "\x01v", "body"),
 		"format from the future": seal("2\x00", "\xc8\x01", "\x00", "\x01", "\x01A", "\x01v", "body"),
-		"flag from the future":   seal("1\x02", "\xc8\x01", "\x00", "\x01", "\x01A", "\x01v", "body"),
+		"flag from the future":   seal("1\x03", "\xc8\x01", "\x00", "\x01", "\x01A", "\x01v", "body"),
 		"omitted body is there":  seal("1\x01", "\xc8\x01", "\x00", "\x01", "\x01A", "\x01v", "body"),
 		"nothing":                nil,
 		"checksum alone":         seal(),
@@ -144,9 +153,10 @@ func TestRecordThatFitsItsChecksumIsStillChecked(t *testing.T) {
 		"second name is bad":     seal("1\x00", "\xc8\x01", "\x00", "\x02", "\x01A", "\x01v", "\x01:", "\x01v", "body"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := decodeOutcome(record)
+			r, blob, err := decodeOutcome(record)
 			assert.ErrorIs(t, err, ErrUnreadable)
 			assert.Nil(t, r)
+			assert.Empty(t, blob)
 		})
 	}
 }
@@ -164,7 +174,7 @@ func TestMemoryForARecordIsBoundedByItsLength(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			_, _ = decodeOutcome(record)
+			_, _, _ = decodeOutcome(record)
 			runtime.ReadMemStats(&after)
 			t.Logf("%d bytes for %d", after.TotalAlloc-before.TotalAlloc, len(record))
 			assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(256*len(record)))
@@ -181,15 +191,17 @@ func FuzzDecodeOutcome(f *testing.F) {
 	f.Add([]byte("1\x00\xc8\x01\x00\xff\xff\xff\xff\x0f"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, record := range [][]byte{b, seal(string(b))} {
-			r, err := decodeOutcome(record)
+			r, blob, err := decodeOutcome(record)
 			if err != nil {
 				assert.ErrorIs(t, err, ErrUnreadable)
 				assert.Nil(t, r)
+				assert.Empty(t, blob)
 				continue
 			}
-			again, err := decodeOutcome(encodeOutcome(r))
+			again, blobAgain, err := decodeOutcome(encodeOutcome(r, blob))
 			require.NoError(t, err)
 			assert.Equal(t, r, again)
+			assert.Equal(t, blob, blobAgain)
 		}
 	})
 }

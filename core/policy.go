@@ -81,59 +81,11 @@ func Decide(ctx context.Context, d Disposition) {
 // no answer (MTH-07), and an event stream that its client left is a subscription, not an outcome.
 func (e *Engine) disposition(r *Response, decision *Disposition) Disposition {
 	endless := r.Unfinished && strings.HasPrefix(strings.ToLower(r.Get("Content-Type")), "text/event-stream")
-	if r.Hijacked || endless && decision == nil {
+	switch {
+	case r.Hijacked && (decision == nil || *decision == Keep), endless && decision == nil:
 		return Release
-	}
-	if decision != nil {
+	case decision != nil:
 		return *decision
 	}
 	return e.cfg.Keep.Policy(r)
 }
-
-// notKept are the header lines of an answer that belong to one exchange: hop-by-hop (RPL-12), framing and time (RPL-11,
-// RPL-13), credentials (RPL-14, RPL-15), and the connection's own bookkeeping (RPL-16).
-var notKept = map[string]bool{
-	"connection": true, "keep-alive": true, "te": true, "trailer": true, "transfer-encoding": true, "upgrade": true,
-	"proxy-connection": true, "content-length": true, "date": true, "age": true, "alt-svc": true,
-	"set-cookie": true, "authorization": true, "www-authenticate": true, "authentication-info": true,
-	"proxy-authenticate": true, "proxy-authentication-info": true, "proxy-authorization": true,
-	"x-request-id": true, "traceparent": true, "tracestate": true, "server-timing": true,
-}
-
-// notKeptFamilies are the beginnings of more such names.
-var notKeptFamilies = []string{"ratelimit", "x-ratelimit"}
-
-// keptHeader returns the lines that a replay sends again: all but notKept, the marker, and what Connection names. Like
-// net/http when it sends them, it drops names that are none and puts spaces for line breaks.
-func keptHeader(r *Response, marker string) []Field {
-	hops := []string{strings.ToLower(marker)}
-	for _, f := range r.Header {
-		if strings.EqualFold(f.Name, "Connection") {
-			hops = append(hops, strings.FieldsFunc(strings.ToLower(f.Value), isListSeparator)...)
-		}
-	}
-	kept := make([]Field, 0, len(r.Header))
-	for _, f := range r.Header {
-		name := strings.ToLower(f.Name)
-		isFamily := slices.ContainsFunc(notKeptFamilies, func(family string) bool { return strings.HasPrefix(name, family) })
-		if isFamily || notKept[name] || slices.Contains(hops, name) || !isToken(f.Name) {
-			continue
-		}
-		kept = append(kept, Field{f.Name, lineBreaks.Replace(f.Value)})
-	}
-	return kept
-}
-
-// keptRemovals returns the names whose lines a replay takes away again.
-func keptRemovals(r *Response) (kept []string) {
-	for _, name := range r.Removed {
-		if isToken(name) && !notKept[strings.ToLower(name)] {
-			kept = append(kept, name)
-		}
-	}
-	return kept
-}
-
-func isListSeparator(c rune) bool { return c == ',' || c == ' ' || c == '\t' }
-
-var lineBreaks = strings.NewReplacer("\r", " ", "\n", " ", "\x00", " ")

@@ -127,15 +127,30 @@ func TestKeptValuesHaveSpacesForLineBreaks(t *testing.T) {
 	assert.Equal(t, []Field{{"X-A", "a  b c d"}}, kept(Field{"X-A", "a\r\nb\nc\x00d"}))
 }
 
+// RPL-15.
+func TestAllowedAndDeniedNamesComeBeforeTheLists(t *testing.T) {
+	keep := KeepConfig{AllowHeaders: []string{"Set-cookie", "x-request-ID", "RateLimit-Limit"}, DenyHeaders: []string{"etag"}}
+	lines := []Field{{"Set-Cookie", "a"}, {"X-Request-Id", "b"}, {"Ratelimit-Limit", "c"}, {"Vary", "d"}}
+	assert.Equal(t, lines, keptBy(keep, append(lines, Field{"ETag", "e"}, Field{"Alt-Svc", "f"}, Field{"RateLimit-Reset", "g"})...))
+	assert.Empty(t, keptBy(keep, Field{"Connection", "Set-Cookie"}, Field{"Set-Cookie", "a"}), "RPL-12 comes before")
+}
+
 func TestKeptHeaderDoesNotTouchTheAnswer(t *testing.T) {
 	r := &Response{Header: []Field{{"Date", "today"}, {"X-A", "a\nb"}}}
 	before := slices.Clone(r.Header)
-	keptHeader(r, "Marker")
+	rules := newHeaderRules(&KeepConfig{Marker: "Marker"})
+	rules.kept(r)
 	assert.Equal(t, before, r.Header)
 }
 
 func kept(lines ...Field) []Field {
-	return keptHeader(&Response{Header: lines}, "Idempotent-Replayed")
+	return keptBy(KeepConfig{}, lines...)
+}
+
+func keptBy(keep KeepConfig, lines ...Field) []Field {
+	keep.Marker = "Idempotent-Replayed"
+	rules := newHeaderRules(&keep)
+	return rules.kept(&Response{Header: lines})
 }
 
 // RPL-28.

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -27,13 +28,17 @@ const (
 	codeKeyTooShort      = "key-too-short"
 	codeKeyTooLong       = "key-too-long"
 	codeKeyRefused       = "key-refused"
+	codeFirstSentUnknown = "first-sent-unknown"
+	codeRequestTooOld    = "request-too-old"
 	codeScopeMissing     = "scope-missing"
+	codeQuotaExceeded    = "quota-exceeded"
 	codeBodyUnreadable   = "body-unreadable"
 	codeBodyTooLarge     = "body-too-large"
 	codeMismatch         = "fingerprint-mismatch"
 	codeInProgress       = "in-progress"
 	codeClaimLost        = "claim-lost"
 	codeOutcomeUnknown   = "outcome-unknown"
+	codeRetentionOver    = "retention-over"
 	codeStoreUnavailable = "store-unavailable"
 	codeRecordUnreadable = "record-unreadable"
 )
@@ -46,13 +51,17 @@ var problems = map[string]Problem{
 	codeKeyTooShort:      {Status: 400, Title: "Idempotency key too short", Detail: "Send a longer key, for example a UUID."},
 	codeKeyTooLong:       {Status: 400, Title: "Idempotency key too long", Detail: "Send a shorter key, for example a UUID."},
 	codeKeyRefused:       {Status: 400, Title: "Idempotency key not accepted", Detail: "This service asks for keys of a certain form, and this one has another. See its documentation."},
+	codeFirstSentUnknown: {Status: 400, Title: "Time of first sending unknown", Detail: "Say when this request was first sent: in a Repeatability-First-Sent header with an HTTP date, or in a version 7 UUID as key. Repeat it unchanged in retries."},
+	codeRequestTooOld:    {Status: 412, Title: "Request too old", Detail: "This request was first sent so long ago that its outcome may have been forgotten. It was not run. Look the operation up before you send it under a new key."},
 	codeScopeMissing:     {Status: 401, Title: "Caller not known", Detail: "A key belongs to a caller, and this request does not say who that is. Authenticate first."},
+	codeQuotaExceeded:    {Status: 429, Title: "Too many keys", Detail: "This caller has used as many idempotency keys as it may for now. Nothing was stored; send the request again later with the same key.", RetryAfter: time.Second},
 	codeBodyUnreadable:   {Status: 400, Title: "Request body unreadable", Detail: "The body ended early or could not be read. Nothing was done; send the whole request again."},
 	codeBodyTooLarge:     {Status: 413, Title: "Request body too large", Detail: "A request with an idempotency key is compared by its whole body, and this one is over the limit. Nothing was done."},
 	codeMismatch:         {Status: 422, Title: "Idempotency key used for another request", Detail: "This key came with another method, path, query or body before. Repeat that request unchanged, or use a new key. The earlier outcome stands."},
 	codeInProgress:       {Status: 409, Title: "Request in progress", Detail: "A request with this key is being processed. Send it again later to receive its outcome.", RetryAfter: time.Second},
 	codeClaimLost:        {Status: 409, Title: "Claim lost", Detail: "This request took so long that its key was given to a later attempt, whose outcome counts. Send it again to receive that outcome.", RetryAfter: time.Second},
 	codeOutcomeUnknown:   {Status: 409, Title: "Outcome unknown", Detail: "An earlier request with this key ended without telling its outcome. It is not run again; ask the operator, or look the operation up."},
+	codeRetentionOver:    {Status: 410, Title: "Outcome no longer kept", Detail: "A request with this key was answered so long ago that its outcome is forgotten. It is not run again. Look the operation up before you send it under a new key."},
 	codeStoreUnavailable: {Status: 503, Title: "Idempotency store unavailable", Detail: "The request could not be checked against earlier ones. Send it again later with the same key.", RetryAfter: time.Second},
 	codeRecordUnreadable: {Status: 503, Title: "Record unreadable", Detail: "What is stored under this key can not be read. Nothing was run or replayed; ask the operator."},
 }
@@ -61,11 +70,12 @@ var problems = map[string]Problem{
 type refusals struct {
 	problems  map[string]Problem
 	responses map[string]Response
+	links     map[string][]Field
 	render    func(Problem) *Response
 }
 
 func newRefusals(cfg ProblemConfig) refusals {
-	r := refusals{map[string]Problem{}, map[string]Response{}, cfg.Render}
+	r := refusals{map[string]Problem{}, map[string]Response{}, map[string][]Field{}, cfg.Render}
 	for code, p := range problems {
 		p.Code, p.Type = code, cfg.BaseURL+code
 		if status := cfg.Status[code]; status != 0 {
@@ -78,6 +88,9 @@ func newRefusals(cfg ProblemConfig) refusals {
 			Header: []Field{{"Content-Type", "application/problem+json"}, {"Content-Length", strconv.Itoa(len(body))}},
 			Body:   body,
 		}
+		if cfg.Link {
+			r.links[code] = []Field{{"Link", "<" + p.Type + `>; rel="describedby"`}}
+		}
 	}
 	return r
 }
@@ -88,9 +101,11 @@ func (r *refusals) result(code string, retryAfter time.Duration) Result {
 	problem.RetryAfter = max(problem.RetryAfter, retryAfter)
 	if r.render != nil {
 		if own := r.render(problem); own != nil {
+			own.Status = cmp.Or(own.Status, problem.Status)
 			return Result{Problem: code, Response: own}
 		}
 	}
+	response.Added = r.links[code]
 	if problem.RetryAfter > 0 {
 		seconds := strconv.Itoa(int(problem.RetryAfter / time.Second))
 		response.Header = append(response.Header[:2:2], Field{"Retry-After", seconds})
@@ -99,7 +114,7 @@ func (r *refusals) result(code string, retryAfter time.Duration) Result {
 }
 
 // retryAfter suggests when to ask again for a claim whose lease has left to run: soon, since most runs end long before
-// their lease, and never later than the lease (CON-02).
+// their lease, and never later than the lease, but for the second that is the least a header can say (CON-02).
 func retryAfter(left time.Duration) time.Duration {
 	return min(max(left/10, time.Second), 5*time.Second).Truncate(time.Second)
 }

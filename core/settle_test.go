@@ -277,7 +277,7 @@ func TestOutcomeOfALongRunIsSentAgainToo(t *testing.T) {
 	})
 }
 
-func TestStoreThatIsAwayForTheRestOfTheLeaseIsGivenUp(t *testing.T) {
+func TestStoreThatIsAwayForTenLeasesIsGivenUp(t *testing.T) {
 	eachFault(t, noEffect, func(t *testing.T, fault storetest.Fault) {
 		f := newFixture(t)
 		f.store.Inject("complete", fault, always)
@@ -285,9 +285,9 @@ func TestStoreThatIsAwayForTheRestOfTheLeaseIsGivenUp(t *testing.T) {
 			f.answered(f.send(request("K", "B"), made), 201, "made")
 			f.close()
 		})
-		assert.GreaterOrEqual(t, took, lease, "it is sent again for a lease")
-		assert.LessOrEqual(t, took, lease+3*storeTimeout)
-		assert.Less(t, f.store.Calls("complete"), 50, "with pauses between")
+		assert.GreaterOrEqual(t, took, 10*lease, "it is sent again for ten leases")
+		assert.LessOrEqual(t, took, 10*lease+3*storeTimeout)
+		assert.Less(t, f.store.Calls("complete"), 100, "with pauses between")
 
 		events := f.heard.take()
 		last := events[len(events)-1]
@@ -296,6 +296,20 @@ func TestStoreThatIsAwayForTheRestOfTheLeaseIsGivenUp(t *testing.T) {
 
 		time.Sleep(storeTimeout)
 		assert.True(t, f.healed().runsAgain(request("K", "B")).Takeover)
+	})
+}
+
+// A store that comes back behind the end of the lease still learns the outcome, if nobody has asked for it meanwhile.
+func TestOutcomeIsKeptBehindTheEndOfTheLease(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		f := newFixture(t)
+		f.store.Inject("complete", storetest.Before, 15)
+		f.answered(f.send(request("K", "B"), made), 201, "made")
+		began := time.Now()
+		f.close()
+		assert.Greater(t, time.Since(began), lease)
+		f.replayed(f.send(request("K", "B"), made), 201, "made")
+		f.ran(1)
 	})
 }
 

@@ -3,32 +3,104 @@ package core
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // ErrOutcomeUnknown is what a LeaseConfig.OnUnknown returns when it can not tell what became of a run.
 var ErrOutcomeUnknown = errors.New("idem: outcome unknown")
 
 // RefuseUnknown is a LeaseConfig.OnUnknown for operations that must rather stay open than happen twice: no run follows one
-// that vanished, and requests are refused with 409 outcome-unknown until the retention ends (LSE-02).
+// that vanished, and requests are refused with 409 outcome-unknown until the retention ends (LSE-02), or until
+// [Engine.Resolve] tells the outcome.
 func RefuseUnknown(context.Context, *Request) (*Response, error) { return nil, ErrOutcomeUnknown }
 
-// resolve answers a request whose key was claimed by a run that vanished. What OnUnknown finds out is settled like the
-// outcome of a run, under a claim that takes over, so that of many who ask one settles it.
-func (e *Engine) resolve(ctx context.Context, req *Request, claim *Claim, vanished int64, run handler) (Result, error) {
-	found, err := e.cfg.Lease.OnUnknown(context.WithValue(ctx, claimKey{}, claim), req)
+// resolve asks what became of a run that vanished; true when Begin is to be sent again. What OnUnknown finds out is
+// settled like the outcome of a run, under a claim that takes over, so that of many who ask one settles it.
+func (op *operation) resolve(vanished int64) (again bool) {
+	if !op.claim.NoTakeover || op.claim.Over != 0 || vanished == 0 {
+		return false
+	}
+	body := op.body
+	op.req.Body = func(int64) ([]byte, error) { return body, nil }
+	found, err := op.engine.cfg.Lease.OnUnknown(context.WithValue(op.ctx, claimKey{}, &op.claim), &op.req)
 	if err == nil && found != nil && !isAnswer(found) {
 		err = errNoResponse
 	}
-	e.cfg.Hooks.Unknown.call(ctx, req, claim, 0, err)
+	op.hear(op.engine.cfg.Hooks.Unknown, 0, err)
 	if err != nil {
-		return e.refusals.result(codeOutcomeUnknown, 0), nil
+		return false
 	}
 	if found != nil {
-		run = func(ctx context.Context) (*Response, error) {
+		op.run = func(ctx context.Context) (*Response, error) {
 			Decide(ctx, Keep)
 			return found, nil
 		}
 	}
-	claim.Over = vanished // what was found is about that run, and no later one
-	return e.begin(ctx, req, claim, run)
+	op.claim.Over = vanished // what was found is about that run, and no later one
+	return true
+}
+
+// Operation names a record for an operator.
+type Operation struct {
+	Scope, Key   string // the key without quotes, as Key.Accept leaves it
+	Method, Path string // with Key.PerRoute; else empty
+}
+
+// Resolve settles an operation whose outcome is unknown: outcome is kept and replayed from now on, nil says that it did
+// not happen, so that the next request runs. It is for operators, and does what LeaseConfig.OnUnknown can not do by itself.
+// Its error wraps [ErrNotUnknown] when there is nothing to settle: no record, a run in progress, or an outcome that is
+// kept. Other errors are the store's; it may be called again then.
+func (e *Engine) Resolve(ctx context.Context, which Operation, outcome *Response) error {
+	if outcome != nil && !isAnswer(outcome) {
+		return errNoResponse
+	}
+	op := &operation{engine: e, ctx: ctx, req: Request{Method: which.Method, Path: which.Path}}
+	var route []string
+	if e.cfg.Key.PerRoute {
+		route = []string{which.Method, which.Path}
+	}
+	op.claim.Key = e.hashing.record(which.Scope, which.Key, route...)
+	op.ask()
+	if err := op.takeOver(); err != nil {
+		return err
+	}
+	if outcome == nil {
+		return e.cfg.Store.Fail(ctx, op.claim, Failure{Cause: "an operator says that it did not happen"})
+	}
+	packed, _ := op.pack(&Response{Status: outcome.Status, Header: op.engine.rules.kept(outcome), Body: outcome.Body})
+	return e.cfg.Store.Complete(ctx, op.claim, packed)
+}
+
+// ErrNotUnknown says that an operation has no unknown outcome.
+var ErrNotUnknown = errors.New("idem: the outcome is not unknown")
+
+// takeOver claims a record whose run vanished, whatever its request. Its first Begin, with a fingerprint that no request
+// has, only asks for the record's.
+func (op *operation) takeOver() error {
+	store := op.engine.cfg.Store
+	op.claim.NoTakeover = true
+	op.claim.Fingerprint[31] = 1
+	entry, err := store.Begin(op.ctx, op.claim)
+	if err == nil && entry.State == Mismatch {
+		op.claim.Fingerprint = entry.Fingerprint
+		entry, err = store.Begin(op.ctx, op.claim)
+	}
+	if err == nil && entry.State == Unknown {
+		op.claim.Over = entry.Fence
+		entry, err = store.Begin(op.ctx, op.claim)
+	}
+	if err != nil {
+		return err
+	}
+	op.claim.Fence, op.claim.Attempt, op.claim.Takeover = entry.Fence, entry.Attempt, entry.Takeover
+	if entry.State == Claimed && op.claim.Over == 0 { // absent or failed: nothing is unknown, and nothing was done
+		if err := store.Fail(op.ctx, op.claim, Failure{Cause: "nothing to resolve", Free: true}); err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: there is no record of a run", ErrNotUnknown)
+	}
+	if entry.State != Claimed {
+		return fmt.Errorf("%w: %s", ErrNotUnknown, entry.State)
+	}
+	return nil
 }

@@ -110,6 +110,9 @@ func run(ctx context.Context, c *fiber.Ctx, marker string) *core.Response {
 	if r.Hijacked || isStream {
 		r.Sent, r.Omitted, r.Unfinished = true, true, true
 		response.Header.Del(marker)
+		if run, _ := core.FromContext(ctx); run.Unprotected {
+			response.Header.Set("Idempotent-Unprotected", "true")
+		}
 		return r
 	}
 	outer.CopyTo(&response.Header)
@@ -125,11 +128,13 @@ func bind(ctx context.Context) (context.Context, func() bool) {
 }
 
 // changes returns the header lines that differ from outer, and the names that outer has lines for and header has not.
-// The Content-Type of a body always counts as changed: what fasthttp fills in by itself, other frameworks would not.
+// The Content-Type of a body always counts as changed: what fasthttp fills in by itself, other frameworks would not. So does
+// Cache-Control, which core.OmitNoStore looks at, whoever set it.
 func changes(outer, header *fasthttp.ResponseHeader, body bool) (lines []core.Field, removed []string) {
 	header.VisitAll(func(key, value []byte) {
 		name := string(key)
-		if body && name == fiber.HeaderContentType || !slices.EqualFunc(outer.PeekAll(name), header.PeekAll(name), bytes.Equal) {
+		always := body && name == fiber.HeaderContentType || name == fiber.HeaderCacheControl
+		if always || !slices.EqualFunc(outer.PeekAll(name), header.PeekAll(name), bytes.Equal) {
 			lines = append(lines, core.Field{Name: name, Value: string(value)})
 		}
 	})
@@ -151,6 +156,9 @@ func send(c *fiber.Ctx, r *core.Response) {
 		header.Del(f.Name)
 	}
 	for _, f := range r.Header {
+		header.Add(f.Name, f.Value)
+	}
+	for _, f := range r.Added {
 		header.Add(f.Name, f.Value)
 	}
 	c.Status(r.Status)

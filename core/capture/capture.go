@@ -95,12 +95,17 @@ func replaceHeader(header http.Header, r *core.Response) {
 		header[name] = nil
 	}
 	replaceLines(header, r.Header)
+	addLines(header, r.Added)
 }
 
 func replaceLines(header http.Header, lines []core.Field) {
 	for _, f := range lines {
 		delete(header, f.Name)
 	}
+	addLines(header, lines)
+}
+
+func addLines(header http.Header, lines []core.Field) {
 	for _, f := range lines {
 		header[f.Name] = append(header[f.Name], f.Value)
 	}

@@ -131,6 +131,9 @@ func (w *Writer) pass() {
 		core.CancelOnDisconnect(w.ctx) // nobody else may cut an operation short and have its 200 replayed
 	}
 	w.response.Header = slices.DeleteFunc(w.response.Header, func(f core.Field) bool { return strings.EqualFold(f.Name, w.marker) })
+	if run, _ := core.FromContext(w.ctx); run.Unprotected {
+		w.response.Header = append(w.response.Header, core.Field{Name: "Idempotent-Unprotected", Value: "true"})
+	}
 	w.response.Unfinished = Send(w.outer, &w.response) != nil
 }
 
@@ -228,7 +231,8 @@ func changes(outer, header http.Header) (lines []core.Field, removed []string) {
 		if len(values) == 0 && (!was || len(before) > 0) {
 			removed = append(removed, name)
 		}
-		if isTrailer(header, name) || was && slices.Equal(values, before) {
+		alike := was && slices.Equal(values, before) && name != "Cache-Control" // OmitNoStore looks at that, whoever set it
+		if alike || isTrailer(header, name) {
 			continue
 		}
 		for _, v := range values {

@@ -1,0 +1,86 @@
+package core
+
+import (
+	"slices"
+	"strings"
+)
+
+// neverKept are the header lines of an answer that HTTP forbids to repeat: hop-by-hop (RPL-12), of proxies (RPL-14),
+// framing and time (RPL-11, RPL-13).
+var neverKept = map[string]bool{
+	"connection": true, "keep-alive": true, "te": true, "trailer": true, "transfer-encoding": true, "upgrade": true,
+	"proxy-connection": true, "proxy-authenticate": true, "proxy-authentication-info": true, "proxy-authorization": true,
+	"content-length": true, "date": true,
+}
+
+// notKept are the lines that belong to one exchange all the same: credentials (RPL-15), and the connection's own
+// bookkeeping (RPL-16).
+var notKept = map[string]bool{
+	"age": true, "alt-svc": true, "set-cookie": true, "authorization": true, "www-authenticate": true,
+	"authentication-info": true, "x-request-id": true, "traceparent": true, "tracestate": true, "server-timing": true,
+}
+
+// notKeptFamilies are the beginnings of more such names.
+var notKeptFamilies = []string{"ratelimit", "x-ratelimit"}
+
+// headerRules says which lines of an answer are kept. Names are lower-case.
+type headerRules struct {
+	marker      string
+	allow, deny map[string]bool
+}
+
+func newHeaderRules(keep *KeepConfig) headerRules {
+	set := func(names []string) map[string]bool {
+		lower := make(map[string]bool, len(names))
+		for _, name := range names {
+			lower[strings.ToLower(name)] = true
+		}
+		return lower
+	}
+	return headerRules{strings.ToLower(keep.Marker), set(keep.AllowHeaders), set(keep.DenyHeaders)}
+}
+
+// keeps tells whether the lines named name, in lower case, are kept.
+func (h *headerRules) keeps(name string) bool {
+	switch {
+	case neverKept[name] || h.deny[name] || name == h.marker:
+		return false
+	case h.allow[name]:
+		return true
+	}
+	isFamily := slices.ContainsFunc(notKeptFamilies, func(family string) bool { return strings.HasPrefix(name, family) })
+	return !notKept[name] && !isFamily
+}
+
+// kept returns the lines that a replay sends again: not those that Connection names, either. Like net/http when it sends
+// them, it drops names that are none and puts spaces for line breaks.
+func (h *headerRules) kept(r *Response) []Field {
+	var hops []string
+	for _, f := range r.Header {
+		if strings.EqualFold(f.Name, "Connection") {
+			hops = append(hops, strings.FieldsFunc(strings.ToLower(f.Value), isListSeparator)...)
+		}
+	}
+	kept := make([]Field, 0, len(r.Header))
+	for _, f := range r.Header {
+		name := strings.ToLower(f.Name)
+		if h.keeps(name) && !slices.Contains(hops, name) && isToken(f.Name) {
+			kept = append(kept, Field{f.Name, lineBreaks.Replace(f.Value)})
+		}
+	}
+	return kept
+}
+
+// removals returns the names whose lines a replay takes away again.
+func (h *headerRules) removals(r *Response) (kept []string) {
+	for _, name := range r.Removed {
+		if isToken(name) && h.keeps(strings.ToLower(name)) {
+			kept = append(kept, name)
+		}
+	}
+	return kept
+}
+
+func isListSeparator(c rune) bool { return c == ',' || c == ' ' || c == '\t' }
+
+var lineBreaks = strings.NewReplacer("\r", " ", "\n", " ", "\x00", " ")

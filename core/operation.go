@@ -1,0 +1,260 @@
+package core
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"time"
+)
+
+// handler is what an operation is given to run.
+type handler = func(context.Context) (*Response, error)
+
+// operation is one keyed request on its way through the engine, up to its answer.
+type operation struct {
+	engine *Engine
+	ctx    context.Context // ends when the client leaves
+	req    Request
+	body   []byte
+	claim  Claim
+	run    handler
+	began  time.Time // when Begin was last sent
+	waiter *waiter   // nil until the key was found in progress
+	keeper keeper    // from the moment the handler runs
+	ended  bool      // nothing more is to be done for the claim
+}
+
+// prepare makes the claim of a request, or returns the code of what is wrong with it, or bypassed when it is part of a
+// run of the same record: a middleware on a route, behind one on all. Nothing is stored yet.
+func (op *operation) prepare(key string) (problem string, bypassed bool) {
+	e, req := op.engine, &op.req
+	if problem := e.age(req, key); problem != "" {
+		return problem, false
+	}
+	scope := e.scope(op.ctx, req)
+	if scope == "" {
+		return codeScopeMissing, false
+	}
+	var route []string
+	if e.cfg.Key.PerRoute {
+		route = []string{req.Method, req.Path}
+	}
+	op.claim.Key = e.hashing.record(scope, key, route...)
+	if k, ok := op.ctx.Value(runKey{}).(*keeper); ok && k.runs(op.claim.Key) {
+		return "", true
+	}
+	if quota := e.cfg.Limits.Quota; quota != nil && !quota(op.ctx, scope, req) {
+		return codeQuotaExceeded, false
+	}
+	body, err := req.Body(e.cfg.Limits.RequestBody)
+	switch {
+	case errors.Is(err, ErrBodyTooLarge) || int64(len(body)) > e.cfg.Limits.RequestBody:
+		return codeBodyTooLarge, false
+	case err != nil:
+		return codeBodyUnreadable, false
+	}
+	op.body = body
+	op.claim.Fingerprint = e.cfg.Fingerprint.of(e.hashing, e.algorithm, req, body)
+	op.ask()
+	return "", false
+}
+
+// ask fills in what a claim asks for, whatever it is of.
+func (op *operation) ask() {
+	cfg := &op.engine.cfg
+	op.claim.Lease, op.claim.Retention, op.claim.LateRetry = cfg.Lease.Duration, cfg.Keep.Retention, cfg.Keep.LateRetry
+	op.claim.NoTakeover = cfg.Lease.OnUnknown != nil
+	rand.Read(op.claim.Owner[:])
+}
+
+// begin asks the store for the claim, again as often as there is something new to ask, and acts on its answer.
+func (op *operation) begin() (Result, error) {
+	entry, err := op.settled()
+	if err != nil {
+		return op.beginFailed(err)
+	}
+	e, hooks := op.engine, &op.engine.cfg.Hooks
+	switch entry.State {
+	case Claimed:
+		if time.Since(op.began) >= op.claim.Lease { // the answer came so late that another run may have the key
+			op.giveBack()
+			return op.beginFailed(errLate)
+		}
+		return op.execute()
+	case Completed:
+		return op.replay(entry.Outcome), nil
+	case InProgress:
+		op.hear(hooks.Conflict, 0, nil)
+		return e.refusals.result(codeInProgress, retryAfter(entry.Left)), nil
+	case Mismatch:
+		if algorithm(entry.Fingerprint[:2]) != algorithm(op.claim.Fingerprint[:2]) {
+			return op.unreadable(errAlgorithm), nil
+		}
+		op.hear(hooks.Mismatch, 0, nil)
+		return e.refusals.result(codeMismatch, 0), nil
+	case Expired:
+		return e.refusals.result(codeRetentionOver, 0), nil
+	}
+	return e.refusals.result(codeOutcomeUnknown, 0), nil
+}
+
+// settled returns the store's answer when it is not worth asking again: after a wait, by the algorithm of the record, or
+// once OnUnknown has told what became of a run.
+func (op *operation) settled() (Entry, error) {
+	defer op.leave()
+	for {
+		entry, err := op.send()
+		again := false
+		switch {
+		case err != nil:
+		case entry.State == Claimed:
+			op.claim.Fence, op.claim.Attempt, op.claim.Takeover = entry.Fence, entry.Attempt, entry.Takeover
+		case entry.State == InProgress:
+			again = op.wait(entry.Left)
+		case entry.State == Mismatch:
+			again = op.compareAs(algorithm(entry.Fingerprint[:2]))
+		case entry.State == Unknown:
+			again = op.resolve(entry.Fence)
+		}
+		if !again {
+			return entry, err
+		}
+	}
+}
+
+// send sends one Begin.
+func (op *operation) send() (entry Entry, err error) {
+	op.began = time.Now()
+	err = op.engine.call(op.ctx, func(ctx context.Context) (err error) {
+		entry, err = op.engine.cfg.Store.Begin(ctx, op.claim)
+		return err
+	})
+	return entry, err
+}
+
+// compareAs puts the fingerprint that the record's algorithm makes into the claim; false when it is there already or can
+// not be made.
+func (op *operation) compareAs(a algorithm) bool {
+	if a == algorithm(op.claim.Fingerprint[:2]) {
+		return false
+	}
+	config := op.engine.cfg.Fingerprint.understood(a)
+	if config == nil {
+		return false
+	}
+	op.claim.Fingerprint = config.of(op.engine.hashing, a, &op.req, op.body)
+	return true
+}
+
+// beginFailed answers a request whose Begin has no answer. The claim may have been given, or may be given later; a Fail
+// by owner frees it in the first case, and the end of the lease does in the second.
+func (op *operation) beginFailed(err error) (Result, error) {
+	e := op.engine
+	if errors.Is(err, ErrLost) {
+		op.hear(e.cfg.Hooks.Lost, 0, err)
+		return e.refusals.result(codeClaimLost, 0), nil
+	}
+	if errors.Is(err, ErrUnreadable) {
+		return op.unreadable(err), nil
+	}
+	op.giveBack()
+	if op.ctx.Err() == nil || !errors.Is(err, context.Canceled) { // else it is the client that left
+		op.hear(e.cfg.Hooks.StoreError, 0, err)
+	}
+	if e.cfg.DangerouslyFailOpen && op.ctx.Err() == nil && op.waiter == nil { // who waited knows of a run
+		return op.runUnprotected()
+	}
+	return e.refusals.result(codeStoreUnavailable, 0), nil
+}
+
+// fewBackground is how many goroutines may wait for a store that is away on behalf of requests that were refused.
+const fewBackground = 1000
+
+// giveBack sends a Fail for a claim that nobody will use, until the store has answered or a lease has passed; once, when
+// many others do so already. Nothing has run under it, unless the engine fails open.
+func (op *operation) giveBack() {
+	e, claim, ctx := op.engine, op.claim, context.WithoutCancel(op.ctx)
+	until := time.Now().Add(claim.Lease)
+	if e.late.count() >= fewBackground {
+		until = time.Now()
+	}
+	failure := Failure{Cause: "begin had no answer", Free: !e.cfg.DangerouslyFailOpen}
+	e.late.run(func() {
+		again(until, func() bool {
+			err := e.call(ctx, func(ctx context.Context) error { return e.cfg.Store.Fail(ctx, claim, failure) })
+			return err == nil || errors.Is(err, ErrLost)
+		})
+	})
+}
+
+const firstPause = 20 * time.Millisecond
+
+// again calls send until it is done or the time is up, with growing pauses between, and tells which.
+func again(until time.Time, send func() (done bool)) bool {
+	for pause := firstPause; ; pause = min(2*pause, 5*time.Second) {
+		if send() {
+			return true
+		}
+		left := time.Until(until)
+		if left <= 0 {
+			return false
+		}
+		time.Sleep(min(pause, left))
+	}
+}
+
+// runUnprotected runs the handler without a claim, and says so in its answer.
+func (op *operation) runUnprotected() (Result, error) {
+	ctx := context.WithValue(context.WithValue(op.ctx, claimKey{}, &op.claim), unprotectedKey{}, true)
+	response, err := op.run(ctx)
+	if err != nil || response == nil || response.Sent {
+		return Result{}, err
+	}
+	response.Header = append(response.Header, Field{unprotectedLine, "true"})
+	return op.engine.first(response), nil
+}
+
+// unreadable refuses a request whose record can not be read.
+func (op *operation) unreadable(err error) Result {
+	op.hear(op.engine.cfg.Hooks.StoreError, 0, err)
+	return op.engine.refusals.result(codeRecordUnreadable, 0)
+}
+
+// replay answers with a kept outcome.
+func (op *operation) replay(outcome []byte) Result {
+	response, err := op.unpack(outcome)
+	if err != nil {
+		return op.unreadable(err)
+	}
+	op.engine.mark(response)
+	op.hear(op.engine.cfg.Hooks.Replay, response.Status, nil)
+	return Result{Replayed: true, Response: response}
+}
+
+// execute runs the handler under the claim, and settles the claim whichever way the handler ends.
+func (op *operation) execute() (Result, error) {
+	ctx := op.keep()
+	started := false
+	defer func() {
+		switch {
+		case op.ended:
+		case started: // a panic, or runtime.Goexit: nothing is recovered, so the stack reaches the recovery outside
+			op.panicked()
+		default: // in a hook
+			_ = op.fail(Failure{Cause: "a hook panicked", Free: true}, 0)
+		}
+	}()
+	if op.claim.Takeover {
+		op.hear(op.engine.cfg.Hooks.Takeover, 0, nil)
+	}
+	op.hear(op.engine.cfg.Hooks.Begin, 0, nil)
+	started = true
+	result, err := op.settle(op.run(ctx))
+	op.ended = true
+	return result, err
+}
+
+// hear calls a hook, if there is one.
+func (op *operation) hear(h Hook, status int, err error) {
+	h.call(op.ctx, &op.req, &op.claim, status, err)
+}

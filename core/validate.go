@@ -1,0 +1,141 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// faults collects what is wrong with a config.
+type faults []error
+
+func (f *faults) check(ok bool, field, format string, args ...any) {
+	if !ok {
+		*f = append(*f, &ConfigError{field, fmt.Sprintf(format, args...)})
+	}
+}
+
+// duration checks one that must be there.
+func (f *faults) duration(d, least time.Duration, field string) {
+	f.check(d >= least && d <= longest, field, "%v: must be at least %v and at most 100 years", d, least)
+}
+
+const longest = 100 * 365 * 24 * time.Hour
+
+// validate returns every bad field of a config with defaults, joined.
+func (c Config) validate() error {
+	var f faults
+	f.check(c.Store != nil, "Store", "is required; memstore.New() needs no server, redisstore.New(client) shares records between processes")
+	f.check(c.Scope != nil, "Scope", "is required: say who a key belongs to, or core.SingleTenant if every caller may share one set of keys")
+	f.check(len(c.Secret) == 0 || len(c.Secret) >= 16, "Secret", "%d bytes: must have at least 16, or none", len(c.Secret))
+	c.Key.validate(&f)
+	c.Fingerprint.validate(&f)
+	c.validateTimes(&f)
+	c.validateWait(&f)
+	c.Keep.validate(&f)
+	for _, name := range append([]string{c.Key.Header}, c.Key.Aliases...) {
+		f.check(!isToken(name) || !strings.EqualFold(name, c.Keep.Marker), "Keep.Marker", "%q must be a header name other than Key.Header and Key.Aliases", name)
+	}
+	f.check(c.Limits.RequestBody > 0 && c.Limits.RequestBody < math.MaxInt64, "Limits.RequestBody", "%d: must be positive, and a limit", c.Limits.RequestBody)
+	f.check(c.Limits.StoreTimeout > 0 && c.Limits.StoreTimeout <= c.Lease.Duration/2, "Limits.StoreTimeout",
+		"%v: must be positive and at most half of Lease.Duration %v, or one slow call could outlast the lease", c.Limits.StoreTimeout, c.Lease.Duration)
+	c.Problems.validate(&f)
+	return errors.Join(f...)
+}
+
+func (k *KeyConfig) validate(f *faults) {
+	f.check(isToken(k.Header) && !isReserved(k.Header), "Key.Header", "%q is not a header name that a client can choose", k.Header)
+	for _, alias := range k.Aliases {
+		f.check(isToken(alias) && !isReserved(alias) && !strings.EqualFold(alias, k.Header), "Key.Aliases",
+			"%q must be a header name other than Key.Header", alias)
+	}
+	f.check(len(k.Methods) > 0, "Key.Methods", "is empty: nothing would be protected; leave it nil for POST and PATCH")
+	for _, m := range k.Methods {
+		f.check(isToken(m) && m == strings.ToUpper(m), "Key.Methods", "%q is not a method; methods are upper-case", m)
+		f.check(!slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE"}, m), "Key.Methods", "%s is safe to repeat and can not be guarded", m)
+	}
+	f.check(k.MinLength > 0, "Key.MinLength", "%d: must be positive", k.MinLength)
+	f.check(k.MaxLength >= k.MinLength, "Key.MaxLength", "%d is less than Key.MinLength %d", k.MaxLength, k.MinLength)
+}
+
+// reserved are header lines that requests and answers carry for purposes of their own.
+var reserved = []string{
+	"Host", "Content-Type", "Content-Length", "Content-Encoding", "Transfer-Encoding", "Connection", "Cookie", "Set-Cookie",
+	"Authorization", "Date", "Retry-After", "Link", "Location", bodyLine, unprotectedLine, firstSentLine,
+}
+
+func isReserved(name string) bool {
+	return slices.ContainsFunc(reserved, func(r string) bool { return strings.EqualFold(r, name) })
+}
+
+func (p *FingerprintConfig) validate(f *faults) {
+	part := p.JSON || p.Multipart || p.SortQuery || len(p.Headers) > 0
+	f.check(!p.Off || !part && p.Func == nil, "Fingerprint.Off", "goes with no other field: Fingerprint.JSON, Multipart, SortQuery, Headers and Func compare requests, and Off compares none")
+	f.check(p.Func == nil || !part, "Fingerprint.Func", "replaces Fingerprint.JSON, Multipart, SortQuery and Headers: leave them out")
+	f.check(p.Version == 0 || p.Func != nil, "Fingerprint.Version", "%d: tells one Fingerprint.Func from the next, and there is none", p.Version)
+	for _, name := range p.Headers {
+		f.check(isToken(name), "Fingerprint.Headers", "%q is not a header name", name)
+	}
+	if p.Previous != nil {
+		f.check(p.Previous.Previous == nil, "Fingerprint.Previous", "has a Previous of its own; one is remembered")
+		p.Previous.validate(f)
+	}
+}
+
+// validateTimes checks durations against each other.
+func (c *Config) validateTimes(f *faults) {
+	lease, retention := c.Lease.Duration, c.Keep.Retention
+	f.duration(lease, 10*time.Millisecond, "Lease.Duration")
+	f.check(retention > lease && retention <= longest, "Keep.Retention",
+		"%v: must be longer than Lease.Duration %v, or a record ends before its run, and at most 100 years", retention, lease)
+	f.duration(c.Keep.LateRetry, 0, "Keep.LateRetry")
+	f.duration(c.Key.MaxAge, 0, "Key.MaxAge")
+	f.check(c.Key.MaxAge <= max(retention, 0), "Key.MaxAge", "%v: must be at most Keep.Retention %v, or a retry within it finds no outcome and runs", c.Key.MaxAge, retention)
+}
+
+func (c *Config) validateWait(f *faults) {
+	w := &c.Wait
+	if w.Timeout <= 0 {
+		f.check(w.MaxPerKey == 0 && w.Max == 0, "Wait.Timeout", "is not set, but Wait.MaxPerKey or Wait.Max is: no request waits without it")
+		return
+	}
+	_, notifies := c.Store.(Notifier)
+	f.check(notifies || c.Store == nil, "Wait.Timeout", "%v: Store %T is no core.Notifier, so nothing would wake who waits", w.Timeout, c.Store)
+	f.duration(w.Timeout, time.Millisecond, "Wait.Timeout")
+	f.check(w.MaxPerKey > 0, "Wait.MaxPerKey", "%d: must be positive", w.MaxPerKey)
+	f.check(w.Max >= w.MaxPerKey, "Wait.Max", "%d is less than Wait.MaxPerKey %d", w.Max, w.MaxPerKey)
+}
+
+func (k *KeepConfig) validate(f *faults) {
+	f.check(k.MaxBody > 0, "Keep.MaxBody", "%d: must be positive", k.MaxBody)
+	f.check(isToken(k.Marker) && !isReserved(k.Marker), "Keep.Marker", "%q is not a header name that nothing else uses", k.Marker)
+	f.check(!k.NoMarker || !k.MarkAll && !k.ExposeMarker, "Keep.NoMarker", "goes with neither Keep.MarkAll nor Keep.ExposeMarker: there is no marker to send or expose")
+	for _, name := range k.AllowHeaders {
+		f.check(isToken(name), "Keep.AllowHeaders", "%q is not a header name", name)
+		f.check(!neverKept[strings.ToLower(name)] && !strings.EqualFold(name, k.Marker), "Keep.AllowHeaders", "%q belongs to one exchange and can not be repeated", name)
+		denied := slices.ContainsFunc(k.DenyHeaders, func(d string) bool { return strings.EqualFold(d, name) })
+		f.check(!denied, "Keep.AllowHeaders", "%q is in Keep.DenyHeaders, too", name)
+	}
+	for _, name := range k.DenyHeaders {
+		f.check(isToken(name), "Keep.DenyHeaders", "%q is not a header name", name)
+	}
+	f.check(!slices.Contains(k.Codecs, nil), "Keep.Codecs", "has a nil in it")
+	f.check(k.Blobs != nil || k.BlobsFrom == 0, "Keep.BlobsFrom", "%d: is for Keep.Blobs, which is not set", k.BlobsFrom)
+	f.check(k.Blobs == nil || k.BlobsFrom > 0 && k.BlobsFrom < k.MaxBody, "Keep.BlobsFrom", "%d: must be positive and less than Keep.MaxBody %d, over which nothing is kept", k.BlobsFrom, k.MaxBody)
+}
+
+func (p *ProblemConfig) validate(f *faults) {
+	base, err := url.Parse(p.BaseURL)
+	f.check(err == nil && base.IsAbs(), "Problems.BaseURL", "%q is not an absolute URL", p.BaseURL)
+	f.check(p.Render == nil || !p.Link, "Problems.Link", "is for the default answer, which Problems.Render replaces")
+	for _, code := range slices.Sorted(maps.Keys(p.Status)) {
+		_, known := problems[code]
+		f.check(known, "Problems.Status", "there is no code %q; the codes are %s", code, strings.Join(slices.Sorted(maps.Keys(problems)), ", "))
+		f.check(validStatus(p.Status[code]), "Problems.Status", "%s: %d is not a 4xx or 5xx status", code, p.Status[code])
+	}
+}
