@@ -225,7 +225,7 @@ func TestRedisRestartsAndForgetsItsScripts(t *testing.T) {
 	for _, f := range frameworks {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			server := redistest.Start(t, "--appendonly", "yes")
+			server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 			client := server.Client(t)
 			svc := start(t, f, redisstore.New(client), ok(), setup{}, nil)
 			first := svc.post("K", "B")
