@@ -35,6 +35,7 @@ type Config struct {
 	Wait        WaitConfig
 	Keep        KeepConfig
 	Limits      LimitsConfig
+	Messages    MessagesConfig
 	Problems    ProblemConfig
 	Hooks       Hooks
 }

@@ -120,5 +120,8 @@ func receiver(d *ast.FuncDecl) string {
 	if star, ok := of.(*ast.StarExpr); ok {
 		of = star.X
 	}
+	if generic, ok := of.(*ast.IndexExpr); ok {
+		of = generic.X
+	}
 	return of.(*ast.Ident).Name + "."
 }

@@ -12,6 +12,7 @@ import (
 // finishes sooner costs no call. When the claim is lost, or no extension was confirmed for a whole lease, it cancels
 // the handler's context with ErrLost.
 type keeper struct {
+	op     *operation
 	engine *Engine
 	req    *Request
 	claim  *Claim
@@ -24,6 +25,7 @@ type keeper struct {
 
 	decision atomic.Pointer[Disposition] // the handler's own, by Decide
 	steps    atomic.Bool                 // the run has checkpoints
+	stepping stepping
 
 	mu        sync.Mutex
 	over      bool        // stopped or lost: nothing is left to do
@@ -37,7 +39,7 @@ type keeper struct {
 // because half an operation helps nobody; a deadline set outside still counts.
 func (op *operation) keep() context.Context {
 	k := &op.keeper
-	k.engine, k.req, k.claim, k.client, k.ctx, k.confirmed = op.engine, &op.req, &op.claim, op.ctx, context.WithoutCancel(op.ctx), op.began
+	k.op, k.engine, k.req, k.claim, k.client, k.ctx, k.confirmed = op, op.engine, &op.req, &op.claim, op.ctx, context.WithoutCancel(op.ctx), op.began
 	var ctx context.Context
 	ctx, k.cancel = context.WithCancelCause(k.ctx)
 	if deadline, ok := op.ctx.Deadline(); ok {

@@ -18,10 +18,13 @@ type operation struct {
 	body   []byte
 	claim  Claim
 	run    handler
-	began  time.Time // when Begin was last sent
-	waiter *waiter   // nil until the key was found in progress
-	keeper keeper    // from the moment the handler runs
-	ended  bool      // nothing more is to be done for the claim
+	began  time.Time     // when Begin was last sent
+	left   time.Duration // of the lease, when the key was last found in progress
+	waiter *waiter       // nil until the key was found in progress
+	keeper keeper        // from the moment the handler runs
+	ended  bool          // nothing more is to be done for the claim
+
+	isMessage bool // the caller is a consumer, who keeps causes
 }
 
 // prepare makes the claim of a request, or returns the code of what is wrong with it, or bypassed when it is part of a
@@ -110,6 +113,7 @@ func (op *operation) settled() (Entry, error) {
 		case entry.State == Claimed:
 			op.claim.Fence, op.claim.Attempt, op.claim.Takeover = entry.Fence, entry.Attempt, entry.Takeover
 		case entry.State == InProgress:
+			op.left = entry.Left
 			again = op.wait(entry.Left)
 		case entry.State == Mismatch:
 			again = op.compareAs(algorithm(entry.Fingerprint[:2]))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -27,7 +28,7 @@ func (op *operation) settle(r *Response, err error) (Result, error) {
 		err = errNoResponse
 	}
 	if err != nil {
-		_ = op.fail(Failure{Cause: "handler returned an error"}, 0)
+		_ = op.fail(Failure{Cause: op.cause(err)}, 0)
 		return Result{}, err
 	}
 	keep := &op.engine.cfg.Keep
@@ -44,6 +45,22 @@ func (op *operation) settle(r *Response, err error) (Result, error) {
 		err = op.complete(r)
 	}
 	return op.result(r, err), nil
+}
+
+// maxCause is how long the cause of a failure may be, in bytes.
+const maxCause = 200
+
+// short cuts a text to that length, between two characters.
+func short(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), maxCause)], "")
+}
+
+// cause is what is kept of an error. That of a request's handler may hold request data.
+func (op *operation) cause(err error) string {
+	if op.isMessage {
+		return short(err.Error())
+	}
+	return "handler returned an error"
 }
 
 func (op *operation) complete(r *Response) error {
@@ -109,12 +126,12 @@ const leasesAway = 10
 // a retry meets the running claim meanwhile, and once another run has the key the store refuses it. The client gets its
 // answer, a nil error, only while the lease is known to last.
 func (op *operation) finish(done Hook, status int, cause error, verb func(context.Context) error) error {
+	op.ended = true // also when a hook panics now
 	leaseEnd, lost := op.keeper.stop()
 	err := op.try(done, status, cause, lost, verb)
 	if err == nil || errors.Is(err, ErrLost) {
 		return err
 	}
-	op.ended = true
 	op.engine.late.run(func() {
 		time.Sleep(firstPause)
 		ended := again(time.Now().Add(leasesAway*op.claim.Lease), func() bool {
@@ -137,7 +154,6 @@ func (op *operation) try(done Hook, status int, cause error, lost bool, verb fun
 	hooks := &op.engine.cfg.Hooks
 	switch {
 	case err == nil:
-		op.ended = true // also when a hook panics now
 		op.hear(done, status, cause)
 	case !errors.Is(err, ErrLost):
 		op.hear(hooks.StoreError, status, err)

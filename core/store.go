@@ -83,7 +83,7 @@ type Entry struct {
 
 // Failure says why a run ended without an outcome to keep.
 type Failure struct {
-	Cause string // short text for operators, at most 200 bytes are kept; never request data
+	Cause string // short text for operators, at most 200 bytes are kept
 	Free  bool   // the run had no effects: the next request under the key may have another fingerprint
 }
 

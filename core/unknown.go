@@ -42,8 +42,8 @@ func (op *operation) resolve(vanished int64) (again bool) {
 
 // Operation names a record for an operator.
 type Operation struct {
-	Scope, Key   string // the key without quotes, as Key.Accept leaves it
-	Method, Path string // with Key.PerRoute; else empty
+	Scope, Key   string // the key without quotes, as Key.Accept leaves it; of a message its group and ID
+	Method, Path string // with Key.PerRoute, else empty; of a message "MESSAGE" and nothing
 }
 
 // Resolve settles an operation whose outcome is unknown: outcome is kept and replayed from now on, nil says that it did
@@ -56,7 +56,10 @@ func (e *Engine) Resolve(ctx context.Context, which Operation, outcome *Response
 	}
 	op := &operation{engine: e, ctx: ctx, req: Request{Method: which.Method, Path: which.Path}}
 	var route []string
-	if e.cfg.Key.PerRoute {
+	switch {
+	case which.Method == messageMethod:
+		route = []string{messageMethod}
+	case e.cfg.Key.PerRoute:
 		route = []string{which.Method, which.Path}
 	}
 	op.claim.Key = e.hashing.record(which.Scope, which.Key, route...)

@@ -1,0 +1,199 @@
+package core
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Message is one delivery of a broker.
+type Message struct {
+	Group   string // who consumes; groups do not meet (EVT-05)
+	ID      string // the message's own, the same at each delivery
+	Payload []byte // what makes two messages with one ID the same
+}
+
+// MessagesConfig is for Consume, and for what Step keeps.
+type MessagesConfig struct {
+	// MaxAttempts is how often a message is handled at most, runs whose process died included; then it is Dead. Default 0:
+	// as often as it is delivered.
+	MaxAttempts int
+
+	// SkipMismatch takes a message whose ID came with another payload before for a Duplicate of that one. By default it is
+	// Dead (EVT-06).
+	SkipMismatch bool
+
+	// Marshal and Unmarshal turn results into bytes and back. They must be safe for concurrent use. Default: JSON.
+	Marshal   func(any) ([]byte, error)
+	Unmarshal func([]byte, any) error
+}
+
+// Verdict is what became of a delivery, and what to do with it.
+type Verdict string
+
+const (
+	Done      Verdict = "done"      // handled now, and its result is kept: acknowledge
+	Duplicate Verdict = "duplicate" // handled by an earlier delivery: acknowledge
+	Busy      Verdict = "busy"      // in progress elsewhere, or the store is away: do not acknowledge, deliver again after RedeliverAfter
+	Failed    Verdict = "failed"    // handled without success: do not acknowledge, deliver again
+	Dead      Verdict = "dead"      // not to be handled again: put it aside, then acknowledge
+)
+
+// Delivery is what Consume says of a message.
+type Delivery[T any] struct {
+	Verdict        Verdict
+	Result         T             // Done, Duplicate: the handler's; zero when only a tombstone or no body is left of it
+	Attempt        int           // Done, Failed: how many runs of the message there have been, this one included
+	RedeliverAfter time.Duration // Busy, Failed: when it is worth delivering again
+	Err            error         // Failed, Dead: why; Busy: why, unless it is in progress elsewhere
+}
+
+var (
+	errPayload = errors.New("idem: another payload came under this message ID before")
+	errMissing = errors.New("idem: Message.Group and Message.ID are required")
+)
+
+// Consume handles a message at most once at a time in its group, keeps the result, and hands it to later deliveries: claim,
+// run, keep; then the caller acknowledges (EVT-01 to EVT-06). The group is the scope: Config.Scope and Config.Key are not
+// asked. An error of handle counts an attempt and keeps its text, of at most 200 bytes, as the cause. A crash between
+// handle's effects and the kept result runs it again (EVT-04); [Step], [ChildKey] and the fence are there for that.
+//
+// A panic of handle counts an attempt, too, and passes on. The context of handle is that of a run: see [Engine.Do].
+func Consume[T any](ctx context.Context, e *Engine, m Message, handle func(context.Context) (T, error)) Delivery[T] {
+	if m.Group == "" || m.ID == "" {
+		return Delivery[T]{Verdict: Dead, Err: errMissing}
+	}
+	op := e.message(ctx, m)
+	var d Delivery[T]
+	op.run = func(ctx context.Context) (*Response, error) {
+		Decide(ctx, Keep)
+		if op.exhausted(1) {
+			d.Err = errors.New("idem: no attempt is left after runs that did not end")
+			return dead(d.Err), nil
+		}
+		d.Result, d.Err = handle(ctx)
+		if d.Err != nil && op.exhausted(0) {
+			return dead(d.Err), nil
+		}
+		if d.Err != nil {
+			return nil, d.Err
+		}
+		return e.result(d.Result)
+	}
+	result, err := op.begin()
+	d.Attempt = op.claim.Attempt
+	switch {
+	case err != nil:
+		d.Verdict, d.Err, d.RedeliverAfter = Failed, err, time.Second
+	case result.Problem != "":
+		return refused[T](op, result.Problem)
+	case result.Replayed:
+		return repeated[T](e, result.Response)
+	default:
+		d.judge(op, result.Response)
+	}
+	return d
+}
+
+// messageMethod stands for a method where messages are told like requests: to hooks, and to Resolve.
+const messageMethod = "MESSAGE"
+
+// message is the operation of a delivery.
+func (e *Engine) message(ctx context.Context, m Message) *operation {
+	op := &operation{engine: e, ctx: ctx, body: m.Payload, isMessage: true}
+	op.req = Request{Method: messageMethod, Path: m.Group, Header: func(string) []string { return nil }}
+	op.claim.Key = e.hashing.record(m.Group, m.ID, messageMethod)
+	op.claim.Fingerprint = (&FingerprintConfig{}).of(e.hashing, algorithm{algorithmBase}, &op.req, m.Payload)
+	op.ask()
+	return op
+}
+
+// exhausted tells whether the run's attempt is the last, or with over 1 later than that.
+func (op *operation) exhausted(over int) bool {
+	limit := op.engine.cfg.Messages.MaxAttempts
+	return limit > 0 && op.claim.Attempt >= limit+over
+}
+
+// The statuses of outcomes of messages.
+const (
+	statusDone = 200
+	statusDead = 500
+)
+
+func dead(cause error) *Response {
+	return &Response{Status: statusDead, Body: []byte(short(cause.Error()))}
+}
+
+func (e *Engine) result(v any) (*Response, error) {
+	body, err := e.marshal(v)
+	if err != nil { // its effects have happened: another run would not mend it
+		return dead(fmt.Errorf("idem: handled, but the result can not be marshalled: %w", err)), nil
+	}
+	return &Response{Status: statusDone, Body: body}, nil
+}
+
+// judge says what became of a message that was handled now.
+func (d *Delivery[T]) judge(op *operation, r *Response) {
+	decision := op.keeper.decision.Load()
+	switch {
+	case r != nil && r.Status == statusDead:
+		*d = Delivery[T]{Verdict: Dead, Err: errors.New(string(r.Body)), Attempt: d.Attempt}
+	case decision == nil || *decision == Keep:
+		d.Verdict = Done
+	case *decision == LeaveUnknown:
+		d.Verdict, d.Err, d.RedeliverAfter = Busy, ErrOutcomeUnknown, op.claim.Lease
+	default:
+		d.Verdict, d.Err, d.RedeliverAfter = Failed, errors.New("idem: the handler decided so"), time.Second
+	}
+}
+
+// repeated is the delivery of a message that was handled before.
+func repeated[T any](e *Engine, r *Response) Delivery[T] {
+	if r.Status == statusDead {
+		return Delivery[T]{Verdict: Dead, Err: errors.New(string(r.Body))}
+	}
+	d := Delivery[T]{Verdict: Duplicate}
+	if !r.Omitted {
+		d.Err = e.unmarshal(r.Body, &d.Result)
+	}
+	return d
+}
+
+// refused is the delivery of a message that was not handled.
+func refused[T any](op *operation, problem string) Delivery[T] {
+	d := Delivery[T]{Verdict: Busy, RedeliverAfter: retryAfter(op.left), Err: fmt.Errorf("idem: %s", problem)}
+	switch problem {
+	case codeInProgress:
+		d.Err = nil
+	case codeOutcomeUnknown:
+		d.Verdict, d.Err, d.RedeliverAfter = Dead, ErrOutcomeUnknown, 0
+	case codeRetentionOver:
+		return Delivery[T]{Verdict: Duplicate}
+	case codeMismatch:
+		if op.engine.cfg.Messages.SkipMismatch {
+			return Delivery[T]{Verdict: Duplicate}
+		}
+		d.Verdict, d.Err, d.RedeliverAfter = Dead, errPayload, 0
+	}
+	return d
+}
+
+func (e *Engine) marshal(v any) ([]byte, error) {
+	if own := e.cfg.Messages.Marshal; own != nil {
+		return own(v)
+	}
+	return json.Marshal(v)
+}
+
+func (e *Engine) unmarshal(b []byte, v any) error {
+	unmarshal := json.Unmarshal
+	if own := e.cfg.Messages.Unmarshal; own != nil {
+		unmarshal = own
+	}
+	if err := unmarshal(b, v); err != nil {
+		return fmt.Errorf("%w: a result is not of the type asked for: %w", ErrUnreadable, err)
+	}
+	return nil
+}

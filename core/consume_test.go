@@ -1,0 +1,380 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/memstore"
+	"github.com/go-idem/idem/core/storetest"
+)
+
+type receipt struct{ Number int }
+
+var message = core.Message{Group: "billing", ID: "event-1", Payload: []byte(`{"amount":100}`)}
+
+// consume handles m and counts the runs.
+func (f *fixture) consume(m core.Message, handle func(context.Context) (receipt, error)) core.Delivery[receipt] {
+	return core.Consume(ctx, f.Engine, m, func(ctx context.Context) (receipt, error) {
+		f.runs.Add(1)
+		return handle(ctx)
+	})
+}
+
+// numbered returns a receipt with the number of the run.
+func (f *fixture) numbered(context.Context) (receipt, error) { return receipt{int(f.runs.Load())}, nil }
+
+func fails(context.Context) (receipt, error) { return receipt{}, errTest }
+
+// EVT-01.
+func TestAMessageIsHandledOnceAndItsResultHandedToLaterDeliveries(t *testing.T) {
+	f := newFixture(t)
+	assert.Equal(t, core.Delivery[receipt]{Verdict: core.Done, Result: receipt{1}, Attempt: 1}, f.consume(message, f.numbered))
+	for range 3 {
+		assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate, Result: receipt{1}}, f.consume(message, f.numbered))
+	}
+	f.ran(1)
+}
+
+// EVT-02.
+func TestAMessageInProgressIsToBeDeliveredLater(t *testing.T) {
+	f := newFixture(t)
+	entered, leave, done := make(chan struct{}), make(chan struct{}), make(chan core.Delivery[receipt])
+	go func() {
+		done <- f.consume(message, func(ctx context.Context) (receipt, error) {
+			close(entered)
+			<-leave
+			return f.numbered(ctx)
+		})
+	}()
+	<-entered
+	busy := f.consume(message, f.numbered)
+	assert.Equal(t, core.Busy, busy.Verdict)
+	assert.GreaterOrEqual(t, busy.RedeliverAfter, time.Second)
+	assert.LessOrEqual(t, busy.RedeliverAfter, lease)
+	assert.NoError(t, busy.Err)
+	close(leave)
+	assert.Equal(t, core.Done, (<-done).Verdict)
+	f.ran(1)
+}
+
+// EVT-03.
+func TestAMessageThatFailedIsHandledAgain(t *testing.T) {
+	f := newFixture(t)
+	failed := f.consume(message, fails)
+	assert.Equal(t, core.Failed, failed.Verdict)
+	assert.ErrorIs(t, failed.Err, errTest)
+	assert.Equal(t, 1, failed.Attempt)
+	assert.Positive(t, failed.RedeliverAfter)
+	assert.Equal(t, core.Delivery[receipt]{Verdict: core.Done, Result: receipt{2}, Attempt: 2}, f.consume(message, f.numbered))
+}
+
+// EVT-04.
+func TestAMessageWhoseHandlerVanishedIsHandledAgainAfterTheLease(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		f := newFixture(t)
+		gone := f.consume(message, func(ctx context.Context) (receipt, error) {
+			core.Decide(ctx, core.LeaveUnknown)
+			return receipt{}, nil
+		})
+		assert.Equal(t, core.Busy, gone.Verdict)
+		assert.ErrorIs(t, gone.Err, core.ErrOutcomeUnknown)
+		assert.Equal(t, core.Busy, f.consume(message, f.numbered).Verdict)
+		time.Sleep(lease)
+		d := f.consume(message, func(ctx context.Context) (receipt, error) {
+			assert.True(t, f.seen(ctx).Takeover)
+			return f.numbered(ctx)
+		})
+		assert.Equal(t, core.Done, d.Verdict)
+		assert.Equal(t, 2, d.Attempt)
+	})
+}
+
+// EVT-05.
+func TestGroupsHandleAMessageEachOnTheirOwn(t *testing.T) {
+	f := newFixture(t)
+	shipping := message
+	shipping.Group = "shipping"
+	assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
+	assert.Equal(t, core.Done, f.consume(shipping, f.numbered).Verdict)
+	f.ran(2)
+}
+
+func TestGroupAndIDDoNotRunIntoEachOther(t *testing.T) {
+	f := newFixture(t)
+	for _, m := range []core.Message{{Group: "a:b", ID: "c"}, {Group: "a", ID: "b:c"}, {Group: "ab", ID: "c"}, {Group: "a", ID: "bc"}} {
+		assert.Equal(t, core.Done, f.consume(m, f.numbered).Verdict, m)
+	}
+	f.answered(f.send(request("c", ""), made), 201, "made")
+}
+
+// EVT-06.
+func TestAMessageWithAnotherPayload(t *testing.T) {
+	other := message
+	other.Payload = []byte(`{"amount":999}`)
+	f := newFixture(t)
+	f.consume(message, f.numbered)
+	dead := f.consume(other, f.numbered)
+	assert.Equal(t, core.Dead, dead.Verdict)
+	assert.ErrorContains(t, dead.Err, "another payload")
+	skipping := f.with(func(c *core.Config) { c.Messages.SkipMismatch = true })
+	assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate}, skipping.consume(other, f.numbered))
+	f.ran(1)
+}
+
+func TestAMessageIsDeadAfterItsLastAttempt(t *testing.T) {
+	three := func(c *core.Config) { c.Messages.MaxAttempts = 3 }
+	t.Run("that returned an error", func(t *testing.T) {
+		f := newFixture(t, three)
+		for range 2 {
+			assert.Equal(t, core.Failed, f.consume(message, fails).Verdict)
+		}
+		for range 2 {
+			dead := f.consume(message, fails)
+			assert.Equal(t, core.Dead, dead.Verdict)
+			assert.EqualError(t, dead.Err, "test")
+		}
+		f.ran(3)
+	})
+	t.Run("that panicked", func(t *testing.T) {
+		f := newFixture(t, three)
+		for range 3 {
+			assert.Panics(t, func() { f.consume(message, func(context.Context) (receipt, error) { panic("poison") }) })
+		}
+		assert.Equal(t, core.Dead, f.consume(message, f.numbered).Verdict)
+		assert.Equal(t, core.Dead, f.consume(message, f.numbered).Verdict)
+		f.ran(3)
+	})
+	inBubble(t, "that killed its process", func(t *testing.T) {
+		f := newFixture(t, three)
+		for range 3 {
+			f.consume(message, func(ctx context.Context) (receipt, error) {
+				core.Decide(ctx, core.LeaveUnknown)
+				return receipt{}, nil
+			})
+			time.Sleep(lease)
+		}
+		assert.Equal(t, core.Dead, f.consume(message, f.numbered).Verdict)
+		f.ran(3)
+	})
+	t.Run("unless that one succeeds", func(t *testing.T) {
+		f := newFixture(t, three)
+		for range 2 {
+			f.consume(message, fails)
+		}
+		assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
+		assert.Equal(t, core.Duplicate, f.consume(message, f.numbered).Verdict)
+	})
+}
+
+func TestTheCauseOfAFailureIsKept(t *testing.T) {
+	causes := make(chan string, 1)
+	store := failing{memstore.New(), causes}
+	f := newFixture(t, func(c *core.Config) { c.Store = store })
+	long := strings.Repeat("ä", 150)
+	f.consume(message, func(context.Context) (receipt, error) { return receipt{}, errors.New(long) })
+	assert.Equal(t, long[:200], <-causes)
+}
+
+// failing tells the causes that it is given.
+type failing struct {
+	core.Store
+	causes chan string
+}
+
+func (s failing) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
+	s.causes <- f.Cause
+	return s.Store.Fail(ctx, c, f)
+}
+
+func TestAMessageAndTheStore(t *testing.T) {
+	t.Run("that is away before it: later", func(t *testing.T) {
+		f := newFixture(t)
+		f.store.Inject("begin", storetest.Before, 1)
+		d := f.consume(message, f.numbered)
+		assert.Equal(t, core.Busy, d.Verdict)
+		assert.ErrorContains(t, d.Err, "store-unavailable")
+		f.ran(0)
+		f.close()
+	})
+	inBubble(t, "that is away after it: done, and kept when it is back", func(t *testing.T) {
+		f := newFixture(t)
+		f.store.Inject("complete", storetest.Before, 3)
+		assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
+		f.close()
+		assert.Equal(t, core.Duplicate, f.consume(message, f.numbered).Verdict)
+	})
+	inBubble(t, "that gave the claim to another: later", func(t *testing.T) {
+		f := newFixture(t)
+		f.store.Inject("extend", storetest.Before, always)
+		d := f.consume(message, func(context.Context) (receipt, error) {
+			time.Sleep(lease + time.Second)
+			synctest.Wait()
+			assert.Equal(t, core.Done, f.healed().consume(message, f.numbered).Verdict)
+			return receipt{99}, nil
+		})
+		assert.Equal(t, core.Busy, d.Verdict)
+		assert.ErrorContains(t, d.Err, "claim-lost")
+		assert.Equal(t, receipt{2}, f.consume(message, f.numbered).Result)
+	})
+	t.Run("that holds a result of another type: an error, and no run", func(t *testing.T) {
+		f := newFixture(t)
+		f.consume(message, f.numbered)
+		d := core.Consume(ctx, f.Engine, message, func(context.Context) ([]string, error) { return nil, errTest })
+		assert.Equal(t, core.Duplicate, d.Verdict)
+		assert.ErrorIs(t, d.Err, core.ErrUnreadable)
+	})
+}
+
+func TestWhatTheHandlerOfAMessageDecides(t *testing.T) {
+	for decision, want := range map[core.Disposition]core.Verdict{
+		core.Keep: core.Done, core.Retry: core.Failed, core.Release: core.Failed, core.LeaveUnknown: core.Busy,
+	} {
+		f := newFixture(t)
+		d := f.consume(message, func(ctx context.Context) (receipt, error) {
+			core.Decide(ctx, decision)
+			return receipt{1}, nil
+		})
+		assert.Equal(t, want, d.Verdict, "decision %v", decision)
+	}
+}
+
+func TestAMessageOfUnknownOutcomeIsDead(t *testing.T) {
+	inBubble(t, "until an operator resolves it", func(t *testing.T) {
+		f := newFixture(t, onUnknown(core.RefuseUnknown))
+		f.consume(message, func(ctx context.Context) (receipt, error) {
+			core.Decide(ctx, core.LeaveUnknown)
+			return receipt{}, nil
+		})
+		time.Sleep(lease)
+		d := f.consume(message, f.numbered)
+		assert.Equal(t, core.Dead, d.Verdict)
+		assert.ErrorIs(t, d.Err, core.ErrOutcomeUnknown)
+		which := core.Operation{Scope: "billing", Key: "event-1", Method: "MESSAGE"}
+		require.NoError(t, f.Resolve(ctx, which, &core.Response{Status: 200, Body: []byte(`{"Number":7}`)}))
+		assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate, Result: receipt{7}}, f.consume(message, f.numbered))
+	})
+}
+
+func TestAMessageWhoseResultIsForgottenIsADuplicate(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		f := newFixture(t, func(c *core.Config) { c.Keep.LateRetry = time.Hour })
+		f.consume(message, f.numbered)
+		time.Sleep(retention)
+		assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate}, f.consume(message, f.numbered))
+		time.Sleep(time.Hour)
+		assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
+	})
+}
+
+func TestAMessageWithoutGroupOrIDIsDead(t *testing.T) {
+	f := newFixture(t)
+	for _, m := range []core.Message{{Group: "billing"}, {ID: "event-1"}, {}} {
+		d := f.consume(m, f.numbered)
+		assert.Equal(t, core.Dead, d.Verdict)
+		assert.ErrorContains(t, d.Err, "Message.Group and Message.ID")
+	}
+	f.ran(0)
+	assert.Zero(t, f.calls())
+}
+
+func TestResultsAreMarshalledAsTheConfigSays(t *testing.T) {
+	f := newFixture(t, func(c *core.Config) {
+		c.Messages.Marshal = func(v any) ([]byte, error) { return fmt.Append(nil, v.(receipt).Number), nil }
+		c.Messages.Unmarshal = func(b []byte, v any) error {
+			_, err := fmt.Sscan(string(b), &v.(*receipt).Number)
+			return err
+		}
+	})
+	f.consume(message, f.numbered)
+	assert.Equal(t, receipt{1}, f.consume(message, f.numbered).Result)
+}
+
+func TestAResultThatCanNotBeMarshalledIsNoReasonToRunAgain(t *testing.T) {
+	f := newFixture(t)
+	for range 2 {
+		d := core.Consume(ctx, f.Engine, message, func(context.Context) (func(), error) {
+			f.runs.Add(1)
+			return func() {}, nil
+		})
+		assert.Equal(t, core.Dead, d.Verdict)
+		assert.ErrorContains(t, d.Err, "can not be marshalled")
+	}
+	f.ran(1)
+}
+
+// each returns as many receipts as there are messages.
+func each(_ context.Context, messages []core.Message) (receipts []receipt, err error) {
+	for i := range messages {
+		receipts = append(receipts, receipt{i + 1})
+	}
+	return receipts, nil
+}
+
+func TestABatchHandlesWhatIsToBeHandled(t *testing.T) {
+	f := newFixture(t)
+	id := func(id string) core.Message { return core.Message{Group: "billing", ID: id, Payload: []byte(id)} }
+	f.consume(id("b"), f.numbered)
+	var calls [][]core.Message
+	batch := []core.Message{id("a"), id("b"), id("c"), id("a"), {}}
+	deliveries := core.ConsumeBatch(ctx, f.Engine, batch, func(ctx context.Context, messages []core.Message) ([]receipt, error) {
+		calls = append(calls, messages)
+		return each(ctx, messages)
+	})
+	assert.Equal(t, [][]core.Message{{id("a"), id("c")}}, calls)
+	require.Len(t, deliveries, 5)
+	assert.Equal(t, core.Delivery[receipt]{Verdict: core.Done, Result: receipt{1}, Attempt: 1}, deliveries[0])
+	assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate, Result: receipt{1}}, deliveries[1])
+	assert.Equal(t, core.Delivery[receipt]{Verdict: core.Done, Result: receipt{2}, Attempt: 1}, deliveries[2])
+	assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate, Result: receipt{1}}, deliveries[3], "the same message once more")
+	assert.Equal(t, core.Dead, deliveries[4].Verdict)
+	assert.Empty(t, core.ConsumeBatch(ctx, f.Engine, nil, each))
+}
+
+func TestABatchThatFailsFailsAllItsMessages(t *testing.T) {
+	batch := []core.Message{{Group: "g", ID: "a"}, {Group: "g", ID: "b"}}
+	for name, handle := range map[string]func(context.Context, []core.Message) ([]receipt, error){
+		"by an error":            func(context.Context, []core.Message) ([]receipt, error) { return nil, errTest },
+		"by a result too little": func(context.Context, []core.Message) ([]receipt, error) { return []receipt{{1}}, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			for _, d := range core.ConsumeBatch(ctx, f.Engine, batch, handle) {
+				assert.Equal(t, core.Failed, d.Verdict)
+				assert.Error(t, d.Err)
+			}
+			for _, d := range core.ConsumeBatch(ctx, f.Engine, batch, each) {
+				assert.Equal(t, core.Done, d.Verdict)
+				assert.Equal(t, 2, d.Attempt)
+			}
+		})
+	}
+	t.Run("by a panic, which passes on", func(t *testing.T) {
+		f := newFixture(t)
+		assert.PanicsWithValue(t, "poison", func() {
+			core.ConsumeBatch(ctx, f.Engine, batch, func(context.Context, []core.Message) ([]receipt, error) { panic("poison") })
+		})
+		for _, d := range core.ConsumeBatch(ctx, f.Engine, batch, each) {
+			assert.Equal(t, 2, d.Attempt)
+		}
+	})
+}
+
+func TestABatchIsToldWhenOneOfItsClaimsIsLost(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		f := newFixture(t)
+		f.store.Inject("extend", storetest.Before, always)
+		core.ConsumeBatch(ctx, f.Engine, []core.Message{message}, func(ctx context.Context, m []core.Message) ([]receipt, error) {
+			assert.ErrorIs(t, ended(t, ctx), core.ErrLost)
+			return nil, ctx.Err()
+		})
+	})
+}

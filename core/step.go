@@ -1,0 +1,109 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Step does one step of a run and keeps its result, so that a later run of the same operation, after a crash or a failure,
+// gets the result instead of doing the step again. Names are unique within the operation; a name that is used twice does its
+// step once. An error of do is passed on and nothing is kept. Results are marshalled as Config.Messages says, JSON by
+// default; one that can not be read as T any more is an error that wraps [ErrUnreadable]. Steps may run concurrently.
+//
+// A crash between the effect of a step and its checkpoint does the step again: give [ChildKey] to services that take a key.
+// So does a store that is away at that moment, if a crash follows: the run goes on without the checkpoint.
+//
+// Outside of a run, and in an unprotected one, Step only calls do. It returns [ErrLost] when the claim is, and an error that
+// wraps [errors.ErrUnsupported], before anything is done, when the store is no Checkpointer.
+func Step[T any](ctx context.Context, name string, do func(context.Context) (T, error)) (result T, err error) {
+	k, ok := ctx.Value(runKey{}).(*keeper)
+	if !ok {
+		return do(ctx)
+	}
+	kept, found, err := k.recall(name)
+	if err != nil {
+		return result, err
+	}
+	if found {
+		return result, k.engine.unmarshal(kept, &result)
+	}
+	if result, err = do(ctx); err != nil {
+		return result, err
+	}
+	b, err := k.engine.marshal(result)
+	if err != nil {
+		return result, fmt.Errorf("idem: step %q is done, but its result can not be marshalled: %w", name, err)
+	}
+	return result, k.checkpoint(name, b)
+}
+
+// stepping is what a run knows of its steps.
+type stepping struct {
+	mu     sync.Mutex
+	loaded bool
+	kept   map[string][]byte
+}
+
+var errNoName = errors.New("idem: a step needs a name")
+
+// recall returns the kept result of a step. The first call of a run that is not the first one reads them all.
+func (k *keeper) recall(name string) (result []byte, found bool, err error) {
+	store, ok := k.engine.cfg.Store.(Checkpointer)
+	switch {
+	case !ok:
+		return nil, false, fmt.Errorf("idem: store %T keeps no steps: %w", k.engine.cfg.Store, errors.ErrUnsupported)
+	case name == "":
+		return nil, false, errNoName
+	}
+	s := &k.stepping
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.loaded && k.claim.Attempt > 1 {
+		err = k.engine.call(k.ctx, func(ctx context.Context) (err error) {
+			s.kept, err = store.Checkpoints(ctx, *k.claim)
+			return err
+		})
+		if err != nil {
+			return nil, false, err
+		}
+		k.steps.Store(len(s.kept) > 0)
+	}
+	s.loaded = true
+	packed, found := s.kept[name]
+	if !found {
+		return nil, false, nil
+	}
+	r, _, err := k.op.decode(packed)
+	if err != nil {
+		return nil, false, err
+	}
+	return r.Body, true, nil
+}
+
+// checkpoint keeps the result of a step. What the store does not take in a few attempts the run can do without.
+func (k *keeper) checkpoint(name string, result []byte) error {
+	packed := k.op.encode(&Response{Status: statusDone, Body: result}, "")
+	k.steps.Store(true)
+	store := k.engine.cfg.Store.(Checkpointer)
+	var err error
+	again(time.Now().Add(k.engine.cfg.Limits.StoreTimeout), func() bool {
+		err = k.engine.call(k.ctx, func(ctx context.Context) error { return store.Checkpoint(ctx, *k.claim, name, packed) })
+		return err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrUnreadable)
+	})
+	if errors.Is(err, ErrLost) {
+		return err
+	}
+	if err != nil {
+		k.op.hear(k.engine.cfg.Hooks.StoreError, 0, fmt.Errorf("idem: step %q has no checkpoint: %w", name, err))
+	}
+	k.stepping.mu.Lock()
+	defer k.stepping.mu.Unlock()
+	if k.stepping.kept == nil {
+		k.stepping.kept = map[string][]byte{}
+	}
+	k.stepping.kept[name] = packed
+	return nil
+}
