@@ -11,6 +11,10 @@ var (
 	// Nothing is overwritten, replayed or run.
 	ErrUnreadable = errors.New("idem: record unreadable")
 
+	// ErrNotDurable is what a Store returns when a write is not as safe as it was told to make it, such as on a number of
+	// replicas. From Begin it refuses the request with 503 not-durable.
+	ErrNotDurable = errors.New("idem: store not durable")
+
 	// ErrBodyTooLarge is returned by a [Request.Body] that saw more bytes than it may read.
 	ErrBodyTooLarge = errors.New("idem: request body too large")
 )

@@ -168,6 +168,9 @@ func (op *operation) beginFailed(err error) (Result, error) {
 	if e.cfg.DangerouslyFailOpen && op.ctx.Err() == nil && op.waiter == nil { // who waited knows of a run
 		return op.runUnprotected()
 	}
+	if errors.Is(err, ErrNotDurable) {
+		return e.refusals.result(codeNotDurable, 0), nil
+	}
 	return e.refusals.result(codeStoreUnavailable, 0), nil
 }
 

@@ -40,6 +40,7 @@ const (
 	codeOutcomeUnknown   = "outcome-unknown"
 	codeRetentionOver    = "retention-over"
 	codeStoreUnavailable = "store-unavailable"
+	codeNotDurable       = "not-durable"
 	codeRecordUnreadable = "record-unreadable"
 )
 
@@ -63,6 +64,7 @@ var problems = map[string]Problem{
 	codeOutcomeUnknown:   {Status: 409, Title: "Outcome unknown", Detail: "An earlier request with this key ended without telling its outcome. It is not run again; ask the operator, or look the operation up."},
 	codeRetentionOver:    {Status: 410, Title: "Outcome no longer kept", Detail: "A request with this key was answered so long ago that its outcome is forgotten. It is not run again. Look the operation up before you send it under a new key."},
 	codeStoreUnavailable: {Status: 503, Title: "Idempotency store unavailable", Detail: "The request could not be checked against earlier ones. Send it again later with the same key.", RetryAfter: time.Second},
+	codeNotDurable:       {Status: 503, Title: "Store not durable", Detail: "The request could not be recorded as safely as this service asks for, so it was not run. Send it again later with the same key.", RetryAfter: time.Second},
 	codeRecordUnreadable: {Status: 503, Title: "Record unreadable", Detail: "What is stored under this key can not be read. Nothing was run or replayed; ask the operator."},
 }
 

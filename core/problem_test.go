@@ -20,7 +20,7 @@ import (
 // statuses are the codes and their default statuses. Client programs switch on them: neither changes.
 var statuses = map[string]int{
 	"key-missing": 400, "key-empty": 400, "key-malformed": 400, "key-repeated": 400, "key-too-short": 400, "key-too-long": 400, "key-refused": 400,
-	"first-sent-unknown": 400, "request-too-old": 412, "retention-over": 410, "quota-exceeded": 429,
+	"first-sent-unknown": 400, "request-too-old": 412, "retention-over": 410, "quota-exceeded": 429, "not-durable": 503,
 	"scope-missing": 401, "body-unreadable": 400, "body-too-large": 413, "fingerprint-mismatch": 422,
 	"in-progress": 409, "claim-lost": 409, "outcome-unknown": 409, "store-unavailable": 503, "record-unreadable": 503,
 }
@@ -127,7 +127,7 @@ func TestRefusalWithoutARenderedAnswerIsStillARefusal(t *testing.T) {
 var positive = regexp.MustCompile(`^[1-9][0-9]*$`)
 
 func TestRetryAfterIsThereWhenTheSameRequestIsWorthSendingAgain(t *testing.T) {
-	again := []string{codeInProgress, codeClaimLost, codeStoreUnavailable, codeQuotaExceeded}
+	again := []string{codeInProgress, codeClaimLost, codeStoreUnavailable, codeQuotaExceeded, codeNotDurable}
 	eachProblem(t, ProblemConfig{}, func(t *testing.T, code string, result Result) {
 		if slices.Contains(again, code) {
 			assert.Regexp(t, positive, result.Response.Get("Retry-After"))

@@ -34,6 +34,7 @@ type Store struct {
 	client   redis.UniversalClient
 	prefix   string
 	sharded  bool // on Cluster, who publishes to all nodes wakes nobody faster
+	wait     durability
 	notifier notifier
 }
 
@@ -57,6 +58,7 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 	if _, ok := client.(*redis.Ring); ok {
 		panic("redisstore: New: a Ring moves the keys of a shard that does not answer, so they could run twice; use Cluster or Sentinel")
 	}
+	s.wait.validate()
 	return s
 }
 
@@ -131,15 +133,29 @@ func (s *Store) Extend(ctx context.Context, c core.Claim) error {
 // Complete implements core.Store.
 func (s *Store) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
 	keys := []string{s.name(c.Key)}
-	if !c.Steps && c.LateRetry <= 0 {
-		return s.run(ctx, completeScript, keys, &c, milliseconds(c.Retention), completedRecord(&c, outcome))
+	args := []any{milliseconds(c.Retention), completedRecord(&c, outcome)}
+	if c.Steps || c.LateRetry > 0 {
+		keys = append(keys, keys[0]+tombstone, keys[0]+steps)
+		args = append(args, late(&c))
 	}
-	keys = append(keys, keys[0]+tombstone, keys[0]+steps)
-	late := "0"
-	if c.LateRetry > 0 {
-		late = milliseconds(c.Retention + c.LateRetry)
+	if !s.wait.on() {
+		return s.run(ctx, completeScript, keys, &c, args...)
 	}
-	return s.run(ctx, completeScript, keys, &c, milliseconds(c.Retention), completedRecord(&c, outcome), late)
+	args = append([]any{c.Owner[:], c.Fence}, args...)
+	eval, err := s.evalWith(ctx, completeScript, keys, args, func(redis.Pipeliner) {}, func(eval *redis.Cmd) bool { return eval.Val() == "ok" })
+	if err != nil {
+		return storeError(err)
+	}
+	word, _ := eval.Val().(string)
+	return wordError(word)
+}
+
+// late is how long a tombstone lives.
+func late(c *core.Claim) string {
+	if c.LateRetry <= 0 {
+		return "0"
+	}
+	return milliseconds(c.Retention + c.LateRetry)
 }
 
 // Fail implements core.Store.
@@ -190,14 +206,11 @@ func (s *Store) steps(ctx context.Context, c *core.Claim, stepAndResult ...any) 
 	return answer[1:], wordError(answer[0])
 }
 
-// evalAndGet runs script and reads its first key behind it, in one pipeline. A server that does not know the script, such as a
-// replica that was just promoted, gets its text in a second one.
+// evalAndGet runs begin and reads its record behind it, in one pipeline.
 func (s *Store) evalAndGet(ctx context.Context, script *redis.Script, keys []string, args ...any) (reply any, record []byte, err error) {
-	eval, get := s.pipeline(ctx, func(p redis.Pipeliner) *redis.Cmd { return script.EvalSha(ctx, p, keys, args...) }, keys[0])
-	if redis.HasErrorPrefix(eval.Err(), "NOSCRIPT") {
-		eval, get = s.pipeline(ctx, func(p redis.Pipeliner) *redis.Cmd { return script.Eval(ctx, p, keys, args...) }, keys[0])
-	}
-	if err := eval.Err(); err != nil {
+	var get *redis.StringCmd
+	eval, err := s.evalWith(ctx, script, keys, args, func(p redis.Pipeliner) { get = p.Get(ctx, keys[0]) }, isClaimed)
+	if err != nil {
 		return nil, nil, err
 	}
 	record, err = get.Bytes()
@@ -207,11 +220,39 @@ func (s *Store) evalAndGet(ctx context.Context, script *redis.Script, keys []str
 	return eval.Val(), record, nil
 }
 
-func (s *Store) pipeline(ctx context.Context, eval func(redis.Pipeliner) *redis.Cmd, key string) (*redis.Cmd, *redis.StringCmd) {
-	p := s.client.Pipeline()
-	cmd, get := eval(p), p.Get(ctx, key)
-	_, _ = p.Exec(ctx) // each command has its own error
-	return cmd, get
+// evalWith runs script with what behind puts behind it in the pipeline, and waits for replicas where written says so. A
+// server that does not know the script, such as a replica that was just promoted, gets its text in a second pipeline.
+func (s *Store) evalWith(ctx context.Context, script *redis.Script, keys []string, args []any, behind func(redis.Pipeliner), written func(*redis.Cmd) bool) (*redis.Cmd, error) {
+	node, err := s.client, error(nil)
+	if s.wait.on() {
+		if node, err = s.node(ctx, keys[0]); err != nil {
+			return nil, err
+		}
+	}
+	send := func(run func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) (eval, wait *redis.Cmd) {
+		p := node.Pipeline()
+		eval = run(ctx, p, keys, args...)
+		behind(p)
+		if s.wait.on() {
+			wait = s.wait.send(ctx, p)
+		}
+		_, _ = p.Exec(ctx) // each command has its own error
+		return eval, wait
+	}
+	eval, wait := send(script.EvalSha)
+	if redis.HasErrorPrefix(eval.Err(), "NOSCRIPT") {
+		eval, wait = send(script.Eval)
+	}
+	if eval.Err() == nil && wait != nil && written(eval) {
+		return eval, s.wait.reached(wait)
+	}
+	return eval, eval.Err()
+}
+
+// isClaimed tells whether begin gave the claim: only then there is something to lose.
+func isClaimed(eval *redis.Cmd) bool {
+	values, _ := eval.Val().([]any)
+	return len(values) > 0 && values[0] == "claimed"
 }
 
 // readReply takes begin's answer apart: a word and whole numbers.

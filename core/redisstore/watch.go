@@ -13,11 +13,9 @@ import (
 // that are waited for, open only while somebody waits. Cluster tells from Redis 7.0 on; before, waiters ask now and then.
 func (s *Store) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error) {
 	channel := s.name(key)
-	node := s.client
-	if cluster, ok := s.client.(*redis.ClusterClient); ok {
-		if node, err = cluster.MasterForKey(ctx, channel); err != nil {
-			return nil, err
-		}
+	node, err := s.node(ctx, channel)
+	if err != nil {
+		return nil, err
 	}
 	return s.notifier.watch(ctx, node, s.sharded, channel, wake)
 }

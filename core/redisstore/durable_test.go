@@ -1,0 +1,131 @@
+package redisstore_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/redisstore"
+	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/redistest"
+)
+
+// replicated starts a primary with one replica that keeps up.
+func replicated(t *testing.T) (client *redis.Client, replica *redistest.Server) {
+	primary := redistest.Start(t)
+	replica = redistest.Start(t, "--replicaof", strings.Replace(primary.Addr, ":", " ", 1), "--repl-diskless-sync-delay", "0")
+	client = primary.Client(t)
+	require.Eventually(t, func() bool {
+		return strings.Contains(client.Info(ctx, "replication").Val(), "state=online")
+	}, 20*time.Second, 10*time.Millisecond)
+	return client, replica
+}
+
+func TestStoreKeepsTheContractWhenItWaitsForAReplica(t *testing.T) {
+	t.Parallel()
+	client, _ := replicated(t)
+	storetest.Run(t, func(testing.TB) storetest.Harness {
+		return storetest.Harness{Store: redisstore.New(client, redisstore.WaitReplicas(1, 3*time.Second)), Advance: time.Sleep}
+	})
+}
+
+func TestAWriteThatNoReplicaHasIsNotDurable(t *testing.T) {
+	t.Parallel()
+	client, replica := replicated(t)
+	store := redisstore.New(client, redisstore.WaitReplicas(1, 200*time.Millisecond))
+	completing, failing := claimed(t, store, time.Minute), claimed(t, store, time.Minute)
+
+	replica.Pause()
+	c := storetest.NewClaim(time.Minute, time.Hour)
+	_, err := store.Begin(ctx, c)
+	assert.ErrorIs(t, err, core.ErrNotDurable)
+	assert.ErrorIs(t, store.Complete(ctx, completing, []byte("kept")), core.ErrNotDurable)
+	assert.ErrorIs(t, store.Complete(ctx, completing, []byte("kept")), core.ErrNotDurable, "sent again, it waits for the write before")
+	assert.NoError(t, store.Fail(ctx, failing, core.Failure{}), "what is lost of a failure is run again all the same")
+	other := failing
+	other.Fingerprint[5], other.Owner[0] = ^other.Fingerprint[5], ^other.Owner[0]
+	_, err = store.Begin(ctx, other)
+	assert.NoError(t, err, "a refusal writes nothing")
+
+	replica.Resume()
+	require.Eventually(t, func() bool { return store.Complete(ctx, completing, []byte("kept")) == nil }, 20*time.Second, 10*time.Millisecond)
+	_, err = store.Begin(ctx, c)
+	assert.NoError(t, err)
+}
+
+func TestNothingRunsThatIsNotDurable(t *testing.T) {
+	t.Parallel()
+	client, replica := replicated(t)
+	engine, err := core.New(core.Config{
+		Store: redisstore.New(client, redisstore.WaitReplicas(1, 200*time.Millisecond)), Scope: core.SingleTenant,
+	})
+	require.NoError(t, err)
+	ran := 0
+	send := func() core.Result {
+		result, err := engine.Do(ctx, core.Request{
+			Method: "POST", Path: "/",
+			Header: func(string) []string { return []string{"key"} },
+			Body:   func(int64) ([]byte, error) { return nil, nil },
+		}, func(context.Context) (*core.Response, error) {
+			ran++
+			return &core.Response{Status: 201}, nil
+		})
+		require.NoError(t, err)
+		return result
+	}
+	replica.Pause()
+	refused := send()
+	assert.Equal(t, "not-durable", refused.Problem)
+	assert.Equal(t, 503, refused.Response.Status)
+	assert.Zero(t, ran)
+	replica.Resume()
+	require.NoError(t, engine.Close(ctx), "the claim is given back")
+	require.Eventually(t, func() bool { return send().Problem == "" }, 20*time.Second, 10*time.Millisecond)
+	assert.Equal(t, 1, ran)
+}
+
+func TestAClusterWaitsOnTheNodeOfTheKey(t *testing.T) {
+	t.Parallel()
+	client := redistest.Cluster(t) // has no replicas
+	store := redisstore.New(client, redisstore.WaitReplicas(1, 5*time.Millisecond))
+	for range 20 {
+		_, err := store.Begin(ctx, storetest.NewClaim(time.Minute, time.Hour))
+		assert.ErrorIs(t, err, core.ErrNotDurable)
+	}
+	alone := redisstore.New(client)
+	for range 20 {
+		claimed(t, alone, time.Minute)
+	}
+}
+
+func TestAWaitThatCanNotSucceedPanicsAtStartUp(t *testing.T) {
+	client := redis.NewClient(&redis.Options{})
+	defer client.Close()
+	for name, option := range map[string]redisstore.Option{
+		"no replica":       redisstore.WaitReplicas(0, time.Second),
+		"negative":         redisstore.WaitAOF(-1, time.Second),
+		"no time":          redisstore.WaitReplicas(1, 0),
+		"too little to be": redisstore.WaitAOF(0, time.Microsecond),
+	} {
+		assert.Panics(t, func() { redisstore.New(client, option) }, name)
+	}
+}
+
+// WAITAOF is there from Redis 7.2 on; an older server says so, and nothing runs.
+func TestWaitAOFIsRefusedByAServerThatHasNone(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t, "--appendonly", "yes").Client(t)
+	store := redisstore.New(client, redisstore.WaitAOF(0, time.Second))
+	_, err := store.Begin(ctx, storetest.NewClaim(time.Minute, time.Hour))
+	if client.Do(ctx, "COMMAND", "INFO", "WAITAOF").Val() != nil && !strings.Contains(client.Info(ctx, "server").Val(), "redis_version:7.0") {
+		assert.NoError(t, err)
+		return
+	}
+	assert.ErrorContains(t, err, "WAITAOF")
+}
