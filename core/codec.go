@@ -41,7 +41,7 @@ func (op *operation) pack(r *Response) (outcome []byte, blob string) {
 	}
 	blob = hex.EncodeToString(op.claim.Key[:]) + "-" + strconv.FormatInt(op.claim.Fence, 10)
 	whole := op.encode(r, "")
-	err := op.engine.call(op.keeper.ctx, func(ctx context.Context) error { return keep.Blobs.Put(ctx, blob, whole, keep.Retention) })
+	err := op.engine.call(op.keeper.detached(), func(ctx context.Context) error { return keep.Blobs.Put(ctx, blob, whole, keep.Retention) })
 	if err != nil {
 		op.hear(op.engine.cfg.Hooks.StoreError, r.Status, fmt.Errorf("idem: blob was not put: %w", err))
 		r.Omitted = true

@@ -136,13 +136,13 @@ func (e *Engine) result(v any) (*Response, error) {
 
 // judge says what became of a message that was handled now.
 func (d *Delivery[T]) judge(op *operation, r *Response) {
-	decision := op.keeper.decision.Load()
+	decision, decided := op.keeper.decidedOn()
 	switch {
 	case r != nil && r.Status == statusDead:
 		*d = Delivery[T]{Verdict: Dead, Err: errors.New(string(r.Body)), Attempt: d.Attempt}
-	case decision == nil || *decision == Keep:
+	case !decided || decision == Keep:
 		d.Verdict = Done
-	case *decision == LeaveUnknown:
+	case decision == LeaveUnknown:
 		d.Verdict, d.Err, d.RedeliverAfter = Busy, ErrOutcomeUnknown, op.claim.Lease
 	default:
 		d.Verdict, d.Err, d.RedeliverAfter = Failed, errors.New("idem: the handler decided so"), time.Second

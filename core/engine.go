@@ -18,6 +18,7 @@ type Engine struct {
 	refusals  refusals
 	late      *background
 	rooms     *waitingRooms
+	queue     queue
 }
 
 // New returns an engine, or every bad field of cfg in one error of joined [*ConfigError]s.
@@ -30,7 +31,7 @@ func New(cfg Config) (*Engine, error) {
 	return &Engine{
 		cfg:       cfg,
 		given:     given,
-		hashing:   hashing{cfg.Secret},
+		hashing:   newHashing(cfg.Secret),
 		algorithm: cfg.Fingerprint.algorithm(),
 		rules:     newHeaderRules(&cfg.Keep),
 		refusals:  newRefusals(cfg.Problems),

@@ -8,34 +8,72 @@ import (
 	"mime"
 	"slices"
 	"strings"
+	"sync"
 )
 
-// hashing makes the hashes that reach a store. With a secret they are HMACs.
-type hashing struct{ secret []byte }
+// hashing makes the hashes that reach a store. With a secret they are HMACs. Its states are used again and again.
+type hashing struct{ states *sync.Pool }
+
+func newHashing(secret []byte) hashing {
+	return hashing{&sync.Pool{New: func() any {
+		if len(secret) > 0 {
+			return &hashState{Hash: hmac.New(sha256.New, secret)}
+		}
+		return &hashState{Hash: sha256.New()}
+	}}}
+}
+
+type hashState struct {
+	hash.Hash
+	buf []byte
+}
 
 // record names the record of a key, and of a key on one route when the route is given.
 func (h hashing) record(scope, key string, route ...string) [32]byte {
-	return h.digest(nil, append([]string{"idem key 1", scope, key}, route...)...)
+	s := h.begin()
+	s.add("idem key 1")
+	s.add(scope)
+	s.add(key)
+	for _, part := range route {
+		s.add(part)
+	}
+	return h.end(s, nil)
 }
 
 // digest is SHA-256 over parts and body, each preceded by its length in 8 bytes: no two different lists give the same
 // input, wherever a separator may stand in them.
-func (h hashing) digest(body []byte, parts ...string) (sum [32]byte) {
-	buf := make([]byte, 0, 256)
-	for _, p := range parts {
-		buf = append(binary.BigEndian.AppendUint64(buf, uint64(len(p))), p...)
+func (h hashing) digest(body []byte, parts ...string) [32]byte {
+	s := h.begin()
+	for _, part := range parts {
+		s.add(part)
 	}
-	var w hash.Hash
-	if len(h.secret) > 0 {
-		w = hmac.New(sha256.New, h.secret)
-	} else {
-		w = sha256.New()
-	}
-	w.Write(binary.BigEndian.AppendUint64(buf, uint64(len(body))))
-	w.Write(body)
-	w.Sum(sum[:0])
+	return h.end(s, body)
+}
+
+func (h hashing) begin() *hashState {
+	s := h.states.Get().(*hashState)
+	s.Reset()
+	s.buf = s.buf[:0]
+	return s
+}
+
+func (s *hashState) add(part string) {
+	s.buf = append(binary.BigEndian.AppendUint64(s.buf, uint64(len(part))), part...)
+}
+
+// end returns the digest and gives the state back.
+func (h hashing) end(s *hashState, body []byte) (sum [32]byte) {
+	s.buf = binary.BigEndian.AppendUint64(s.buf, uint64(len(body)))
+	s.Write(s.buf)
+	s.Write(body)
+	s.buf = s.Sum(s.buf[:0])
+	copy(sum[:], s.buf)
+	h.states.Put(s)
 	return sum
 }
+
+// plainHashing is for what does not tell anything about a key.
+var plainHashing = newHashing(nil)
 
 // algorithm says how a fingerprint was made. It is its first two bytes.
 type algorithm [2]byte
@@ -60,7 +98,7 @@ func (f *FingerprintConfig) algorithm() algorithm {
 		}
 	}
 	if len(f.Headers) > 0 {
-		names := hashing{}.digest(nil, f.Headers...)
+		names := plainHashing.digest(nil, f.Headers...)
 		a[1] = names[0]
 	}
 	return a

@@ -41,40 +41,58 @@ func newHeaderRules(keep *KeepConfig) headerRules {
 }
 
 // keeps tells whether the lines named name, in lower case, are kept.
-func (h *headerRules) keeps(name string) bool {
+func (h *headerRules) keeps(name []byte) bool {
 	switch {
-	case neverKept[name] || h.deny[name] || name == h.marker:
+	case neverKept[string(name)] || h.deny[string(name)] || string(name) == h.marker:
 		return false
-	case h.allow[name]:
+	case h.allow[string(name)]:
 		return true
 	}
-	isFamily := slices.ContainsFunc(notKeptFamilies, func(family string) bool { return strings.HasPrefix(name, family) })
-	return !notKept[name] && !isFamily
+	isFamily := slices.ContainsFunc(notKeptFamilies, func(family string) bool {
+		return len(name) >= len(family) && string(name[:len(family)]) == family
+	})
+	return !notKept[string(name)] && !isFamily
 }
 
-// kept returns the lines that a replay sends again: not those that Connection names, either. Like net/http when it sends
-// them, it drops names that are none and puts spaces for line breaks.
-func (h *headerRules) kept(r *Response) []Field {
+// appendKept appends the lines that a replay sends again: not those that Connection names, either. Like net/http when it
+// sends them, it drops names that are none and puts spaces for line breaks.
+func (h *headerRules) appendKept(kept []Field, r *Response) []Field {
 	var hops []string
 	for _, f := range r.Header {
 		if strings.EqualFold(f.Name, "Connection") {
 			hops = append(hops, strings.FieldsFunc(strings.ToLower(f.Value), isListSeparator)...)
 		}
 	}
-	kept := make([]Field, 0, len(r.Header))
 	for _, f := range r.Header {
-		name := strings.ToLower(f.Name)
-		if h.keeps(name) && !slices.Contains(hops, name) && isToken(f.Name) {
-			kept = append(kept, Field{f.Name, lineBreaks.Replace(f.Value)})
+		var buf [64]byte
+		name := lower(buf[:0], f.Name)
+		if h.keeps(name) && !isOneOf(hops, name) && isToken(f.Name) {
+			kept = append(kept, Field{f.Name, withoutBreaks(f.Value)})
 		}
 	}
 	return kept
 }
 
+// lower appends name in lower case.
+func lower(b []byte, name string) []byte {
+	for i := range len(name) {
+		c := name[i]
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		b = append(b, c)
+	}
+	return b
+}
+
+func isOneOf(names []string, name []byte) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return n == string(name) })
+}
+
 // removals returns the names whose lines a replay takes away again.
 func (h *headerRules) removals(r *Response) (kept []string) {
 	for _, name := range r.Removed {
-		if isToken(name) && h.keeps(strings.ToLower(name)) {
+		if isToken(name) && h.keeps(lower(nil, name)) {
 			kept = append(kept, name)
 		}
 	}
@@ -82,5 +100,12 @@ func (h *headerRules) removals(r *Response) (kept []string) {
 }
 
 func isListSeparator(c rune) bool { return c == ',' || c == ' ' || c == '\t' }
+
+func withoutBreaks(value string) string {
+	if strings.ContainsAny(value, "\r\n\x00") {
+		return lineBreaks.Replace(value)
+	}
+	return value
+}
 
 var lineBreaks = strings.NewReplacer("\r", " ", "\n", " ", "\x00", " ")

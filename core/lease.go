@@ -14,24 +14,26 @@ import (
 type keeper struct {
 	op     *operation
 	engine *Engine
-	req    *Request
 	claim  *Claim
 	client context.Context // ends when the client leaves
-	ctx    context.Context // the same values, without an end
-	cancel context.CancelCauseFunc
+	run    lazyContext     // the handler's
 
-	release context.CancelFunc // frees the timer of the handler's deadline; nil without one
-	unwatch func() bool        // ends the watch for the client's leaving; nil without one
+	unwatch func() bool // ends the watch for the client's leaving; nil without one
 
-	decision atomic.Pointer[Disposition] // the handler's own, by Decide
-	steps    atomic.Bool                 // the run has checkpoints
+	decided  atomic.Bool
+	decision atomic.Int32 // the handler's own, by Decide
+	steps    atomic.Bool  // the run has checkpoints
 	stepping stepping
+
+	due                 time.Time // the first extension
+	queued              bool      // in engine.queue, by whose mutex these four are guarded
+	previous, following *keeper
 
 	mu        sync.Mutex
 	over      bool        // stopped or lost: nothing is left to do
 	lost      bool        // the handler was told that the claim is gone
 	confirmed time.Time   // when the last verb was sent that the store confirmed: the lease is counted from then or later
-	next      *time.Timer // extends
+	next      *time.Timer // extends; made by the first extension
 	end       *time.Timer // ends the run when nothing is confirmed; made by the first extension
 }
 
@@ -39,16 +41,17 @@ type keeper struct {
 // because half an operation helps nobody; a deadline set outside still counts.
 func (op *operation) keep() context.Context {
 	k := &op.keeper
-	k.op, k.engine, k.req, k.claim, k.client, k.ctx, k.confirmed = op, op.engine, &op.req, &op.claim, op.ctx, context.WithoutCancel(op.ctx), op.began
-	var ctx context.Context
-	ctx, k.cancel = context.WithCancelCause(k.ctx)
-	if deadline, ok := op.ctx.Deadline(); ok {
-		ctx, k.release = context.WithDeadline(ctx, deadline)
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.next = time.AfterFunc(time.Until(op.began.Add(k.claim.Lease/3)), k.extend)
-	return context.WithValue(context.WithValue(ctx, runKey{}, k), claimKey{}, k.claim)
+	k.op, k.engine, k.claim, k.client, k.confirmed = op, op.engine, &op.claim, op.ctx, op.began
+	k.run.client, k.run.detached, k.run.keeper = op.ctx, true, k
+	k.run.deadline, _ = op.ctx.Deadline()
+	k.due = op.began.Add(k.claim.Lease / 3)
+	k.engine.queue.add(k)
+	return &k.run
+}
+
+// decidedOn returns the handler's own decision.
+func (k *keeper) decidedOn() (Disposition, bool) {
+	return Disposition(k.decision.Load()), k.decided.Load()
 }
 
 // runs tells whether the keeper's run is one of record, and goes on.
@@ -63,20 +66,19 @@ func (k *keeper) watchClient() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.over && k.unwatch == nil {
-		k.unwatch = context.AfterFunc(k.client, func() { k.cancel(context.Cause(k.client)) })
+		k.unwatch = context.AfterFunc(k.client, func() { k.run.end(context.Cause(k.client)) })
 	}
 }
 
 // stop ends the keeping and the handler's context. It returns when the lease ends at the earliest, by the confirmed
 // calls, and whether the handler was told that it is lost.
 func (k *keeper) stop() (leaseEnd time.Time, lost bool) {
+	k.engine.queue.remove(k)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.halt()
-	k.cancel(nil)
-	if k.release != nil {
-		k.release()
-	}
+	k.claim.Steps = k.steps.Load()
+	k.run.end(nil)
 	if k.unwatch != nil {
 		k.unwatch()
 	}
@@ -86,8 +88,8 @@ func (k *keeper) stop() (leaseEnd time.Time, lost bool) {
 // halt stops the timers; the caller holds mu.
 func (k *keeper) halt() {
 	k.over = true
-	k.next.Stop()
-	if k.end != nil {
+	if k.next != nil {
+		k.next.Stop()
 		k.end.Stop()
 	}
 }
@@ -95,11 +97,9 @@ func (k *keeper) halt() {
 // extend sends one extension and plans the next.
 func (k *keeper) extend() {
 	k.mu.Lock()
-	if k.end == nil && !k.over {
-		k.end = time.AfterFunc(time.Until(k.confirmed.Add(k.claim.Lease)), func() { k.lose(nil) })
-	}
-	over := k.over
+	over, claim := k.over, *k.claim
 	if !over {
+		k.plan()
 		k.engine.late.enter() // before stop can return, so that Close waits for it
 		defer k.engine.late.done()
 	}
@@ -107,22 +107,35 @@ func (k *keeper) extend() {
 	if over {
 		return
 	}
-	sent, claim := time.Now(), *k.claim
+	sent := time.Now()
 	claim.Steps = k.steps.Load()
-	err := k.engine.call(k.ctx, func(ctx context.Context) error { return k.engine.cfg.Store.Extend(ctx, claim) })
+	err := k.engine.call(k.detached(), func(ctx context.Context) error { return k.engine.cfg.Store.Extend(ctx, claim) })
 	if errors.Is(err, ErrLost) {
 		k.lose(err)
 		return
 	}
 	if err != nil {
-		k.engine.cfg.Hooks.StoreError.call(k.ctx, k.req, k.claim, 0, err)
+		k.op.hear(k.engine.cfg.Hooks.StoreError, 0, err)
 	}
-	k.plan(sent, err)
+	k.extended(sent, err)
 }
 
-// plan sets the timers after an extension that was sent at sent: a confirmed one starts the lease anew, a failed one is
+// detached has the values of the client's context, and not its end.
+func (k *keeper) detached() context.Context { return context.WithoutCancel(k.client) }
+
+// plan makes the timers, once; the caller holds mu.
+func (k *keeper) plan() {
+	if k.next != nil {
+		return
+	}
+	k.end = time.AfterFunc(time.Until(k.confirmed.Add(k.claim.Lease)), func() { k.lose(nil) })
+	k.next = time.AfterFunc(k.claim.Lease, k.extend)
+	k.next.Stop()
+}
+
+// extended sets the timers after an extension that was sent at sent: a confirmed one starts the lease anew, a failed one is
 // tried again soon.
-func (k *keeper) plan(sent time.Time, err error) {
+func (k *keeper) extended(sent time.Time, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
@@ -143,7 +156,7 @@ func (k *keeper) lose(cause error) {
 	if !over {
 		k.lost = true
 		k.halt()
-		k.cancel(ErrLost)
+		k.run.end(ErrLost)
 	}
 	k.mu.Unlock()
 	if over {
@@ -152,5 +165,5 @@ func (k *keeper) lose(cause error) {
 	if cause == nil {
 		cause = errSilent
 	}
-	k.engine.cfg.Hooks.Lost.call(k.ctx, k.req, k.claim, 0, cause)
+	k.op.hear(k.engine.cfg.Hooks.Lost, 0, cause)
 }

@@ -100,7 +100,7 @@ func ChildKey(ctx context.Context, step string) string {
 	if !ok {
 		return ""
 	}
-	key := hashing{}.digest(nil, "idem child key 1", string(claim.Key[:]), string(claim.Fingerprint[:]), step)
+	key := plainHashing.digest(nil, "idem child key 1", string(claim.Key[:]), string(claim.Fingerprint[:]), step)
 	return hex.EncodeToString(key[:])
 }
 

@@ -22,6 +22,8 @@ type operation struct {
 	left   time.Duration // of the lease, when the key was last found in progress
 	waiter *waiter       // nil until the key was found in progress
 	keeper keeper        // from the moment the handler runs
+	asking lazyContext   // of the first Begin
+	last   lazyContext   // of the first final verb
 	ended  bool          // nothing more is to be done for the claim
 
 	isMessage bool // the caller is a consumer, who keeps causes
@@ -127,13 +129,15 @@ func (op *operation) settled() (Entry, error) {
 }
 
 // send sends one Begin.
-func (op *operation) send() (entry Entry, err error) {
+func (op *operation) send() (Entry, error) {
 	op.began = time.Now()
-	err = op.engine.call(op.ctx, func(ctx context.Context) (err error) {
-		entry, err = op.engine.cfg.Store.Begin(ctx, op.claim)
-		return err
-	})
-	return entry, err
+	ctx := &op.asking
+	if ctx.client != nil { // used
+		ctx = &lazyContext{}
+	}
+	ctx.client, ctx.deadline = op.ctx, op.began.Add(op.engine.cfg.Limits.StoreTimeout)
+	defer ctx.end(nil)
+	return op.engine.cfg.Store.Begin(ctx, op.claim)
 }
 
 // compareAs puts the fingerprint that the record's algorithm makes into the claim; false when it is there already or can

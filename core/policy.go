@@ -73,19 +73,21 @@ func OmitNoStore(r *Response) bool {
 // A panic and a returned error are retried all the same. Outside of a run it does nothing.
 func Decide(ctx context.Context, d Disposition) {
 	if k, ok := ctx.Value(runKey{}).(*keeper); ok {
-		k.decision.Store(&d)
+		k.decision.Store(int32(d))
+		k.decided.Store(true)
 	}
 }
 
 // disposition puts what can not be kept first, and the handler's own decision before the policy. A hijacked connection has
 // no answer (MTH-07), and an event stream that its client left is a subscription, not an outcome.
-func (e *Engine) disposition(r *Response, decision *Disposition) Disposition {
+func (op *operation) disposition(r *Response) Disposition {
+	decision, decided := op.keeper.decidedOn()
 	endless := r.Unfinished && strings.HasPrefix(strings.ToLower(r.Get("Content-Type")), "text/event-stream")
 	switch {
-	case r.Hijacked && (decision == nil || *decision == Keep), endless && decision == nil:
+	case r.Hijacked && (!decided || decision == Keep), endless && !decided:
 		return Release
-	case decision != nil:
-		return *decision
+	case decided:
+		return decision
 	}
-	return e.cfg.Keep.Policy(r)
+	return op.engine.cfg.Keep.Policy(r)
 }

@@ -47,7 +47,7 @@ func TestReleaseOnDoesNotShareItsArguments(t *testing.T) {
 }
 
 func TestAnAnswerThatCanNotBeKeptIsReleasedWhateverThePolicySays(t *testing.T) {
-	e := &Engine{cfg: Config{Keep: KeepConfig{Policy: KeepAll}}}
+	op := &operation{engine: &Engine{cfg: Config{Keep: KeepConfig{Policy: KeepAll}}}}
 	for _, c := range []struct {
 		name string
 		r    Response
@@ -61,7 +61,7 @@ func TestAnAnswerThatCanNotBeKeptIsReleasedWhateverThePolicySays(t *testing.T) {
 		{"event stream with its end", events("text/event-stream", false), Keep},
 		{"RPL-27 long answer of another type", events("text/plain", true), Keep},
 	} {
-		assert.Equal(t, c.want, e.disposition(&c.r, nil), c.name)
+		assert.Equal(t, c.want, op.disposition(&c.r), c.name)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestKeptHeaderDoesNotTouchTheAnswer(t *testing.T) {
 	r := &Response{Header: []Field{{"Date", "today"}, {"X-A", "a\nb"}}}
 	before := slices.Clone(r.Header)
 	rules := newHeaderRules(&KeepConfig{Marker: "Marker"})
-	rules.kept(r)
+	rules.appendKept(nil, r)
 	assert.Equal(t, before, r.Header)
 }
 
@@ -150,7 +150,7 @@ func kept(lines ...Field) []Field {
 func keptBy(keep KeepConfig, lines ...Field) []Field {
 	keep.Marker = "Idempotent-Replayed"
 	rules := newHeaderRules(&keep)
-	return rules.kept(&Response{Header: lines})
+	return rules.appendKept(nil, &Response{Header: lines})
 }
 
 // RPL-28.

@@ -33,7 +33,7 @@ func (op *operation) settle(r *Response, err error) (Result, error) {
 	}
 	keep := &op.engine.cfg.Keep
 	r.Omitted = r.Omitted || len(r.Body) > keep.MaxBody
-	switch op.engine.disposition(r, op.keeper.decision.Load()) {
+	switch op.disposition(r) {
 	case Retry:
 		err = op.fail(Failure{Cause: "status " + strconv.Itoa(r.Status)}, r.Status)
 	case LeaveUnknown:
@@ -63,18 +63,13 @@ func (op *operation) cause(err error) string {
 	return "handler returned an error"
 }
 
+// complete keeps what a replay needs of r.
 func (op *operation) complete(r *Response) error {
+	var lines [16]Field // what most answers need no allocation for
 	rules := &op.engine.rules
-	outcome, blob := op.pack(&Response{Status: r.Status, Header: rules.kept(r), Removed: rules.removals(r), Body: r.Body, Omitted: r.Omitted})
-	claim := op.claim
-	claim.Steps = op.keeper.steps.Load()
-	return op.finish(op.engine.cfg.Hooks.Kept, r.Status, nil, func(ctx context.Context) error {
-		err := op.engine.cfg.Store.Complete(ctx, claim, outcome)
-		if blob != "" && errors.Is(err, ErrLost) {
-			_ = op.engine.cfg.Keep.Blobs.Delete(ctx, blob) // nothing names it; its own end is the rest
-		}
-		return err
-	})
+	kept := Response{Status: r.Status, Header: rules.appendKept(lines[:0], r), Removed: rules.removals(r), Body: r.Body, Omitted: r.Omitted}
+	outcome, blob := op.pack(&kept)
+	return op.finish(final{hook: op.engine.cfg.Hooks.Kept, status: r.Status, outcome: outcome, blob: blob})
 }
 
 // panicked ends a run that did not return. Who asks about unknown outcomes is asked about this one, when its lease is over.
@@ -99,9 +94,30 @@ func (op *operation) abandon(status int, cause error) error {
 
 // fail ends the run without an outcome.
 func (op *operation) fail(f Failure, status int) error {
-	return op.finish(op.engine.cfg.Hooks.Failed, status, errors.New(f.Cause), func(ctx context.Context) error {
-		return op.engine.cfg.Store.Fail(ctx, op.claim, f)
-	})
+	return op.finish(final{hook: op.engine.cfg.Hooks.Failed, status: status, failure: f, cause: errors.New(f.Cause)})
+}
+
+// final is the last verb of a run: Complete, or with a cause Fail.
+type final struct {
+	hook    Hook // hears that it is done
+	status  int
+	outcome []byte
+	blob    string // where the body is
+	failure Failure
+	cause   error
+}
+
+// sendFinal sends the verb once.
+func (op *operation) sendFinal(ctx context.Context, f *final) error {
+	store := op.engine.cfg.Store
+	if f.cause != nil {
+		return store.Fail(ctx, op.claim, f.failure)
+	}
+	err := store.Complete(ctx, op.claim, f.outcome)
+	if f.blob != "" && errors.Is(err, ErrLost) {
+		_ = op.engine.cfg.Keep.Blobs.Delete(ctx, f.blob) // nothing names it; its own end is the rest
+	}
+	return err
 }
 
 // result is what the client sees after err of the final verb. The answer of a run that lost its claim, or may have, is
@@ -125,40 +141,47 @@ const leasesAway = 10
 // finish stops the keeper and sends the final verb. When the store is away, the verb is sent again behind the client's back:
 // a retry meets the running claim meanwhile, and once another run has the key the store refuses it. The client gets its
 // answer, a nil error, only while the lease is known to last.
-func (op *operation) finish(done Hook, status int, cause error, verb func(context.Context) error) error {
+func (op *operation) finish(f final) error {
 	op.ended = true // also when a hook panics now
 	leaseEnd, lost := op.keeper.stop()
-	err := op.try(done, status, cause, lost, verb)
+	op.last = lazyContext{client: op.ctx, detached: true, deadline: time.Now().Add(op.engine.cfg.Limits.StoreTimeout)}
+	err := op.sendFinal(&op.last, &f)
+	op.last.end(nil)
+	op.tell(&f, lost, err)
 	if err == nil || errors.Is(err, ErrLost) {
 		return err
 	}
-	op.engine.late.run(func() {
-		time.Sleep(firstPause)
-		ended := again(time.Now().Add(leasesAway*op.claim.Lease), func() bool {
-			err := op.try(done, status, cause, lost, verb)
-			return err == nil || errors.Is(err, ErrLost)
-		})
-		if !ended {
-			op.hear(op.engine.cfg.Hooks.Lost, status, errAway)
-		}
-	})
+	op.finishLater(f, lost)
 	if lost || time.Until(leaseEnd) <= 0 {
 		return err
 	}
 	return nil
 }
 
-// try sends the final verb once and tells the hooks.
-func (op *operation) try(done Hook, status int, cause error, lost bool, verb func(context.Context) error) error {
-	err := op.engine.call(op.keeper.ctx, verb)
+// finishLater sends the final verb until the store has answered, or for ten leases.
+func (op *operation) finishLater(f final, lost bool) {
+	op.engine.late.run(func() {
+		time.Sleep(firstPause)
+		ended := again(time.Now().Add(leasesAway*op.claim.Lease), func() bool {
+			err := op.engine.call(op.keeper.detached(), func(ctx context.Context) error { return op.sendFinal(ctx, &f) })
+			op.tell(&f, lost, err)
+			return err == nil || errors.Is(err, ErrLost)
+		})
+		if !ended {
+			op.hear(op.engine.cfg.Hooks.Lost, f.status, errAway)
+		}
+	})
+}
+
+// tell tells the hooks what a final verb has come to.
+func (op *operation) tell(f *final, lost bool, err error) {
 	hooks := &op.engine.cfg.Hooks
 	switch {
 	case err == nil:
-		op.hear(done, status, cause)
+		op.hear(f.hook, f.status, f.cause)
 	case !errors.Is(err, ErrLost):
-		op.hear(hooks.StoreError, status, err)
+		op.hear(hooks.StoreError, f.status, err)
 	case !lost: // the keeper has not said so
-		op.hear(hooks.Lost, status, err)
+		op.hear(hooks.Lost, f.status, err)
 	}
-	return err
 }

@@ -62,7 +62,7 @@ func (k *keeper) recall(name string) (result []byte, found bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.loaded && k.claim.Attempt > 1 {
-		err = k.engine.call(k.ctx, func(ctx context.Context) (err error) {
+		err = k.engine.call(k.detached(), func(ctx context.Context) (err error) {
 			s.kept, err = store.Checkpoints(ctx, *k.claim)
 			return err
 		})
@@ -90,7 +90,7 @@ func (k *keeper) checkpoint(name string, result []byte) error {
 	store := k.engine.cfg.Store.(Checkpointer)
 	var err error
 	again(time.Now().Add(k.engine.cfg.Limits.StoreTimeout), func() bool {
-		err = k.engine.call(k.ctx, func(ctx context.Context) error { return store.Checkpoint(ctx, *k.claim, name, packed) })
+		err = k.engine.call(k.detached(), func(ctx context.Context) error { return store.Checkpoint(ctx, *k.claim, name, packed) })
 		return err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrUnreadable)
 	})
 	if errors.Is(err, ErrLost) {

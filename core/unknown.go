@@ -70,7 +70,7 @@ func (e *Engine) Resolve(ctx context.Context, which Operation, outcome *Response
 	if outcome == nil {
 		return e.cfg.Store.Fail(ctx, op.claim, Failure{Cause: "an operator says that it did not happen"})
 	}
-	packed, _ := op.pack(&Response{Status: outcome.Status, Header: op.engine.rules.kept(outcome), Body: outcome.Body})
+	packed, _ := op.pack(&Response{Status: outcome.Status, Header: op.engine.rules.appendKept(nil, outcome), Body: outcome.Body})
 	return e.cfg.Store.Complete(ctx, op.claim, packed)
 }
 

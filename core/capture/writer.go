@@ -113,7 +113,11 @@ func (w *Writer) prepare(n int) error {
 
 // declared returns the length that the handler has promised.
 func (w *Writer) declared() (int, bool) {
-	n, err := strconv.Atoi(w.response.Get("Content-Length"))
+	length := w.response.Get("Content-Length")
+	if length == "" {
+		return 0, false
+	}
+	n, err := strconv.Atoi(length)
 	return n, err == nil && n >= 0
 }
 
