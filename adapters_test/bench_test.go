@@ -7,7 +7,10 @@ import (
 	"testing"
 
 	"github.com/gin-gonic/gin"
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
 
+	idemfiber "github.com/go-idem/idem/adapters/fiber"
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/memstore"
 )
@@ -52,5 +55,45 @@ func BenchmarkAllocations(b *testing.B) {
 	b.Run("bare", func(b *testing.B) { serve(b, http.HandlerFunc(handler)) })
 	for name, wrap := range mounts {
 		b.Run(name, func(b *testing.B) { serve(b, wrap(engine, handler)) })
+	}
+}
+
+// BenchmarkFiberAllocations is BenchmarkAllocations for Fiber, beside its own bare handler.
+func BenchmarkFiberAllocations(b *testing.B) {
+	engine, err := core.New(core.Config{Store: memstore.New(memstore.MaxRecords(1 << 30)), Scope: core.SingleTenant})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, middleware := range map[string]fiber.Handler{
+		"bare":  func(c *fiber.Ctx) error { return c.Next() },
+		"fiber": idemfiber.Fiber(engine),
+	} {
+		b.Run(name, func(b *testing.B) {
+			app := fiber.New()
+			app.Use(middleware)
+			app.Post("/orders", func(c *fiber.Ctx) error {
+				c.Set("Content-Type", "text/plain")
+				return c.Status(http.StatusCreated).SendString("made")
+			})
+			serve := app.Handler()
+			exchanges := make([]*fasthttp.RequestCtx, b.N)
+			for i := range exchanges {
+				exchanges[i] = &fasthttp.RequestCtx{}
+				exchanges[i].Request.Header.SetMethod("POST")
+				exchanges[i].Request.SetRequestURI("/orders")
+				exchanges[i].Request.Header.Set("Idempotency-Key", fmt.Sprintf("%s-%d-%d", b.Name(), b.N, i))
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for _, x := range exchanges {
+				serve(x)
+			}
+			b.StopTimer()
+			for _, x := range exchanges {
+				if x.Response.StatusCode() != http.StatusCreated || len(x.Response.Header.Peek(marker)) > 0 {
+					b.Fatalf("%d: not a new run", x.Response.StatusCode())
+				}
+			}
+		})
 	}
 }

@@ -23,6 +23,7 @@ type keeper struct {
 	decided  atomic.Bool
 	decision atomic.Int32 // the handler's own, by Decide
 	steps    atomic.Bool  // the run has checkpoints
+	streams  bool         // the answer goes on when the handler has returned
 	stepping stepping
 
 	due                 time.Time // the first extension
@@ -78,7 +79,9 @@ func (k *keeper) stop() (leaseEnd time.Time, lost bool) {
 	defer k.mu.Unlock()
 	k.halt()
 	k.claim.Steps = k.steps.Load()
-	k.run.end(nil)
+	if !k.streams { // else something still works under it
+		k.run.end(nil)
+	}
 	if k.unwatch != nil {
 		k.unwatch()
 	}

@@ -34,7 +34,7 @@ type Response struct {
 
 	Sent       bool // the client has it already: there is nothing left to send
 	Omitted    bool // Body is not the whole body
-	Unfinished bool // it streams, and the client left, or may leave, before the end; implies Omitted
+	Unfinished bool // it streams, and the client left, or may leave, before the end; implies Omitted. The run's context goes on
 	Hijacked   bool // the handler took the connection over; there is no answer to keep
 }
 

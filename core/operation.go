@@ -24,7 +24,8 @@ type operation struct {
 	keeper keeper        // from the moment the handler runs
 	asking lazyContext   // of the first Begin
 	last   lazyContext   // of the first final verb
-	ended  bool          // nothing more is to be done for the claim
+	final  final
+	ended  bool // nothing more is to be done for the claim
 
 	isMessage bool // the caller is a consumer, who keeps causes
 }

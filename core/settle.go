@@ -32,6 +32,7 @@ func (op *operation) settle(r *Response, err error) (Result, error) {
 		return Result{}, err
 	}
 	keep := &op.engine.cfg.Keep
+	op.keeper.streams = r.Sent && r.Unfinished
 	r.Omitted = r.Omitted || len(r.Body) > keep.MaxBody
 	switch op.disposition(r) {
 	case Retry:
@@ -108,8 +109,8 @@ type final struct {
 }
 
 // sendFinal sends the verb once.
-func (op *operation) sendFinal(ctx context.Context, f *final) error {
-	store := op.engine.cfg.Store
+func (op *operation) sendFinal(ctx context.Context) error {
+	store, f := op.engine.cfg.Store, &op.final
 	if f.cause != nil {
 		return store.Fail(ctx, op.claim, f.failure)
 	}
@@ -142,16 +143,17 @@ const leasesAway = 10
 // a retry meets the running claim meanwhile, and once another run has the key the store refuses it. The client gets its
 // answer, a nil error, only while the lease is known to last.
 func (op *operation) finish(f final) error {
+	op.final = f
 	op.ended = true // also when a hook panics now
 	leaseEnd, lost := op.keeper.stop()
 	op.last = lazyContext{client: op.ctx, detached: true, deadline: time.Now().Add(op.engine.cfg.Limits.StoreTimeout)}
-	err := op.sendFinal(&op.last, &f)
+	err := op.sendFinal(&op.last)
 	op.last.end(nil)
-	op.tell(&f, lost, err)
+	op.tell(lost, err)
 	if err == nil || errors.Is(err, ErrLost) {
 		return err
 	}
-	op.finishLater(f, lost)
+	op.finishLater(lost)
 	if lost || time.Until(leaseEnd) <= 0 {
 		return err
 	}
@@ -159,23 +161,23 @@ func (op *operation) finish(f final) error {
 }
 
 // finishLater sends the final verb until the store has answered, or for ten leases.
-func (op *operation) finishLater(f final, lost bool) {
+func (op *operation) finishLater(lost bool) {
 	op.engine.late.run(func() {
 		time.Sleep(firstPause)
 		ended := again(time.Now().Add(leasesAway*op.claim.Lease), func() bool {
-			err := op.engine.call(op.keeper.detached(), func(ctx context.Context) error { return op.sendFinal(ctx, &f) })
-			op.tell(&f, lost, err)
+			err := op.engine.call(op.keeper.detached(), op.sendFinal)
+			op.tell(lost, err)
 			return err == nil || errors.Is(err, ErrLost)
 		})
 		if !ended {
-			op.hear(op.engine.cfg.Hooks.Lost, f.status, errAway)
+			op.hear(op.engine.cfg.Hooks.Lost, op.final.status, errAway)
 		}
 	})
 }
 
 // tell tells the hooks what a final verb has come to.
-func (op *operation) tell(f *final, lost bool, err error) {
-	hooks := &op.engine.cfg.Hooks
+func (op *operation) tell(lost bool, err error) {
+	hooks, f := &op.engine.cfg.Hooks, &op.final
 	switch {
 	case err == nil:
 		op.hear(f.hook, f.status, f.cause)

@@ -3,7 +3,6 @@ package idem
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
@@ -40,26 +39,20 @@ func Echo(e *core.Engine, opts ...Option) echo.MiddlewareFunc {
 			if o.skip != nil && o.skip(c) {
 				return next(c)
 			}
-			in := capture.NewIncoming(c.Request())
-			req := in.Request()
-			req.Body = func(limit int64) ([]byte, error) {
-				body, err := in.Read(limit)
-				if errors.Is(err, echo.ErrStatusRequestEntityTooLarge) { // middleware.BodyLimit
-					err = core.ErrBodyTooLarge
-				}
-				return body, err
-			}
+			x := capture.NewExchange(c.Request())
+			x.TooLarge = echo.ErrStatusRequestEntityTooLarge // middleware.BodyLimit
+			req := x.Request()
 			if o.scope != nil {
 				req.Scope = func() string { return o.scope(c) }
 			}
 			result, err := e.Do(c.Request().Context(), req, func(ctx context.Context) (*core.Response, error) {
-				return run(ctx, c, in.For(ctx), keep, next)
+				return run(ctx, c, x, keep, next)
 			})
 			switch {
 			case result.Bypassed:
 				return next(c)
 			case result.Response != nil:
-				return capture.Send(c.Response(), result.Response)
+				return x.Send(c.Response(), result.Response)
 			}
 			return err
 		}
@@ -68,9 +61,9 @@ func Echo(e *core.Engine, opts ...Option) echo.MiddlewareFunc {
 
 // run runs next with r, holding its answer back. It gets an echo.Response of its own, because functions that were
 // registered on the outer one with Before are for the answer when it is sent, not when it is held.
-func run(ctx context.Context, c echo.Context, r *http.Request, keep core.KeepConfig, next echo.HandlerFunc) (*core.Response, error) {
-	outer, request := c.Response(), c.Request()
-	held := capture.NewWriter(ctx, outer, keep)
+func run(ctx context.Context, c echo.Context, x *capture.Exchange, keep core.KeepConfig, next echo.HandlerFunc) (*core.Response, error) {
+	outer, request, r := c.Response(), c.Request(), x.For(ctx)
+	held := x.Hold(ctx, outer, keep)
 	inner := echo.NewResponse(held, c.Echo())
 	inner.Status = http.StatusOK
 	c.SetResponse(inner)

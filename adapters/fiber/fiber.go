@@ -37,12 +37,13 @@ func Fiber(e *core.Engine, opts ...Option) fiber.Handler {
 		if o.skip != nil && o.skip(c) {
 			return c.Next()
 		}
-		req := request(c)
+		x := &exchange{ctx: c}
+		req := x.request()
 		if o.scope != nil {
 			req.Scope = func() string { return o.scope(c) }
 		}
 		result, err := e.Do(c.UserContext(), req, func(ctx context.Context) (*core.Response, error) {
-			return run(ctx, c, marker), nil
+			return x.run(ctx, marker), nil
 		})
 		switch {
 		case result.Bypassed:

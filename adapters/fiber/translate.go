@@ -16,23 +16,40 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// request is c's request as the engine reads it. fasthttp uses its memory again, so every string is a copy.
-func request(c *fiber.Ctx) core.Request {
-	path, query, _ := strings.Cut(string(c.Request().Header.RequestURI()), "?")
-	return core.Request{
-		Method:   string(c.Request().Header.Method()),
-		Path:     path,
-		RawQuery: query,
-		Header: func(name string) (values []string) { // not PeekAll: with DisableHeaderNormalizing it minds the case
-			c.Request().Header.VisitAll(func(key, value []byte) {
-				if strings.EqualFold(string(key), name) {
-					values = append(values, string(value))
-				}
-			})
-			return values
-		},
-		Body: func(limit int64) ([]byte, error) { return body(c, limit) },
+// exchange is one request on its way through the engine, and its answer on the way back.
+type exchange struct {
+	ctx      *fiber.Ctx
+	outer    fasthttp.ResponseHeader // as it was before the handlers
+	response core.Response
+	lines    [8]core.Field // memory that most answers do with
+	start    [512]byte
+}
+
+// request is the request as the engine reads it. fasthttp uses its memory again, so every string is a copy.
+func (x *exchange) request() core.Request {
+	header := &x.ctx.Request().Header
+	path, query, _ := strings.Cut(string(header.RequestURI()), "?")
+	return core.Request{Method: method(header), Path: path, RawQuery: query, Header: x.header, Body: x.body}
+}
+
+// method is a copy of the request's method, where it may be a guarded one.
+func method(header *fasthttp.RequestHeader) string {
+	for _, m := range []string{fiber.MethodPost, fiber.MethodPatch, fiber.MethodGet} {
+		if string(header.Method()) == m {
+			return m
+		}
 	}
+	return string(header.Method())
+}
+
+// header is not fasthttp's PeekAll: with DisableHeaderNormalizing that minds the case.
+func (x *exchange) header(name string) (values []string) {
+	x.ctx.Request().Header.VisitAll(func(key, value []byte) {
+		if len(key) == len(name) && strings.EqualFold(string(key), name) {
+			values = append(values, string(value))
+		}
+	})
+	return values
 }
 
 // form is what makes two multipart requests the same. fasthttp has parsed them already, and would put the body together
@@ -64,7 +81,8 @@ func form(r *fasthttp.Request) ([]byte, error) {
 }
 
 // body reads the request's body as it was sent. With StreamRequestBody it is still to be read.
-func body(c *fiber.Ctx, limit int64) ([]byte, error) {
+func (x *exchange) body(limit int64) ([]byte, error) {
+	c := x.ctx
 	r := c.Request()
 	length := int64(r.Header.ContentLength())
 	switch {
@@ -82,14 +100,12 @@ func body(c *fiber.Ctx, limit int64) ([]byte, error) {
 	return b, err
 }
 
-// run runs the handlers behind the middleware and takes their answer out of c, so that nothing of it is sent before it
-// is kept. What can not be taken out, a stream or a hijacked connection, is left for fasthttp to send.
-func run(ctx context.Context, c *fiber.Ctx, marker string) *core.Response {
+// run runs the handlers behind the middleware and takes their answer out of the Fiber context, so that nothing of it is sent
+// before it is kept. What can not be taken out, a stream or a hijacked connection, is left for fasthttp to send.
+func (x *exchange) run(ctx context.Context, marker string) *core.Response {
+	c := x.ctx
 	client, response := c.UserContext(), c.Response()
-	ctx, unbind := bind(ctx)
-	defer unbind()
-	var outer fasthttp.ResponseHeader
-	response.Header.CopyTo(&outer)
+	response.Header.CopyTo(&x.outer)
 	c.SetUserContext(ctx)
 	defer c.SetUserContext(client)
 	if err := c.Next(); err != nil {
@@ -101,12 +117,13 @@ func run(ctx context.Context, c *fiber.Ctx, marker string) *core.Response {
 	if late != nil {
 		response = late
 	}
-	r := &core.Response{Status: response.StatusCode(), Hijacked: c.Context().Hijacked()}
+	r := &x.response
+	r.Status, r.Hijacked = response.StatusCode(), c.Context().Hijacked()
 	isStream := response.IsBodyStream() || late != nil
 	if hasBody := r.Status >= 200 && r.Status != fiber.StatusNoContent && r.Status != fiber.StatusNotModified; hasBody && !isStream {
-		r.Body = bytes.Clone(response.Body())
+		r.Body = append(x.start[:0], response.Body()...)
 	}
-	r.Header, r.Removed = changes(&outer, &response.Header, isStream || len(r.Body) > 0)
+	x.changes(&response.Header, isStream || len(r.Body) > 0)
 	if r.Hijacked || isStream {
 		r.Sent, r.Omitted, r.Unfinished = true, true, true
 		response.Header.Del(marker)
@@ -115,35 +132,39 @@ func run(ctx context.Context, c *fiber.Ctx, marker string) *core.Response {
 		}
 		return r
 	}
-	outer.CopyTo(&response.Header)
+	x.outer.CopyTo(&response.Header)
 	response.ResetBody()
 	return r
 }
 
-// bind returns a context that ends with ctx until unbind is called, and not after: fasthttp writes a stream when its
-// handler has returned.
-func bind(ctx context.Context) (context.Context, func() bool) {
-	bound, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	return bound, context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+// changes notes the header lines that differ from outer, and the names that outer has lines for and header has not. The
+// Content-Type of a body always counts as changed: what fasthttp fills in by itself, other frameworks would not. So does
+// Cache-Control, which core.OmitNoStore looks at, whoever set it.
+func (x *exchange) changes(header *fasthttp.ResponseHeader, body bool) {
+	r := &x.response
+	r.Header = x.lines[:0]
+	header.VisitAll(func(key, value []byte) {
+		name := name(key)
+		always := body && name == fiber.HeaderContentType || name == fiber.HeaderCacheControl
+		if always || !slices.EqualFunc(x.outer.PeekAll(name), header.PeekAll(name), bytes.Equal) {
+			r.Header = append(r.Header, core.Field{Name: name, Value: string(value)})
+		}
+	})
+	x.outer.VisitAll(func(key, _ []byte) {
+		if header.PeekBytes(key) == nil {
+			r.Removed = append(r.Removed, string(key))
+		}
+	})
 }
 
-// changes returns the header lines that differ from outer, and the names that outer has lines for and header has not.
-// The Content-Type of a body always counts as changed: what fasthttp fills in by itself, other frameworks would not. So does
-// Cache-Control, which core.OmitNoStore looks at, whoever set it.
-func changes(outer, header *fasthttp.ResponseHeader, body bool) (lines []core.Field, removed []string) {
-	header.VisitAll(func(key, value []byte) {
-		name := string(key)
-		always := body && name == fiber.HeaderContentType || name == fiber.HeaderCacheControl
-		if always || !slices.EqualFunc(outer.PeekAll(name), header.PeekAll(name), bytes.Equal) {
-			lines = append(lines, core.Field{Name: name, Value: string(value)})
+// name is a copy of a header name, where it is none of the usual ones.
+func name(key []byte) string {
+	for _, usual := range []string{fiber.HeaderContentType, fiber.HeaderContentLength, fiber.HeaderLocation, fiber.HeaderCacheControl} {
+		if string(key) == usual {
+			return usual
 		}
-	})
-	outer.VisitAll(func(key, _ []byte) {
-		if name := string(key); header.Peek(name) == nil {
-			removed = append(removed, name)
-		}
-	})
-	return lines, removed
+	}
+	return string(key)
 }
 
 // send writes a response: the headers around it stay, those it names are replaced.

@@ -36,15 +36,15 @@ func Gin(e *core.Engine, opts ...Option) gin.HandlerFunc {
 		if o.skip != nil && o.skip(c) {
 			return
 		}
-		in := capture.NewIncoming(c.Request)
-		req := in.Request()
+		x := capture.NewExchange(c.Request)
+		req := x.Request()
 		if o.scope != nil {
 			req.Scope = func() string { return o.scope(c) }
 		}
 		ran := false
 		result, _ := e.Do(c.Request.Context(), req, func(ctx context.Context) (*core.Response, error) {
 			ran = true
-			return run(ctx, c, in.For(ctx), keep)
+			return run(ctx, c, x, keep)
 		})
 		if result.Bypassed {
 			return
@@ -53,7 +53,7 @@ func Gin(e *core.Engine, opts ...Option) gin.HandlerFunc {
 			c.Abort()
 		}
 		if result.Response != nil {
-			_ = capture.Send(c.Writer, result.Response)
+			_ = x.Send(c.Writer, result.Response)
 			c.Writer.WriteHeaderNow()
 		}
 	}

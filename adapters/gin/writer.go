@@ -15,9 +15,9 @@ var errLeft = errors.New("idem: the handlers left the answer to gin")
 
 // run runs the handlers behind the middleware with r, holding their answer back. Handlers that only collect errors leave
 // the answer to a middleware outside, so there is nothing to keep.
-func run(ctx context.Context, c *gin.Context, r *http.Request, keep core.KeepConfig) (*core.Response, error) {
-	outer, request, errs := c.Writer, c.Request, len(c.Errors)
-	w := &writer{Writer: capture.NewWriter(ctx, outer, keep), outer: outer, status: outer.Status()}
+func run(ctx context.Context, c *gin.Context, x *capture.Exchange, keep core.KeepConfig) (*core.Response, error) {
+	outer, request, r, errs := c.Writer, c.Request, x.For(ctx), len(c.Errors)
+	w := &writer{Writer: x.Hold(ctx, outer, keep), outer: outer, status: outer.Status()}
 	c.Writer, c.Request = w, r
 	defer func() {
 		c.Writer, c.Request = outer, request

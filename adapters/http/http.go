@@ -37,14 +37,14 @@ func HTTP(e *core.Engine, opts ...Option) func(http.Handler) http.Handler {
 				next.ServeHTTP(w, r)
 				return
 			}
-			in := capture.NewIncoming(r)
-			req := in.Request()
+			x := capture.NewExchange(r)
+			req := x.Request()
 			if o.scope != nil {
 				req.Scope = func() string { return o.scope(r) }
 			}
 			result, _ := e.Do(r.Context(), req, func(ctx context.Context) (*core.Response, error) {
-				held := capture.NewWriter(ctx, w, keep)
-				inner := in.For(ctx)
+				held := x.Hold(ctx, w, keep)
+				inner := x.For(ctx)
 				defer capture.Return(inner, r)
 				next.ServeHTTP(held, inner)
 				return held.Response(), nil
@@ -53,7 +53,7 @@ func HTTP(e *core.Engine, opts ...Option) func(http.Handler) http.Handler {
 			case result.Bypassed:
 				next.ServeHTTP(w, r)
 			case result.Response != nil:
-				_ = capture.Send(w, result.Response)
+				_ = x.Send(w, result.Response)
 			}
 		})
 	}

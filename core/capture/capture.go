@@ -13,35 +13,38 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// Incoming is an http.Request on its way through the engine. The request itself is not changed.
-type Incoming struct {
+// Exchange is one request on its way through the engine, and its answer on the way back. The request itself is not changed.
+type Exchange struct {
+	TooLarge error // what a limit outside says of a body, besides http.MaxBytesError; nil: nothing
+
 	request *http.Request
 	body    io.ReadCloser // what the handler reads, once the engine has read the body
+	writer  Writer
 }
 
-// NewIncoming wraps r.
-func NewIncoming(r *http.Request) *Incoming { return &Incoming{request: r, body: r.Body} }
+// NewExchange wraps r.
+func NewExchange(r *http.Request) *Exchange { return &Exchange{request: r, body: r.Body} }
 
-// Request is r as the engine reads it. Path and query are the client's own, so that a prefix stripped on the way makes no
-// two routes the same.
-func (in *Incoming) Request() core.Request {
-	path, query := in.request.URL.EscapedPath(), in.request.URL.RawQuery
-	if target := in.request.RequestURI; strings.HasPrefix(target, "/") {
+// Request is the request as the engine reads it. Path and query are the client's own, so that a prefix stripped on the way
+// makes no two routes the same.
+func (x *Exchange) Request() core.Request {
+	path, query := x.request.URL.EscapedPath(), x.request.URL.RawQuery
+	if target := x.request.RequestURI; strings.HasPrefix(target, "/") {
 		path, query, _ = strings.Cut(target, "?")
 	}
 	return core.Request{
-		Method:   in.request.Method,
+		Method:   x.request.Method,
 		Path:     path,
 		RawQuery: query,
-		Header:   in.request.Header.Values,
-		Body:     in.Read,
+		Header:   x.request.Header.Values,
+		Body:     x.Read,
 	}
 }
 
-// For returns r with ctx and a body that can be read, also after the engine has read it.
-func (in *Incoming) For(ctx context.Context) *http.Request {
-	r := in.request.WithContext(ctx)
-	r.Body = in.body
+// For returns the request with ctx and a body that can be read, also after the engine has read it.
+func (x *Exchange) For(ctx context.Context) *http.Request {
+	r := x.request.WithContext(ctx)
+	r.Body = x.body
 	return r
 }
 
@@ -52,8 +55,8 @@ func Return(r, request *http.Request) {
 }
 
 // Read is core.Request.Body: the whole body, up to one byte over limit.
-func (in *Incoming) Read(limit int64) ([]byte, error) {
-	r := in.request
+func (x *Exchange) Read(limit int64) ([]byte, error) {
+	r := x.request
 	if r.ContentLength > limit {
 		return nil, core.ErrBodyTooLarge
 	}
@@ -63,10 +66,10 @@ func (in *Incoming) Read(limit int64) ([]byte, error) {
 	var buf bytes.Buffer
 	buf.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead)
 	_, err := buf.ReadFrom(io.LimitReader(r.Body, limit+1))
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) || x.TooLarge != nil && errors.Is(err, x.TooLarge) {
 		return nil, core.ErrBodyTooLarge
 	}
-	in.body = rereadable{bytes.NewReader(buf.Bytes()), r.Body}
+	x.body = rereadable{bytes.NewReader(buf.Bytes()), r.Body}
 	return buf.Bytes(), err
 }
 
@@ -77,32 +80,42 @@ type rereadable struct {
 }
 
 // Send writes a response: the headers around it stay, those it names are replaced.
-func Send(w http.ResponseWriter, r *core.Response) error {
+func (x *Exchange) Send(w http.ResponseWriter, r *core.Response) error {
+	return send(w, r, x.writer.values[:])
+}
+
+// send is Send with memory for the values of header lines.
+func send(w http.ResponseWriter, r *core.Response, memory []string) error {
 	header := w.Header()
-	replaceHeader(header, r)
+	for _, name := range r.Removed {
+		header[name] = nil
+	}
+	replaceLines(header, r.Header, memory)
+	addLines(header, r.Added)
 	w.WriteHeader(r.Status)
 	var err error
 	if len(r.Body) > 0 {
 		_, err = w.Write(r.Body)
 	}
-	replaceLines(header, r.Trailer)
+	replaceLines(header, r.Trailer, nil)
 	return err
 }
 
-// replaceHeader applies what a handler did to header.
-func replaceHeader(header http.Header, r *core.Response) {
-	for _, name := range r.Removed {
-		header[name] = nil
-	}
-	replaceLines(header, r.Header)
-	addLines(header, r.Added)
-}
-
-func replaceLines(header http.Header, lines []core.Field) {
+// replaceLines puts lines in the place of those of the same names. They share memory, if it is enough.
+func replaceLines(header http.Header, lines []core.Field, memory []string) {
 	for _, f := range lines {
 		delete(header, f.Name)
 	}
-	addLines(header, lines)
+	if len(memory) < len(lines) {
+		memory = make([]string, len(lines))
+	}
+	for i, f := range lines {
+		if memory[i] = f.Value; header[f.Name] == nil {
+			header[f.Name] = memory[i : i+1 : i+1]
+			continue
+		}
+		header[f.Name] = append(header[f.Name], f.Value)
+	}
 }
 
 func addLines(header http.Header, lines []core.Field) {

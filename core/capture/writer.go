@@ -28,17 +28,22 @@ type Writer struct {
 
 	header   http.Header // the handler's own copy of outer's
 	response core.Response
+	lines    [8]core.Field // memory that most answers do with
+	values   [8]string
+	start    [512]byte
 	size     int  // of the body, as the handler wrote it; -1 before there is a status
 	passed   bool // outer has the answer
 }
 
-// NewWriter returns a writer on top of outer for a run under ctx, within the limits of keep.
-func NewWriter(ctx context.Context, outer http.ResponseWriter, keep core.KeepConfig) *Writer {
-	header := outer.Header().Clone()
-	if header == nil {
-		header = http.Header{}
+// Hold returns a writer on top of outer for a run under ctx, within the limits of keep. An exchange has one.
+func (x *Exchange) Hold(ctx context.Context, outer http.ResponseWriter, keep core.KeepConfig) *Writer {
+	w := &x.writer
+	w.outer, w.ctx, w.limit, w.marker, w.size = outer, ctx, keep.MaxBody, keep.Marker, -1
+	w.header, w.response.Body = http.Header{}, w.start[:0]
+	for name, values := range outer.Header() {
+		w.header[name] = slices.Clone(values)
 	}
-	return &Writer{outer: outer, ctx: ctx, limit: keep.MaxBody, marker: keep.Marker, header: header, size: -1}
+	return w
 }
 
 // Header returns the header map of the answer.
@@ -59,7 +64,7 @@ func (w *Writer) WriteHeader(status int) {
 		return
 	}
 	w.response.Status, w.size = status, 0
-	w.response.Header, w.response.Removed = changes(w.outer.Header(), w.header)
+	w.response.Header, w.response.Removed = changes(w.lines[:0], w.outer.Header(), w.header)
 }
 
 // inform sends a 1xx answer with the header as it stands, and leaves the outer header as it was.
@@ -138,7 +143,7 @@ func (w *Writer) pass() {
 	if run, _ := core.FromContext(w.ctx); run.Unprotected {
 		w.response.Header = append(w.response.Header, core.Field{Name: "Idempotent-Unprotected", Value: "true"})
 	}
-	w.response.Unfinished = Send(w.outer, &w.response) != nil
+	w.response.Unfinished = send(w.outer, &w.response, w.values[:]) != nil
 }
 
 // Flush is FlushError without the error.
@@ -213,7 +218,7 @@ func (w *Writer) Response() *core.Response {
 	if r.Unfinished = r.Unfinished || w.ctx.Err() != nil; r.Unfinished {
 		w.omit()
 	}
-	replaceLines(w.outer.Header(), r.Trailer)
+	replaceLines(w.outer.Header(), r.Trailer, nil)
 	return r
 }
 
@@ -227,9 +232,8 @@ func (w *Writer) sniff() {
 	w.response.Header = append(w.response.Header, core.Field{Name: "Content-Type", Value: http.DetectContentType(w.response.Body)})
 }
 
-// changes returns the lines of header that differ from outer, sorted by name, and the names that header has no lines for.
-func changes(outer, header http.Header) (lines []core.Field, removed []string) {
-	lines = make([]core.Field, 0, len(header))
+// changes appends the lines of header that differ from outer, sorted by name, and returns the names that header has no lines for.
+func changes(lines []core.Field, outer, header http.Header) (_ []core.Field, removed []string) {
 	for name, values := range header {
 		before, was := outer[name]
 		if len(values) == 0 && (!was || len(before) > 0) {
