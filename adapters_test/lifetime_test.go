@@ -16,7 +16,7 @@ import (
 
 // lease sets a lease, and a store timeout that fits it.
 func lease(d time.Duration) func(*core.Config) {
-	return func(c *core.Config) { c.Lease.Duration, c.Limits.StoreTimeout = d, d/3 }
+	return func(c *core.Config) { c.Lease.Duration, c.Limits.StoreTimeout = d, d/2 }
 }
 
 func (s *Behaviours) TestRetention() {

@@ -18,7 +18,7 @@
 //	STARTED, lease over      the owner is silent: outcome unknown       begin -> STARTED (takeover, attempt+1), or
 //	                                                                    reported as unknown when the claim says so;
 //	                                                                    until then its owner's verbs still count
-//	COMPLETED                the outcome is kept                        the retention ends
+//	COMPLETED                the outcome is kept                        the retention ends; a tombstone may stay behind
 //	FAILED                   ended in a way worth retrying; cause and   begin -> STARTED (attempt+1)
 //	                         attempt are kept, no outcome
 //
@@ -35,14 +35,19 @@
 //
 // The answer is held back until it is kept, so nobody has seen an answer that a retry could contradict. There are two
 // exceptions: a handler that streams (see package capture), and a store that goes away while the handler runs: the client
-// then gets its answer, which is sent to the store again for another lease and may be lost after it.
+// then gets its answer, which is sent to the store again for ten leases and may be lost after them.
 //
 // # What is not promised
 //
 // If the process dies, or the store is lost, between the handler's effect and the stored outcome, a retry after the
-// lease runs the handler again. A 5xx can repeat effects, since the next request runs again. A lease that ends while its owner still runs, by a
-// pause or a partition, allows an overlap: the old owner's record is fenced off, its side effects are not. A failover of
-// Redis can lose acknowledged writes, which opens the key again. After the retention a key is new.
+// lease runs the handler again. A 5xx can repeat effects, since the next request runs again. A lease that ends while its
+// owner still runs, by a pause or a partition, allows an overlap: the old owner's record is fenced off, its side effects are
+// not. A failover of Redis can lose acknowledged writes, which opens the key again. After the retention a key is new.
+//
+// # Messages and steps
+//
+// [Consume] takes deliveries of a message broker through the same states: the group is the scope, the message's ID the key.
+// [Step] keeps the results of finished steps under the claim of a run, of either kind, until there is an outcome.
 //
 // # Duties of the caller
 //
