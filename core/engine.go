@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,7 @@ type Engine struct {
 	late      *background
 	rooms     *waitingRooms
 	queue     queue
+	local     *local
 }
 
 // New returns an engine, or every bad field of cfg in one error of joined [*ConfigError]s.
@@ -37,6 +39,7 @@ func New(cfg Config) (*Engine, error) {
 		refusals:  newRefusals(cfg.Problems),
 		late:      newBackground(),
 		rooms:     newWaitingRooms(),
+		local:     newLocal(cfg.Keep.LocalReplays),
 	}, nil
 }
 
@@ -51,6 +54,10 @@ func (e *Engine) With(change func(*Config)) *Engine {
 		panic(err)
 	}
 	derived.late, derived.rooms = e.late, e.rooms
+	isSame := reflect.TypeOf(cfg.Store).Comparable() && cfg.Store == e.cfg.Store
+	if isSame && cfg.Keep.LocalReplays == e.cfg.Keep.LocalReplays {
+		derived.local = e.local
+	}
 	return derived
 }
 

@@ -129,8 +129,12 @@ func (op *operation) settled() (Entry, error) {
 	}
 }
 
-// send sends one Begin.
+// send sends one Begin, unless its answer is known here.
 func (op *operation) send() (Entry, error) {
+	local := op.engine.local
+	if entry, ok := local.find(&op.claim); ok {
+		return entry, nil
+	}
 	op.began = time.Now()
 	ctx := &op.asking
 	if ctx.client != nil { // used
@@ -138,7 +142,11 @@ func (op *operation) send() (Entry, error) {
 	}
 	ctx.client, ctx.deadline = op.ctx, op.began.Add(op.engine.cfg.Limits.StoreTimeout)
 	defer ctx.end(nil)
-	return op.engine.cfg.Store.Begin(ctx, op.claim)
+	entry, err := op.engine.cfg.Store.Begin(ctx, op.claim)
+	if entry.State == Completed {
+		local.learn(&op.claim, entry.Outcome, op.began, entry.Left)
+	}
+	return entry, err
 }
 
 // compareAs puts the fingerprint that the record's algorithm makes into the claim; false when it is there already or can

@@ -114,7 +114,11 @@ func (op *operation) sendFinal(ctx context.Context) error {
 	if f.cause != nil {
 		return store.Fail(ctx, op.claim, f.failure)
 	}
+	sent := time.Now()
 	err := store.Complete(ctx, op.claim, f.outcome)
+	if err == nil {
+		op.engine.local.learn(&op.claim, f.outcome, sent, op.claim.Retention)
+	}
 	if f.blob != "" && errors.Is(err, ErrLost) {
 		_ = op.engine.cfg.Keep.Blobs.Delete(ctx, f.blob) // nothing names it; its own end is the rest
 	}

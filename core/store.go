@@ -76,7 +76,7 @@ type Entry struct {
 	Fence       int64         // Claimed: greater than that of any earlier claim of the key; Unknown: the vanished claim's
 	Attempt     int           // Claimed: 1 for the first, counted up through failures and takeovers
 	Takeover    bool          // Claimed: this or an earlier attempt followed an owner that vanished; its effects may have happened
-	Left        time.Duration // Claimed, InProgress: what is left of the lease
+	Left        time.Duration // Claimed, InProgress: what is left of the lease; Completed: of the retention, 0 if that is not told
 	Fingerprint [32]byte      // Mismatch: the record's
 	Outcome     []byte        // Completed: the bytes that Complete was given; the caller must not change them
 }

@@ -14,7 +14,8 @@
 --                                                    the same answer again to the owner of a STARTED record
 --   {'in-progress', µs left}    STARTED under another owner; the record remembers who waits
 --   {'unknown', fence}          STARTED, lease over, no takeover allowed
---   {'completed'}               COMPLETED; the outcome is read by the GET behind this script in the pipeline
+--   {'completed', ms left}      COMPLETED; what is left of the retention; the outcome is read by the GET behind this script
+--                               in the pipeline
 --   {'mismatch'}                another fingerprint; the GET reads that, too
 --   {'expired'}                 absent, but there is a tombstone: an outcome was kept, and its retention is over
 --   {'lost'}                    FAILED by this very owner: this begin arrives after its own fail
@@ -36,7 +37,7 @@ if head ~= '' then
   end
   local free = found == FAILED and fingerprint(head) == string.rep('\0', 32)
   if not free and fingerprint(head) ~= ARGV[2] then return {'mismatch'} end
-  if found == COMPLETED then return {'completed'} end
+  if found == COMPLETED then return {'completed', redis.call('PTTL', KEYS[1])} end
   if found == STARTED then
     local left = lease_end(head) - now()
     if left > 0 then

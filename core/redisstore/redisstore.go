@@ -109,9 +109,9 @@ func (s *Store) begin(ctx context.Context, c *core.Claim) (entry core.Entry, aga
 		return core.Entry{State: core.InProgress, Left: microseconds(numbers[0])}, false, nil
 	case word == "unknown" && len(numbers) == 1:
 		return core.Entry{State: core.Unknown, Fence: numbers[0]}, false, nil
-	case word == "completed":
+	case word == "completed" && len(numbers) == 1:
 		outcome, ok := outcomeOf(record, c)
-		return core.Entry{State: core.Completed, Outcome: outcome}, !ok, nil
+		return core.Entry{State: core.Completed, Outcome: outcome, Left: time.Duration(numbers[0]) * time.Millisecond}, !ok, nil
 	case word == "mismatch":
 		fingerprint, ok := fingerprintOf(record, c)
 		return core.Entry{State: core.Mismatch, Fingerprint: fingerprint}, !ok, nil

@@ -145,7 +145,9 @@ func (s *suite) fail(c core.Claim, free bool) error {
 func (s *suite) outcome(c core.Claim, want string) {
 	s.Helper()
 	entry := s.begin(rival(c))
-	s.state(entry, core.Completed)
+	if s.state(entry, core.Completed); entry.Left < 0 || entry.Left > c.Retention {
+		s.Fatalf("%v are left of a retention of %v", entry.Left, c.Retention)
+	}
 	if string(entry.Outcome) != want {
 		s.Fatalf("outcome is %q, want %q", entry.Outcome, want)
 	}
