@@ -44,7 +44,8 @@ const (
 // Delivery is what Consume says of a message.
 type Delivery[T any] struct {
 	Verdict        Verdict
-	Result         T             // Done, Duplicate: the handler's; zero when only a tombstone or no body is left of it
+	Result         T             // Done, Duplicate: the handler's
+	Omitted        bool          // Duplicate: Result is not kept: too long, taken away, forgotten, or another payload's
 	Attempt        int           // Done, Failed: how many runs of the message there have been, this one included
 	RedeliverAfter time.Duration // Busy, Failed: when it is worth delivering again
 	Err            error         // Failed, Dead: why; Busy: why, unless it is in progress elsewhere
@@ -60,13 +61,18 @@ var (
 // asked. An error of handle counts an attempt and keeps its text, of at most 200 bytes, as the cause. A crash between
 // handle's effects and the kept result runs it again (EVT-04); [Step], [ChildKey] and the fence are there for that.
 //
-// A panic of handle counts an attempt, too, and passes on. The context of handle is that of a run: see [Engine.Do].
+// A panic of handle counts an attempt, too, and passes on. The context of handle is that of a run: see [Engine.Do]. Inside of
+// a run of the same message it only calls handle: what is kept is the outer one's.
 func Consume[T any](ctx context.Context, e *Engine, m Message, handle func(context.Context) (T, error)) Delivery[T] {
 	if m.Group == "" || m.ID == "" {
 		return Delivery[T]{Verdict: Dead, Err: errMissing}
 	}
 	op := e.message(ctx, m)
 	var d Delivery[T]
+	if k, ok := ctx.Value(runKey{}).(*keeper); ok && k.runs(op.claim.Key) {
+		d.Result, d.Err = handle(ctx)
+		return d.within(k)
+	}
 	op.run = func(ctx context.Context) (*Response, error) {
 		Decide(ctx, Keep)
 		if op.exhausted(1) {
@@ -99,6 +105,15 @@ func Consume[T any](ctx context.Context, e *Engine, m Message, handle func(conte
 
 // messageMethod stands for a method where messages are told like requests: to hooks, and to Resolve.
 const messageMethod = "MESSAGE"
+
+// within is the delivery of a message whose run goes on around it: a middleware on a handler, behind one on all.
+func (d Delivery[T]) within(k *keeper) Delivery[T] {
+	d.Verdict, d.Attempt = Done, k.claim.Attempt
+	if d.Err != nil {
+		d.Verdict, d.RedeliverAfter = Failed, time.Second
+	}
+	return d
+}
 
 // message is the operation of a delivery.
 func (e *Engine) message(ctx context.Context, m Message) *operation {
@@ -154,7 +169,7 @@ func repeated[T any](e *Engine, r *Response) Delivery[T] {
 	if r.Status == statusDead {
 		return Delivery[T]{Verdict: Dead, Err: errors.New(string(r.Body))}
 	}
-	d := Delivery[T]{Verdict: Duplicate}
+	d := Delivery[T]{Verdict: Duplicate, Omitted: r.Omitted}
 	if !r.Omitted {
 		d.Err = e.unmarshal(r.Body, &d.Result)
 	}
@@ -170,10 +185,10 @@ func refused[T any](op *operation, problem string) Delivery[T] {
 	case codeOutcomeUnknown:
 		d.Verdict, d.Err, d.RedeliverAfter = Dead, ErrOutcomeUnknown, 0
 	case codeRetentionOver:
-		return Delivery[T]{Verdict: Duplicate}
+		return Delivery[T]{Verdict: Duplicate, Omitted: true}
 	case codeMismatch:
 		if op.engine.cfg.Messages.SkipMismatch {
-			return Delivery[T]{Verdict: Duplicate}
+			return Delivery[T]{Verdict: Duplicate, Omitted: true}
 		}
 		d.Verdict, d.Err, d.RedeliverAfter = Dead, errPayload, 0
 	}

@@ -126,7 +126,7 @@ func TestAMessageWithAnotherPayload(t *testing.T) {
 	assert.Equal(t, core.Dead, dead.Verdict)
 	assert.ErrorContains(t, dead.Err, "another payload")
 	skipping := f.with(func(c *core.Config) { c.Messages.SkipMismatch = true })
-	assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate}, skipping.consume(other, f.numbered))
+	assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate, Omitted: true}, skipping.consume(other, f.numbered))
 	f.ran(1)
 }
 
@@ -269,7 +269,7 @@ func TestAMessageWhoseResultIsForgottenIsADuplicate(t *testing.T) {
 		f := newFixture(t, func(c *core.Config) { c.Keep.LateRetry = time.Hour })
 		f.consume(message, f.numbered)
 		time.Sleep(retention)
-		assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate}, f.consume(message, f.numbered))
+		assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate, Omitted: true}, f.consume(message, f.numbered))
 		time.Sleep(time.Hour)
 		assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
 	})
@@ -377,4 +377,23 @@ func TestABatchIsToldWhenOneOfItsClaimsIsLost(t *testing.T) {
 			return nil, ctx.Err()
 		})
 	})
+}
+
+func TestAMessageWithinItsOwnRunIsOnlyHandled(t *testing.T) {
+	f := newFixture(t)
+	outer := f.consume(message, func(ctx context.Context) (receipt, error) {
+		inner := core.Consume(ctx, f.Engine, message, func(ctx context.Context) (receipt, error) { return receipt{7}, nil })
+		assert.Equal(t, core.Delivery[receipt]{Verdict: core.Done, Result: receipt{7}, Attempt: 1}, inner)
+		failed := core.Consume(ctx, f.Engine, message, fails)
+		assert.Equal(t, core.Failed, failed.Verdict)
+		return inner.Result, nil
+	})
+	assert.Equal(t, core.Done, outer.Verdict)
+	assert.Equal(t, 2, f.calls(), "begin and complete")
+}
+
+func TestAResultThatIsTooLongIsOmittedFromDuplicates(t *testing.T) {
+	f := newFixture(t, func(c *core.Config) { c.Keep.MaxBody = 5 })
+	assert.Equal(t, receipt{1}, f.consume(message, f.numbered).Result)
+	assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate, Omitted: true}, f.consume(message, f.numbered))
 }

@@ -69,7 +69,7 @@ func (op *operation) prepare(key string) (problem string, bypassed bool) {
 func (op *operation) ask() {
 	cfg := &op.engine.cfg
 	op.claim.Lease, op.claim.Retention, op.claim.LateRetry = cfg.Lease.Duration, cfg.Keep.Retention, cfg.Keep.LateRetry
-	op.claim.NoTakeover = cfg.Lease.OnUnknown != nil
+	op.claim.NoTakeover, op.claim.TellLeft = cfg.Lease.OnUnknown != nil, op.engine.local != nil
 	rand.Read(op.claim.Owner[:])
 }
 

@@ -66,17 +66,21 @@ func decodeOutcome(b []byte) (r *Response, blob string, err error) {
 	if crc32.Checksum(b[:sealed], castagnoli) != binary.BigEndian.Uint32(b[sealed:]) {
 		return nil, "", fmt.Errorf("%w: checksum differs", ErrUnreadable)
 	}
-	d := decoder{rest: b[2:sealed]}
+	d := decoder{b: b[:sealed], at: 2}
 	r = &Response{Status: int(d.number()), Omitted: b[1] == flagOmitted}
+	d.readTexts()
 	for n := d.count(); n > 0 && !d.bad; n-- {
 		r.Removed = append(r.Removed, d.name())
 	}
-	for n := d.count(); n > 0 && !d.bad; n-- {
-		r.Header = append(r.Header, Field{d.name(), d.text()})
-		d.bad = d.bad || strings.ContainsAny(r.Header[len(r.Header)-1].Value, "\r\n\x00")
+	if n := d.count(); n > 0 {
+		r.Header = make([]Field, 0, n+spareFields)
+		for ; n > 0 && !d.bad; n-- {
+			r.Header = append(r.Header, Field{d.name(), d.text()})
+			d.bad = d.bad || strings.ContainsAny(r.Header[len(r.Header)-1].Value, "\r\n\x00")
+		}
 	}
-	if r.Body = d.rest; b[1] == flagBlob {
-		r.Body, blob = nil, string(d.rest)
+	if r.Body = d.b[d.at:]; b[1] == flagBlob {
+		r.Body, blob = nil, string(r.Body)
 	}
 	if d.bad || b[1] > flagBlob || r.Omitted && len(r.Body) > 0 || r.Status < 100 || r.Status > 999 {
 		return nil, "", fmt.Errorf("%w: malformed outcome", ErrUnreadable)
@@ -84,30 +88,54 @@ func decodeOutcome(b []byte) (r *Response, blob string, err error) {
 	return r, blob, nil
 }
 
-// decoder reads from the front of rest. After the first thing that is not there, bad is true and all is zero.
+// spareFields is room for the lines that a replay adds.
+const spareFields = 3
+
+// decoder reads b from at on. After the first thing that is not there, bad is true and all is zero.
 type decoder struct {
-	rest []byte
-	bad  bool
+	b     []byte
+	at    int
+	texts string // the names and values in b, as one string that they share
+	base  int    // where it begins
+	bad   bool
+}
+
+// readTexts looks ahead for the end of the two lists.
+func (d *decoder) readTexts() {
+	ahead := *d
+	for texts := range 2 { // one for each removed name, two for each line
+		for n := ahead.count() * uint64(texts+1); n > 0 && !ahead.bad; n-- {
+			ahead.span()
+		}
+	}
+	d.base, d.texts = d.at, string(d.b[d.at:ahead.at])
 }
 
 func (d *decoder) number() uint64 {
-	n, length := binary.Uvarint(d.rest)
+	n, length := binary.Uvarint(d.b[d.at:])
 	if length <= 0 {
-		d.rest, d.bad = nil, true
+		d.at, d.bad = len(d.b), true
 		return 0
 	}
-	d.rest = d.rest[length:]
+	d.at += length
 	return n
 }
 
 // count reads the length of a list, each item of which takes at least one byte.
 func (d *decoder) count() uint64 {
 	n := d.number()
-	if n > uint64(len(d.rest)) {
-		d.rest, d.bad = nil, true
+	if n > uint64(len(d.b)-d.at) {
+		d.at, d.bad = len(d.b), true
 		return 0
 	}
 	return n
+}
+
+// span reads past a text and returns where it is.
+func (d *decoder) span() (from, to int) {
+	n := int(d.count())
+	d.at += n
+	return d.at - n, d.at
 }
 
 // name reads the name of a header line.
@@ -118,10 +146,11 @@ func (d *decoder) name() string {
 }
 
 func (d *decoder) text() string {
-	n := d.count()
-	s := string(d.rest[:n])
-	d.rest = d.rest[n:]
-	return s
+	from, to := d.span()
+	if d.bad {
+		return ""
+	}
+	return d.texts[from-d.base : to-d.base]
 }
 
 // hasBody: may an answer with this status have content? RFC 9110, section 6.4.1.

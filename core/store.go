@@ -49,6 +49,7 @@ type Claim struct {
 	Over        int64         // with NoTakeover: the fence of the one vanished claim that Begin takes over all the same
 	Waits       bool          // a Begin that answers InProgress asks to be woken: see Notifier
 	LateRetry   time.Duration // how long a tombstone outlives an outcome; Begin then answers Expired; counted in ms
+	TellLeft    bool          // a Begin that answers Completed tells what is left of the retention
 	Steps       bool          // the run has checkpoints: Extend keeps them alive, Complete drops them; see Checkpointer
 
 	// The answer of Begin; zero before it. A Fail that follows a Begin without an answer carries Fence 0.
@@ -76,7 +77,7 @@ type Entry struct {
 	Fence       int64         // Claimed: greater than that of any earlier claim of the key; Unknown: the vanished claim's
 	Attempt     int           // Claimed: 1 for the first, counted up through failures and takeovers
 	Takeover    bool          // Claimed: this or an earlier attempt followed an owner that vanished; its effects may have happened
-	Left        time.Duration // Claimed, InProgress: what is left of the lease; Completed: of the retention, 0 if that is not told
+	Left        time.Duration // Claimed, InProgress: what is left of the lease; Completed: of the retention, if TellLeft; else 0
 	Fingerprint [32]byte      // Mismatch: the record's
 	Outcome     []byte        // Completed: the bytes that Complete was given; the caller must not change them
 }

@@ -10,9 +10,13 @@
 --   'unreadable'  not a record of format 1
 --
 -- PEXPIRE comes first: a full server accepts a script whose first write needs no memory.
-local head = header()
-if not head then return 'unreadable' end
-if head == '' or state(head) ~= STARTED or not holds(head, ARGV[1], ARGV[2]) then return 'lost' end
+local head = redis.call('GETRANGE', KEYS[1], 0, 89)
+
+-- [record.lua]
+
+if head == '' then return 'lost' end
+if not readable(head) then return 'unreadable' end
+if state(head) ~= STARTED or not holds(head, ARGV[1], ARGV[2]) then return 'lost' end
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
 redis.call('SETRANGE', KEYS[1], 26, string.format('%016.0f', now() + ARGV[3]))
 if KEYS[2] then redis.call('PEXPIRE', KEYS[2], ARGV[4]) end

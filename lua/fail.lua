@@ -13,9 +13,13 @@
 --   'unreadable'  not a record of format 1
 --
 -- PEXPIRE comes first: a full server accepts a script whose first write needs no memory.
-local head = header()
-if not head then return 'unreadable' end
-if head == '' or not holds(head, ARGV[1], ARGV[2]) or state(head) == COMPLETED then return 'lost' end
+local head = redis.call('GETRANGE', KEYS[1], 0, 89)
+
+-- [record.lua]
+
+if head == '' then return 'lost' end
+if not readable(head) then return 'unreadable' end
+if not holds(head, ARGV[1], ARGV[2]) or state(head) == COMPLETED then return 'lost' end
 if state(head) == FAILED then return 'ok' end
 local bound = ARGV[4] == '1' and history(head) == '0' and string.rep('\0', 32) or fingerprint(head)
 redis.call('PEXPIRE', KEYS[1], ARGV[3])

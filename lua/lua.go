@@ -1,9 +1,12 @@
 // Package lua holds the state machine of a key as scripts for Redis 5.0 and later and Valkey: one script a verb,
 // one record a call, KEYS and ARGV only. Each file opens with its KEYS, ARGV, returns and the edges it carries;
-// record.lua describes the string that a key holds and stands in front of every script.
+// record.lua describes the string that a key holds and stands where a script names it.
 package lua
 
-import _ "embed"
+import (
+	_ "embed"
+	"strings"
+)
 
 //go:embed record.lua
 var record string
@@ -25,9 +28,12 @@ var step string
 
 // The scripts, ready to be loaded.
 var (
-	Begin    = record + begin
-	Extend   = record + extend
-	Complete = record + complete
-	Fail     = record + fail
-	Step     = record + step
+	Begin    = whole(begin)
+	Extend   = whole(extend)
+	Complete = whole(complete)
+	Fail     = whole(fail)
+	Step     = whole(step)
 )
+
+// whole puts record.lua where a script names it.
+func whole(script string) string { return strings.Replace(script, "-- [record.lua]\n", record, 1) }

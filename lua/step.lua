@@ -12,9 +12,13 @@
 --
 -- PEXPIRE comes first: a full server accepts a script whose first write needs no memory, and a finished step must be
 -- recorded.
-local head = header()
-if not head then return {'unreadable'} end
-if head == '' or state(head) ~= STARTED or not holds(head, ARGV[1], ARGV[2]) then return {'lost'} end
+local head = redis.call('GETRANGE', KEYS[1], 0, 89)
+
+-- [record.lua]
+
+if head == '' then return {'lost'} end
+if not readable(head) then return {'unreadable'} end
+if state(head) ~= STARTED or not holds(head, ARGV[1], ARGV[2]) then return {'lost'} end
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 if redis.call('HGET', KEYS[2], '') ~= fingerprint(head) then redis.call('DEL', KEYS[2]) end -- of an earlier request
 local answer = {'ok'}

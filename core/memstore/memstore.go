@@ -130,7 +130,11 @@ func (s *Store) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
 	case r.claim.Fingerprint != c.Fingerprint && !r.free:
 		return core.Entry{State: core.Mismatch, Fingerprint: r.claim.Fingerprint}, nil
 	case r.state == completed:
-		return core.Entry{State: core.Completed, Outcome: r.outcome, Left: r.expires.Sub(now)}, nil
+		entry := core.Entry{State: core.Completed, Outcome: r.outcome}
+		if c.TellLeft {
+			entry.Left = r.expires.Sub(now)
+		}
+		return entry, nil
 	case r.state == failed:
 		r.effects = !r.free
 		return s.claim(r, c, now, r.claim.Takeover && !r.free), nil

@@ -2,7 +2,7 @@ package redisstore
 
 import (
 	"bytes"
-	"fmt"
+	"strconv"
 
 	"github.com/go-idem/idem/core"
 )
@@ -20,9 +20,19 @@ func completedRecord(c *core.Claim, outcome []byte) []byte {
 	b = append(b, '1', '2')
 	b = append(b, flag(c.Takeover)...)
 	b = append(b, '0')
-	b = fmt.Appendf(b, "%06d%016d%016d", c.Attempt, c.Fence, 0)
+	b = appendPadded(appendPadded(appendPadded(b, int64(c.Attempt), 6), c.Fence, 16), 0, 16)
 	b = append(append(b, c.Fingerprint[:]...), c.Owner[:]...)
 	return append(b, outcome...)
+}
+
+// appendPadded appends n as decimal text of at least width digits.
+func appendPadded(b []byte, n int64, width int) []byte {
+	var digits [20]byte
+	text := strconv.AppendInt(digits[:0], n, 10)
+	for range width - len(text) {
+		b = append(b, '0')
+	}
+	return append(b, text...)
 }
 
 // outcomeOf takes the outcome out of a COMPLETED record of c's request; false when the record is another by now.

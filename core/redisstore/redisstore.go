@@ -92,24 +92,27 @@ func (s *Store) begin(ctx context.Context, c *core.Claim) (entry core.Entry, aga
 	if c.LateRetry > 0 {
 		keys = append(keys, keys[0]+tombstone)
 	}
-	reply, record, err := s.evalAndGet(ctx, beginScript, keys,
-		c.Owner[:], c.Fingerprint[:], c.Lease.Microseconds(), milliseconds(c.Retention), takeover(c), s.waits(c))
+	args := append(make([]any, 0, 7), c.Owner[:], c.Fingerprint[:], c.Lease.Microseconds(), milliseconds(c.Retention), takeover(c), s.waits(c))
+	if c.TellLeft {
+		args = append(args, "1")
+	}
+	answer, record, err := s.evalAndGet(ctx, beginScript, keys, args...)
 	if err != nil {
 		return core.Entry{}, false, storeError(err)
 	}
-	word, numbers, err := readReply(reply)
+	word, numbers, err := readAnswer(answer)
 	switch {
 	case err != nil:
 		return core.Entry{}, false, err
-	case word == "claimed" && len(numbers) == 4:
+	case word == "claimed":
 		return core.Entry{
 			State: core.Claimed, Fence: numbers[0], Attempt: int(numbers[1]), Takeover: numbers[2] == 1, Left: microseconds(numbers[3]),
 		}, false, nil
-	case word == "in-progress" && len(numbers) == 1:
+	case word == "in-progress":
 		return core.Entry{State: core.InProgress, Left: microseconds(numbers[0])}, false, nil
-	case word == "unknown" && len(numbers) == 1:
+	case word == "unknown":
 		return core.Entry{State: core.Unknown, Fence: numbers[0]}, false, nil
-	case word == "completed" && len(numbers) == 1:
+	case word == "completed":
 		outcome, ok := outcomeOf(record, c)
 		return core.Entry{State: core.Completed, Outcome: outcome, Left: time.Duration(numbers[0]) * time.Millisecond}, !ok, nil
 	case word == "mismatch":
@@ -207,17 +210,18 @@ func (s *Store) steps(ctx context.Context, c *core.Claim, stepAndResult ...any) 
 }
 
 // evalAndGet runs begin and reads its record behind it, in one pipeline.
-func (s *Store) evalAndGet(ctx context.Context, script *redis.Script, keys []string, args ...any) (reply any, record []byte, err error) {
+func (s *Store) evalAndGet(ctx context.Context, script *redis.Script, keys []string, args ...any) (answer string, record []byte, err error) {
 	var get *redis.StringCmd
 	eval, err := s.evalWith(ctx, script, keys, args, func(p redis.Pipeliner) { get = p.Get(ctx, keys[0]) }, isClaimed)
 	if err != nil {
-		return nil, nil, err
+		return "", nil, err
 	}
 	record, err = get.Bytes()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, nil, err
+		return "", nil, err
 	}
-	return eval.Val(), record, nil
+	answer, err = eval.Text()
+	return answer, record, err
 }
 
 // evalWith runs script with what behind puts behind it in the pipeline, and waits for replicas where written says so. A
@@ -251,23 +255,25 @@ func (s *Store) evalWith(ctx context.Context, script *redis.Script, keys []strin
 
 // isClaimed tells whether begin gave the claim: only then there is something to lose.
 func isClaimed(eval *redis.Cmd) bool {
-	values, _ := eval.Val().([]any)
-	return len(values) > 0 && values[0] == "claimed"
+	answer, _ := eval.Val().(string)
+	return strings.HasPrefix(answer, "claimed")
 }
 
-// readReply takes begin's answer apart: a word and whole numbers.
-func readReply(reply any) (word string, numbers []int64, err error) {
-	values, ok := reply.([]any)
-	if !ok || len(values) == 0 {
-		return "", nil, fmt.Errorf("idem: begin answered %T", reply)
-	}
-	word, _ = values[0].(string)
-	for _, v := range values[1:] {
-		n, ok := v.(int64)
-		if !ok {
-			return "", nil, fmt.Errorf("idem: begin answered %s with a %T", word, v)
+// numbersOf is how many numbers come behind each of begin's words.
+var numbersOf = map[string]int{"claimed": 4, "in-progress": 1, "unknown": 1, "completed": 1}
+
+// readAnswer takes begin's answer apart: a word and whole numbers.
+func readAnswer(answer string) (word string, numbers [4]int64, err error) {
+	word, rest, _ := strings.Cut(answer, " ")
+	for i := range numbersOf[word] {
+		var text string
+		text, rest, _ = strings.Cut(rest, " ")
+		if numbers[i], err = strconv.ParseInt(text, 10, 64); err != nil {
+			return "", numbers, fmt.Errorf("idem: begin answered %q", answer)
 		}
-		numbers = append(numbers, n)
+	}
+	if rest != "" {
+		return "", numbers, fmt.Errorf("idem: begin answered %q", answer)
 	}
 	return word, numbers, nil
 }

@@ -144,9 +144,14 @@ func (s *suite) fail(c core.Claim, free bool) error {
 // outcome checks that a retry of c gets want.
 func (s *suite) outcome(c core.Claim, want string) {
 	s.Helper()
-	entry := s.begin(rival(c))
-	if s.state(entry, core.Completed); entry.Left < 0 || entry.Left > c.Retention {
-		s.Fatalf("%v are left of a retention of %v", entry.Left, c.Retention)
+	retry := rival(c)
+	entry := s.begin(retry)
+	if s.state(entry, core.Completed); entry.Left != 0 {
+		s.Fatalf("%v are left, which nobody asked for", entry.Left)
+	}
+	retry.TellLeft = true
+	if told := s.begin(retry); told.Left <= 0 || told.Left > c.Retention || !bytes.Equal(told.Outcome, entry.Outcome) {
+		s.Fatalf("%v are left of a retention of %v", told.Left, c.Retention)
 	}
 	if string(entry.Outcome) != want {
 		s.Fatalf("outcome is %q, want %q", entry.Outcome, want)

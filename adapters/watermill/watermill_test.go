@@ -1,0 +1,439 @@
+package idem_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	idem "github.com/go-idem/idem/adapters/watermill"
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/memstore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const lease = 30 * time.Second
+
+var errTest = errors.New("test")
+
+func newEngine(t *testing.T, changes ...func(*core.Config)) *core.Engine {
+	t.Helper()
+	cfg := core.Config{Store: memstore.New(), Scope: core.SingleTenant}
+	cfg.Lease.Duration = lease
+	for _, change := range changes {
+		change(&cfg)
+	}
+	engine, err := core.New(cfg)
+	require.NoError(t, err)
+	return engine
+}
+
+// order is a delivery of the message "order-1".
+func order() *message.Message { return message.NewMessage("order-1", []byte("tea")) }
+
+func invoice() *message.Message {
+	msg := message.NewMessage("invoice-1", []byte{0, 0xff})
+	msg.Metadata.Set("to", "billing")
+	msg.Metadata.Set("trace", "\xff\x00")
+	return msg
+}
+
+// bill is a handler that counts its runs, fails in the first few, and else produces an invoice.
+type bill struct{ runs, failures int }
+
+func (b *bill) handle(*message.Message) ([]*message.Message, error) {
+	if b.runs++; b.runs <= b.failures {
+		return []*message.Message{message.NewMessage("draft", nil)}, errTest
+	}
+	return []*message.Message{invoice()}, nil
+}
+
+func crash(msg *message.Message) ([]*message.Message, error) {
+	core.Decide(msg.Context(), core.LeaveUnknown)
+	return nil, nil
+}
+
+func assertProduced(t *testing.T, produced []*message.Message) {
+	t.Helper()
+	if assert.Len(t, produced, 1) {
+		assert.True(t, produced[0].Equals(invoice()), "%+v", produced[0])
+		assert.True(t, produced[0].Ack())
+		<-produced[0].Acked()
+	}
+}
+
+// EVT-01.
+func TestADuplicateIsHandedTheMessagesThatTheHandlerProduced(t *testing.T) {
+	b := &bill{}
+	handle := idem.Watermill(newEngine(t), "billing")(b.handle)
+	for range 3 {
+		produced, err := handle(order())
+		assert.NoError(t, err)
+		assertProduced(t, produced)
+	}
+	assert.Equal(t, 1, b.runs)
+}
+
+func TestAHandlerThatProducesNothing(t *testing.T) {
+	handle := idem.Watermill(newEngine(t), "billing")(func(*message.Message) ([]*message.Message, error) { return nil, nil })
+	for range 2 {
+		produced, err := handle(order())
+		assert.NoError(t, err)
+		assert.Empty(t, produced)
+	}
+}
+
+func TestTheFirstDeliveryIsHandedTheHandlersOwnMessages(t *testing.T) {
+	own := message.NewMessageWithContext(t.Context(), "own", nil)
+	handle := idem.Watermill(newEngine(t), "billing")(func(*message.Message) ([]*message.Message, error) {
+		return []*message.Message{own}, nil
+	})
+	produced, err := handle(order())
+	require.NoError(t, err)
+	assert.Same(t, own, produced[0])
+}
+
+// EVT-02.
+func TestABusyMessageWaitsAndIsNotHandled(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		client time.Duration // when the delivery's context ends
+		want   time.Duration
+	}{
+		{"as long as the engine says", time.Hour, 3 * time.Second},
+		{"until its context ends", time.Second, time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, engine := &bill{}, newEngine(t)
+				leave := make(chan struct{})
+				go idem.Watermill(engine, "billing")(func(*message.Message) ([]*message.Message, error) {
+					<-leave
+					return nil, nil
+				})(order())
+				synctest.Wait()
+				ctx, cancel := context.WithTimeout(t.Context(), c.client)
+				defer cancel()
+				again, began := order(), time.Now()
+				again.SetContext(ctx)
+				_, err := idem.Watermill(engine, "billing")(b.handle)(again)
+				assert.Equal(t, c.want, time.Since(began))
+				assert.ErrorIs(t, err, idem.ErrBusy)
+				assert.Zero(t, b.runs)
+				close(leave)
+			})
+		})
+	}
+}
+
+func TestAMessageIsBusyWhileTheStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, engine := &bill{}, newEngine(t, func(c *core.Config) { c.Store = away{c.Store} })
+		_, err := idem.Watermill(engine, "billing")(b.handle)(order())
+		assert.ErrorIs(t, err, idem.ErrBusy)
+		assert.ErrorContains(t, err, "store-unavailable")
+		assert.Zero(t, b.runs)
+		require.NoError(t, engine.Close(t.Context()))
+	})
+}
+
+// away is a store whose Begin fails.
+type away struct{ core.Store }
+
+func (away) Begin(context.Context, core.Claim) (core.Entry, error) { return core.Entry{}, errTest }
+
+// EVT-03.
+func TestAMessageThatFailedIsHandledAgain(t *testing.T) {
+	b := &bill{failures: 1}
+	handle := idem.Watermill(newEngine(t), "billing")(b.handle)
+	produced, err := handle(order())
+	assert.ErrorIs(t, err, errTest)
+	assert.Len(t, produced, 1, "what the handler returned beside its error passes on")
+	produced, err = handle(order())
+	assert.NoError(t, err)
+	assertProduced(t, produced)
+	assert.Equal(t, 2, b.runs)
+}
+
+// EVT-04.
+func TestAMessageWhoseRunVanishedIsHandledAgainAfterTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, engine := &bill{}, newEngine(t)
+		_, err := idem.Watermill(engine, "billing")(crash)(order())
+		assert.ErrorIs(t, err, idem.ErrBusy)
+		assert.ErrorIs(t, err, core.ErrOutcomeUnknown)
+		produced, err := idem.Watermill(engine, "billing")(b.handle)(order())
+		assert.NoError(t, err)
+		assertProduced(t, produced)
+	})
+}
+
+// EVT-05.
+func TestGroupsHandleAMessageEachOnTheirOwn(t *testing.T) {
+	engine := newEngine(t)
+	for _, group := range []string{"billing", "shipping"} {
+		b := &bill{}
+		_, err := idem.Watermill(engine, group)(b.handle)(order())
+		assert.NoError(t, err)
+		assert.Equal(t, 1, b.runs)
+	}
+}
+
+// other has the ID of order.
+func other() *message.Message { return message.NewMessage("order-1", []byte("coffee")) }
+
+// EVT-06, and others.
+func TestADeadMessage(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		msg    *message.Message
+		change func(*core.Config)
+		cause  string
+	}{
+		{"that came with another payload", other(), func(*core.Config) {}, "another payload"},
+		{"without an ID", message.NewMessage("", nil), func(*core.Config) {}, "Message.ID"},
+		{"whose kept messages can not be read", order(), garbled, "unreadable"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b, engine := &bill{}, newEngine(t, c.change)
+			_, err := idem.Watermill(engine, "billing")(b.handle)(order())
+			require.NoError(t, err)
+
+			_, err = idem.Watermill(engine, "billing")(b.handle)(c.msg)
+			assert.ErrorIs(t, err, idem.ErrDead)
+			assert.ErrorContains(t, err, c.cause)
+
+			fate := errTest
+			handle := idem.Watermill(engine, "billing", idem.Dead(func(msg *message.Message, cause error) error {
+				assert.Same(t, c.msg, msg)
+				assert.ErrorContains(t, cause, c.cause)
+				return fate
+			}))(b.handle)
+			_, err = handle(c.msg)
+			assert.Equal(t, errTest, err, "it can not be put aside")
+			fate = nil
+			produced, err := handle(c.msg)
+			assert.NoError(t, err)
+			assert.Empty(t, produced)
+			assert.Equal(t, 1, b.runs)
+		})
+	}
+}
+
+func TestAMessageWithoutGroupIsDeadOutsideOfARouter(t *testing.T) {
+	b := &bill{}
+	_, err := idem.Watermill(newEngine(t), "")(b.handle)(order())
+	assert.ErrorIs(t, err, idem.ErrDead)
+	assert.ErrorContains(t, err, "Message.Group")
+	assert.Zero(t, b.runs)
+}
+
+// EVT-06.
+func TestAnotherPayloadMayBeSkipped(t *testing.T) {
+	b := &bill{}
+	handle := idem.Watermill(newEngine(t, func(c *core.Config) { c.Messages.SkipMismatch = true }), "billing")(b.handle)
+	_, err := handle(order())
+	assert.NoError(t, err)
+	produced, err := handle(other())
+	assert.NoError(t, err)
+	assert.Empty(t, produced)
+	assert.Equal(t, 1, b.runs)
+}
+
+// garbled keeps what can not be read.
+func garbled(c *core.Config) {
+	c.Messages.Marshal = func(any) ([]byte, error) { return []byte("?"), nil }
+	c.Messages.Unmarshal = func([]byte, any) error { return errTest }
+}
+
+func TestAMessageIsDeadAfterItsLastAttempt(t *testing.T) {
+	b := &bill{failures: 9}
+	engine := newEngine(t, func(c *core.Config) { c.Messages.MaxAttempts = 2 })
+	handle := idem.Watermill(engine, "billing")(b.handle)
+	_, err := handle(order())
+	assert.Equal(t, errTest, err)
+	for range 2 {
+		_, err = handle(order())
+		assert.ErrorIs(t, err, idem.ErrDead)
+		assert.ErrorContains(t, err, "test")
+	}
+	assert.Equal(t, 2, b.runs)
+}
+
+func TestTheContextOfAMessageIsThatOfItsRun(t *testing.T) {
+	type key struct{}
+	outer := context.WithValue(t.Context(), key{}, "outer")
+	engine, msg := newEngine(t), order()
+	msg.SetContext(outer)
+	charged := 0
+	handle := func(fate func() error) message.HandlerFunc {
+		return idem.Watermill(engine, "billing")(func(msg *message.Message) ([]*message.Message, error) {
+			run, ok := core.FromContext(msg.Context())
+			assert.True(t, ok)
+			assert.Equal(t, charged+1, run.Attempt)
+			assert.Equal(t, "outer", msg.Context().Value(key{}))
+			assert.NotEmpty(t, core.ChildKey(msg.Context(), "charge"))
+			n, err := core.Step(msg.Context(), "charge", func(context.Context) (int, error) { return run.Attempt, nil })
+			assert.NoError(t, err)
+			assert.Equal(t, 1, n, "the first run's")
+			charged++
+			return nil, fate()
+		})
+	}
+	assert.Panics(t, func() { _, _ = handle(func() error { panic("test") })(msg) })
+	assert.Equal(t, outer, msg.Context(), "after a panic")
+	_, err := handle(func() error { return errTest })(msg)
+	assert.ErrorIs(t, err, errTest)
+	assert.Equal(t, outer, msg.Context(), "after an error")
+	_, err = handle(func() error { return nil })(msg)
+	assert.NoError(t, err)
+	assert.Equal(t, outer, msg.Context(), "after success")
+	assert.Equal(t, 3, charged)
+}
+
+func TestTheIDOfAMessageMayComeFromElsewhere(t *testing.T) {
+	b := &bill{}
+	byOrder := idem.ID(func(msg *message.Message) string { return msg.Metadata.Get("order") })
+	handle := idem.Watermill(newEngine(t), "billing", byOrder)(b.handle)
+	for _, uuid := range []string{"published", "published again"} {
+		msg := message.NewMessage(uuid, nil)
+		msg.Metadata.Set("order", "1")
+		_, err := handle(msg)
+		assert.NoError(t, err)
+	}
+	assert.Equal(t, 1, b.runs)
+	_, err := handle(message.NewMessage("unnamed", nil))
+	assert.ErrorIs(t, err, idem.ErrDead)
+}
+
+func TestMessagesMayPassBy(t *testing.T) {
+	b := &bill{}
+	ticks := idem.Skip(func(msg *message.Message) bool { return string(msg.Payload) == "tick" })
+	handle := idem.Watermill(newEngine(t), "billing", ticks)(b.handle)
+	for _, payload := range []string{"tick", "tick", "order", "order"} {
+		produced, err := handle(message.NewMessage(payload, []byte(payload)))
+		assert.NoError(t, err)
+		assertProduced(t, produced)
+	}
+	assert.Equal(t, 3, b.runs)
+}
+
+// What the package says about the order of middlewares.
+func TestWatermillsMiddlewaresAround(t *testing.T) {
+	retry := middleware.Retry{MaxRetries: 2, InitialInterval: time.Millisecond}.Middleware
+	two := func(c *core.Config) { c.Messages.MaxAttempts = 2 }
+	t.Run("Retry inside: its tries are one attempt", func(t *testing.T) {
+		b := &bill{failures: 2}
+		produced, err := idem.Watermill(newEngine(t, two), "billing")(retry(b.handle))(order())
+		assert.NoError(t, err)
+		assertProduced(t, produced)
+	})
+	t.Run("Retry outside: each try is an attempt", func(t *testing.T) {
+		b := &bill{failures: 2}
+		_, err := retry(idem.Watermill(newEngine(t, two), "billing")(b.handle))(order())
+		assert.ErrorIs(t, err, idem.ErrDead)
+		assert.Equal(t, 2, b.runs)
+	})
+	for name, around := range map[string]func(message.HandlerMiddleware, message.HandlerFunc) message.HandlerFunc{
+		"Recoverer inside": func(m message.HandlerMiddleware, h message.HandlerFunc) message.HandlerFunc {
+			return m(middleware.Recoverer(h))
+		},
+		"Recoverer outside": func(m message.HandlerMiddleware, h message.HandlerFunc) message.HandlerFunc {
+			return middleware.Recoverer(m(h))
+		},
+	} {
+		t.Run(name+": a panic is an attempt", func(t *testing.T) {
+			runs := 0
+			handle := around(idem.Watermill(newEngine(t, two), "billing"), func(*message.Message) ([]*message.Message, error) {
+				runs++
+				panic("poison")
+			})
+			var err error
+			for range 3 {
+				_, err = handle(order())
+			}
+			assert.ErrorIs(t, err, idem.ErrDead)
+			assert.Equal(t, 2, runs)
+		})
+	}
+	t.Run("PoisonQueue outside, with a filter: it takes the dead", func(t *testing.T) {
+		b, queue := &bill{failures: 9}, &publisher{}
+		poison, err := middleware.PoisonQueueWithFilter(queue, "dead", func(err error) bool { return errors.Is(err, idem.ErrDead) })
+		require.NoError(t, err)
+		handle := poison(idem.Watermill(newEngine(t, two), "billing")(b.handle))
+		_, err = handle(order())
+		assert.ErrorIs(t, err, errTest)
+		produced, err := handle(order())
+		assert.NoError(t, err)
+		assert.Empty(t, produced)
+		assert.Equal(t, []string{"order-1"}, queue.published)
+	})
+	for name, around := range map[string]func(message.HandlerMiddleware, message.HandlerMiddleware, message.HandlerFunc) message.HandlerFunc{
+		"inside":  func(d, m message.HandlerMiddleware, h message.HandlerFunc) message.HandlerFunc { return m(d(h)) },
+		"outside": func(d, m message.HandlerMiddleware, h message.HandlerFunc) message.HandlerFunc { return d(m(h)) },
+	} {
+		t.Run("Deduplicator "+name+": it loses a message that failed", func(t *testing.T) {
+			b, d := &bill{failures: 1}, &middleware.Deduplicator{Repository: tags{}}
+			handle := around(d.Middleware, idem.Watermill(newEngine(t), "billing"), b.handle)
+			_, err := handle(order())
+			assert.ErrorIs(t, err, errTest)
+			produced, err := handle(order())
+			assert.NoError(t, err)
+			assert.Empty(t, produced)
+			assert.Equal(t, 1, b.runs)
+		})
+	}
+	t.Run("Timeout: the handler's context has its deadline", func(t *testing.T) {
+		deadline := func(msg *message.Message) ([]*message.Message, error) {
+			_, ok := msg.Context().Deadline()
+			assert.True(t, ok)
+			return nil, nil
+		}
+		timeout := middleware.Timeout(time.Minute)
+		_, err := timeout(idem.Watermill(newEngine(t), "billing")(deadline))(order())
+		assert.NoError(t, err)
+		_, err = idem.Watermill(newEngine(t), "billing")(timeout(deadline))(order())
+		assert.NoError(t, err)
+	})
+}
+
+// publisher keeps the UUIDs of what is published.
+type publisher struct{ published []string }
+
+func (p *publisher) Publish(_ string, messages ...*message.Message) error {
+	for _, msg := range messages {
+		p.published = append(p.published, msg.UUID)
+	}
+	return nil
+}
+
+func (*publisher) Close() error { return nil }
+
+// tags are those that a Deduplicator has seen.
+type tags map[string]bool
+
+func (t tags) IsDuplicate(_ context.Context, tag string) (bool, error) {
+	duplicate := t[tag]
+	t[tag] = true
+	return duplicate, nil
+}
+
+func TestWhatIsTooLongToKeepIsProducedOnce(t *testing.T) {
+	b := &bill{}
+	handle := idem.Watermill(newEngine(t, func(c *core.Config) { c.Keep.MaxBody = 10 }), "billing")(b.handle)
+	produced, err := handle(order())
+	assert.NoError(t, err)
+	assertProduced(t, produced)
+	produced, err = handle(order())
+	assert.NoError(t, err)
+	assert.Empty(t, produced)
+	assert.Equal(t, 1, b.runs)
+}

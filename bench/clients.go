@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/redisstore"
+)
+
+// clientSpeed is one way to reach the server, with so many goroutines that each begin and complete.
+type clientSpeed struct {
+	name       string
+	goroutines int
+	rounds     []pairs
+}
+
+// pairs is one round.
+type pairs struct {
+	perSecond float64
+	cpu       float64 // µs of this process per pair
+	serverCPU float64 // µs of the server
+	p50, p99  time.Duration
+}
+
+// pairing runs a new claim to its outcome. It is safe for concurrent use.
+type pairing func(ctx context.Context, key [32]byte, outcome []byte) error
+
+var concurrencies = []int{1, 16, 64, 256}
+
+// way is a client to measure. Each has 256 connections at most.
+type way struct {
+	name string
+	open func(b *bench) (pair pairing, end func(), err error)
+}
+
+var ways = []way{
+	{"plain client", func(b *bench) (pairing, func(), error) {
+		c := b.dial(true)
+		return throughStore(c), func() { _ = c.Close() }, nil
+	}},
+	{"AutoPipeline under redisstore", func(b *bench) (pairing, func(), error) {
+		return b.auto(b.dial(true), (*redis.Client).AutoPipeline, func(ap *redis.AutoPipeliner) pairing { return throughStore(ap) })
+	}},
+	{"AutoPipeline with FullDuplex under redisstore", func(b *bench) (pairing, func(), error) {
+		open := func(c *redis.Client) (*redis.AutoPipeliner, error) {
+			options := redis.DefaultBlockingAutoPipelineOptions()
+			options.FullDuplex = true
+			return c.AutoPipelineWithOptions(options)
+		}
+		// With ContextTimeoutEnabled its Pipeline takes a connection of its own.
+		return b.auto(b.dial(false), open, func(ap *redis.AutoPipeliner) pairing { return throughStore(ap) })
+	}},
+	{"AsyncAutoPipeline, script and GET by Submit", func(b *bench) (pairing, func(), error) {
+		return b.auto(b.dial(true), (*redis.Client).AsyncAutoPipeline, func(ap *redis.AutoPipeliner) pairing { return bySubmit(ap, true) })
+	}},
+	{"AsyncAutoPipeline, script alone by Submit", func(b *bench) (pairing, func(), error) {
+		return b.auto(b.dial(true), (*redis.Client).AsyncAutoPipeline, func(ap *redis.AutoPipeliner) pairing { return bySubmit(ap, false) })
+	}},
+}
+
+func (b *bench) dial(watchDeadlines bool) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: b.server.Addr, PoolSize: 256, ContextTimeoutEnabled: watchDeadlines})
+}
+
+type opener = func(*redis.Client) (*redis.AutoPipeliner, error)
+
+// auto opens an autopipeliner on c.
+func (b *bench) auto(c *redis.Client, open opener, pair func(*redis.AutoPipeliner) pairing) (pairing, func(), error) {
+	ap, err := open(c)
+	if err != nil {
+		_ = c.Close()
+		return nil, nil, err
+	}
+	return pair(ap), func() { _ = ap.Close(); _ = c.Close() }, nil
+}
+
+// throughStore is a pair of calls of the store, under deadlines as the engine sets them.
+func throughStore(client redis.UniversalClient) pairing {
+	store := redisstore.New(client)
+	return func(ctx context.Context, key [32]byte, outcome []byte) error {
+		c := core.Claim{Key: key, Owner: [16]byte(key[:16]), Fingerprint: [32]byte{1}, Lease: 30 * time.Second, Retention: 24 * time.Hour}
+		var entry core.Entry
+		err := bounded(ctx, func(ctx context.Context) (err error) {
+			entry, err = store.Begin(ctx, c)
+			return err
+		})
+		if err == nil && entry.State != core.Claimed {
+			err = fmt.Errorf("begin: %s", entry.State)
+		}
+		if err != nil {
+			return err
+		}
+		c.Fence, c.Attempt = entry.Fence, entry.Attempt
+		return bounded(ctx, func(ctx context.Context) error { return store.Complete(ctx, c, outcome) })
+	}
+}
+
+func bounded(ctx context.Context, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return call(ctx)
+}
+
+// bySubmit is what a store could do with the deferred face: queue a script, with or without the GET that reads a replay's
+// outcome, and wait no longer than the deadline.
+func bySubmit(ap *redis.AutoPipeliner, withGet bool) pairing {
+	return func(ctx context.Context, key [32]byte, outcome []byte) error {
+		c := &wire{key: ownKeys(string(key[:]))[0], owner: [16]byte(key[:16]), fingerprint: [32]byte{1}}
+		var fence int64
+		err := bounded(ctx, func(ctx context.Context) (err error) {
+			fence, err = submitBegin(ctx, ap, c, withGet)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return bounded(ctx, func(ctx context.Context) error {
+			return ap.Submit(ctx, newEval(ctx, completeScript, c.key, c.completeArgs(fence, outcome))).WaitContext(ctx)
+		})
+	}
+}
+
+func submitBegin(ctx context.Context, ap *redis.AutoPipeliner, c *wire, withGet bool) (fence int64, err error) {
+	begin := newEval(ctx, beginScript, c.key, c.beginArgs())
+	waits := []redis.AutoFuture{ap.Submit(ctx, begin)}
+	if withGet {
+		waits = append(waits, ap.Submit(ctx, redis.NewStringCmd(ctx, "get", c.key)))
+	}
+	for _, wait := range waits {
+		if err := wait.WaitContext(ctx); err != nil {
+			return 0, err
+		}
+	}
+	word, fence, err := answer(begin)
+	if err == nil && word != "claimed" {
+		err = fmt.Errorf("begin: %s", word)
+	}
+	return fence, err
+}
+
+func newEval(ctx context.Context, s *redis.Script, key string, args []any) *redis.Cmd {
+	return redis.NewCmd(ctx, append([]any{"evalsha", s.Hash(), 1, key}, args...)...)
+}
+
+// measureClients lets goroutines claim and complete new keys, each with one client.
+func measureClients(b *bench) error {
+	for _, n := range concurrencies {
+		speeds := make([]clientSpeed, len(ways))
+		for r := range b.plan.clients {
+			for k := range ways {
+				i := (k + r) % len(ways)
+				p, err := b.pairs(ways[i], n)
+				if err != nil {
+					return fmt.Errorf("%s, %d goroutines: %w", ways[i].name, n, err)
+				}
+				speeds[i].name, speeds[i].goroutines = ways[i].name, n
+				speeds[i].rounds = append(speeds[i].rounds, p)
+			}
+		}
+		b.results.clients = append(b.results.clients, speeds...)
+	}
+	return nil
+}
+
+// pairs is one round of a client.
+func (b *bench) pairs(w way, goroutines int) (pairs, error) {
+	pair, end, err := w.open(b)
+	if err != nil {
+		return pairs{}, err
+	}
+	defer end()
+	if err := b.client.FlushAll(context.Background()).Err(); err != nil {
+		return pairs{}, err
+	}
+	if _, err := pairUp(pair, goroutines, time.Now()); err != nil { // opens the connections
+		return pairs{}, err
+	}
+	runtime.GC()
+	before, began := b.used(), time.Now()
+	latencies, err := pairUp(pair, goroutines, began.Add(b.plan.pairs))
+	took, after := time.Since(began), b.used()
+	per := func(used time.Duration) float64 { return used.Seconds() * 1e6 / float64(len(latencies)) }
+	return pairs{
+		perSecond: float64(len(latencies)) / took.Seconds(), p50: quantile(latencies, 0.5), p99: quantile(latencies, 0.99),
+		cpu: per(after.own - before.own), serverCPU: per(after.server - before.server),
+	}, err
+}
+
+// pairUp lets goroutines run pairs until a time, each one at least.
+func pairUp(pair pairing, goroutines int, until time.Time) (latencies []time.Duration, err error) {
+	outcome := packed(jsonBody(512))
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for g := range goroutines {
+		all.Go(func() {
+			var own []time.Duration
+			var failed error
+			for failed == nil && (len(own) == 0 || time.Now().Before(until)) {
+				began := time.Now()
+				failed = pair(context.Background(), pairKey(g, began), outcome)
+				own = append(own, time.Since(began))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			latencies, err = append(latencies, own...), errors.Join(err, failed)
+		})
+	}
+	all.Wait()
+	return latencies, err
+}
+
+// pairKey is a key that no other call has.
+func pairKey(goroutine int, now time.Time) (key [32]byte) {
+	copy(key[:], strconv.FormatInt(now.UnixNano(), 36)+"-"+strconv.Itoa(goroutine))
+	return key
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// layout is one way to keep a record, as commands to a server or to a pipeline.
+type layout struct {
+	name     string
+	begin    func(ctx context.Context, to redis.Cmdable, key string)
+	complete func(ctx context.Context, to redis.Cmdable, key, body string)
+	replay   func(ctx context.Context, to redis.Cmdable, key string)
+	keys     func(key string) []string // what the record of a key lies under
+	commands []string                  // sent, other than from a script
+}
+
+var layouts = []layout{
+	{"this library", ownBegin, ownComplete, ownReplay, ownKeys, []string{"evalsha", "get"}},
+	{"a hash", hashOpen, hashClose, hashOpen, ownKeys, []string{"evalsha"}},
+	{"two keys with JSON", pairOpen, pairClose, pairOpen, pairKeys, []string{"evalsha"}},
+}
+
+// headLines are the header lines of the answer that is kept.
+var headLines = [][2]string{
+	{"Content-Type", "application/json"}, {"Location", "/payments/pay_1"}, {"Etag", `"1"`},
+	{"Vary", "Accept"}, {"Cache-Control", "no-store"}, {"X-Api-Version", "2026-01-01"},
+}
+
+// packed is about what the engine hands to a store.
+func packed(body string) []byte {
+	b := append(make([]byte, 0, len(body)+256), "1\x00\xc9\x01\x00\x06"...)
+	for _, line := range headLines {
+		for _, text := range line {
+			b = append(append(b, byte(len(text))), text...)
+		}
+	}
+	return append(append(b, body...), "sum4"...)
+}
+
+// jsonBody is an answer of so many bytes.
+func jsonBody(size int) string {
+	return strings.Repeat(`{"id":"pay_1","amount":100}`, size/27+1)[:size]
+}
+
+// claimOf is the claim that owns a key.
+func claimOf(key string) *wire {
+	return &wire{key: ownKeys(key)[0], owner: [16]byte{1}, fingerprint: [32]byte{1}}
+}
+
+func ownKeys(key string) []string { return []string{"idem:{" + key + "}"} }
+
+// ownBegin is what redisstore sends: the GET behind the script reads the outcome of a replay.
+func ownBegin(ctx context.Context, to redis.Cmdable, key string) { beginAndGet(ctx, to, claimOf(key)) }
+
+func ownReplay(ctx context.Context, to redis.Cmdable, key string) {
+	c := claimOf(key)
+	c.owner[0]++
+	beginAndGet(ctx, to, c)
+}
+
+func beginAndGet(ctx context.Context, to redis.Cmdable, c *wire) (begin *redis.Cmd, get *redis.StringCmd) {
+	_, _ = to.Pipelined(ctx, func(p redis.Pipeliner) error {
+		begin, get = c.begin(ctx, p), p.Get(ctx, c.key)
+		return nil
+	})
+	return begin, get
+}
+
+func ownComplete(ctx context.Context, to redis.Cmdable, key, body string) {
+	claimOf(key).complete(ctx, to, 0, packed(body))
+}
+
+// The hash has a field for each part. It has all that this library's record has.
+var (
+	hashBegin = redis.NewScript(`
+local r = redis.call('HMGET', KEYS[1], 'state', 'owner', 'fingerprint', 'fence', 'attempt', 'lease', 'outcome')
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+if r[1] then
+  if r[3] ~= ARGV[2] then return {'mismatch'} end
+  if r[1] == 'completed' then return {'completed', r[7]} end
+  return {'in-progress', tonumber(r[6]) - now}
+end
+redis.call('HSET', KEYS[1], 'state', 'started', 'owner', ARGV[1], 'fingerprint', ARGV[2],
+  'fence', string.format('%.0f', now), 'attempt', 1, 'lease', string.format('%.0f', now + ARGV[3]))
+redis.call('PEXPIRE', KEYS[1], ARGV[4])
+return {'claimed', now, 1}`)
+	hashComplete = redis.NewScript(`
+local r = redis.call('HMGET', KEYS[1], 'state', 'owner')
+if r[1] ~= 'started' or r[2] ~= ARGV[1] then return 'lost' end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+redis.call('HSET', KEYS[1], 'state', 'completed', 'outcome', ARGV[3])
+return 'ok'`)
+)
+
+func hashOpen(ctx context.Context, to redis.Cmdable, key string) {
+	hashBegin.EvalSha(ctx, to, ownKeys(key), "owner-of-16-byte", strings.Repeat("f", 32), leaseMicros, retentionMillis)
+}
+
+func hashClose(ctx context.Context, to redis.Cmdable, key, body string) {
+	hashComplete.EvalSha(ctx, to, ownKeys(key), "owner-of-16-byte", retentionMillis, packed(body))
+}
+
+// The pair is a lock beside a JSON result, without fence, attempt or takeover.
+var (
+	pairBegin = redis.NewScript(`
+local result = redis.call('GET', KEYS[2])
+if result then
+  if cjson.decode(result).fingerprint ~= ARGV[2] then return {'mismatch'} end
+  return {'completed', result}
+end
+if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[3]) then return {'in-progress'} end
+return {'claimed'}`)
+	pairComplete = redis.NewScript(`
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 'lost' end
+redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[2])
+return 'ok'`)
+)
+
+const pairOwner = "0b2ef1c0-7c4e-4a53-8f6e-93ab7f5ad3a1"
+
+var pairFingerprint = strings.Repeat("f", 64)
+
+type pairResult struct {
+	Status      int         `json:"status"`
+	Header      [][2]string `json:"header"`
+	Body        string      `json:"body"`
+	Fingerprint string      `json:"fingerprint"`
+}
+
+func newPairResult(body []byte) []byte {
+	b, _ := json.Marshal(pairResult{201, headLines, string(body), pairFingerprint}) // cannot fail
+	return b
+}
+
+func pairKeys(key string) []string {
+	return []string{"pair:{" + key + "}:lock", "pair:{" + key + "}:result"}
+}
+
+func pairOpen(ctx context.Context, to redis.Cmdable, key string) {
+	pairBegin.EvalSha(ctx, to, pairKeys(key), pairOwner, pairFingerprint, retentionMillis)
+}
+
+func pairClose(ctx context.Context, to redis.Cmdable, key, body string) {
+	pairComplete.EvalSha(ctx, to, pairKeys(key), pairOwner, retentionMillis, newPairResult([]byte(body)))
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-idem/idem/lua"
+)
+
+// scriptTime is what the verbs of a layout cost the server, in µs per call, for an answer of so many bytes.
+type scriptTime struct {
+	layout                  string
+	size                    int
+	begin, complete, replay []float64 // a value for each round
+}
+
+// block is one thing that a script may do, in µs per call; all but the first beyond the first, a script that does nothing.
+type block struct {
+	name string
+	cost []float64
+}
+
+var sizes = []int{512, 4 << 10, 64 << 10}
+
+// measureScripts asks the server for its own account of the time that commands take. Calls are sent one by one, so that a
+// command finds the server as it finds it in a quiet service.
+func measureScripts(b *bench) error {
+	for _, size := range sizes {
+		times := make([]scriptTime, len(layouts))
+		for n := range b.plan.scripts {
+			for k := range layouts {
+				i := (k + n) % len(layouts)
+				times[i].layout, times[i].size = layouts[i].name, size
+				if err := times[i].measure(b, layouts[i], max(b.plan.calls*512/size, 100)); err != nil {
+					return err
+				}
+			}
+		}
+		b.results.scripts = append(b.results.scripts, times...)
+	}
+	return b.measureBlocks()
+}
+
+// measure adds a round of n calls of each verb.
+func (t *scriptTime) measure(b *bench, l layout, n int) error {
+	ctx, body := context.Background(), jsonBody(t.size)
+	if err := b.client.FlushAll(ctx).Err(); err != nil {
+		return err
+	}
+	verbs := []struct {
+		into *[]float64
+		call func(key string)
+	}{
+		{&t.begin, func(key string) { l.begin(ctx, b.client, key) }},
+		{&t.complete, func(key string) { l.complete(ctx, b.client, key, body) }},
+		{&t.replay, func(key string) { l.replay(ctx, b.client, key) }},
+	}
+	for _, v := range verbs {
+		usec, err := b.serverTime(l.commands, n, func(i int) { v.call(strconv.Itoa(i)) })
+		if err != nil {
+			return err
+		}
+		*v.into = append(*v.into, usec)
+	}
+	return nil
+}
+
+var commandStat = regexp.MustCompile(`cmdstat_(\w+):calls=(\d+),usec=(\d+)(?:.*failed_calls=(\d+))?`)
+
+// serverTime is what the commands of one call took the server on average of n, in µs. What a script calls is part of the
+// script, so only commands that are not called from scripts may be named.
+func (b *bench) serverTime(commands []string, n int, call func(i int)) (usec float64, err error) {
+	ctx := context.Background()
+	if err := b.client.ConfigResetStat(ctx).Err(); err != nil {
+		return 0, err
+	}
+	for i := range n {
+		call(i)
+	}
+	info, err := b.client.Info(ctx, "commandstats").Result()
+	if err != nil {
+		return 0, err
+	}
+	for _, found := range commandStat.FindAllStringSubmatch(info, -1) {
+		if !slices.Contains(commands, found[1]) {
+			continue
+		}
+		if found[2] != strconv.Itoa(n) || found[4] != "" && found[4] != "0" {
+			return 0, fmt.Errorf("not every one of %d calls went well: %s", n, found[0])
+		}
+		total, _ := strconv.ParseFloat(found[3], 64) // digits only
+		usec += total
+	}
+	return usec / float64(n), nil
+}
+
+// blocks are scripts that do one thing each. KEYS[1] is a record of this library with an answer of 512 bytes, KEYS[2] a
+// hash, KEYS[3] a JSON result, KEYS[4] a key to write.
+var blocks = []struct{ name, script string }{
+	{"a script that does nothing", `return 'ok'`},
+	{"the functions of record.lua, made and not called", recordFunctions() + `return 'ok'`},
+	{"GETRANGE of a header", `redis.call('GETRANGE', KEYS[1], 0, 88) return 'ok'`},
+	{"GET of a record", `redis.call('GET', KEYS[1]) return 'ok'`},
+	{"HMGET of seven fields", `redis.call('HMGET', KEYS[2], 'state', 'owner', 'fingerprint', 'fence', 'attempt', 'lease', 'outcome') return 'ok'`},
+	{"GET and cjson.decode of a result", `cjson.decode(redis.call('GET', KEYS[3])) return 'ok'`},
+	{"TIME, and the sum of its parts", `local t = redis.call('TIME') local now = t[1] * 1000000 + t[2] return 'ok'`},
+	{"the check of a header by string.find", `local ok = string.find(string.sub(ARGV[1], 1, 41), '^1[124][012]%d+$') return 'ok'`},
+	{"five fields by string.sub", `local h = ARGV[1] local a, b, c, d, e = string.sub(h, 2, 2), string.sub(h, 3, 3), string.sub(h, 4, 9), string.sub(h, 10, 25), string.sub(h, 42, 73) return 'ok'`},
+	{"three numbers by string.format", `string.format('%06d%016.0f%016.0f', 1, 1790000000000000, 1790000030000000) return 'ok'`},
+	{"SET of a header with PX", `redis.call('SET', KEYS[4], ARGV[1], 'PX', 86400000) return 'ok'`},
+	{"SET of a 512-byte record with PX", `redis.call('SET', KEYS[4], ARGV[2], 'PX', 86400000) return 'ok'`},
+	{"PEXPIRE", `redis.call('PEXPIRE', KEYS[1], 86400000) return 'ok'`},
+	{"an answer of five parts, not one", `return {'claimed', 1790000000000000, 1, 0, 30000000}`},
+}
+
+// recordFunctions is what stands in front of every script of this library.
+func recordFunctions() string {
+	head, _, _ := strings.Cut(lua.Begin, "-- begin:")
+	return head
+}
+
+// measureBlocks measures the scripts of blocks, all with the same keys and arguments, beside one that does nothing.
+func (b *bench) measureBlocks() error {
+	keys, record, err := b.fillBlocks()
+	if err != nil {
+		return err
+	}
+	b.results.blocks = make([]block, len(blocks))
+	for range b.plan.scripts {
+		for i, script := range blocks {
+			usec, err := b.scriptTime(script.script, keys, record[:headBytes], record)
+			if err != nil {
+				return fmt.Errorf("%s: %w", script.name, err)
+			}
+			b.results.blocks[i].name = script.name
+			b.results.blocks[i].cost = append(b.results.blocks[i].cost, usec)
+		}
+	}
+	for i := len(blocks) - 1; i > 0; i-- {
+		for n, empty := range b.results.blocks[0].cost {
+			b.results.blocks[i].cost[n] -= empty
+		}
+	}
+	return nil
+}
+
+// fillBlocks writes what the blocks read, and returns the keys and a record.
+func (b *bench) fillBlocks() (keys []string, record []byte, err error) {
+	ctx, body, hash := context.Background(), jsonBody(512), "block-hash"
+	if err := b.client.FlushAll(ctx).Err(); err != nil {
+		return nil, nil, err
+	}
+	ownBegin(ctx, b.client, "block")
+	ownComplete(ctx, b.client, "block", body)
+	pairOpen(ctx, b.client, "block")
+	pairClose(ctx, b.client, "block", body)
+	err = b.client.HSet(ctx, hash, "state", "completed", "owner", "o", "fingerprint", "f", "outcome", packed(body)).Err()
+	return []string{ownKeys("block")[0], hash, pairKeys("block")[1], "block-new"}, claimOf("block").record(0, packed(body)), err
+}
+
+// scriptTime is what a script takes the server, in µs.
+func (b *bench) scriptTime(text string, keys []string, args ...any) (float64, error) {
+	ctx, script := context.Background(), redis.NewScript(text)
+	if err := script.Load(ctx, b.client).Err(); err != nil {
+		return 0, err
+	}
+	return b.serverTime([]string{"evalsha"}, b.plan.calls, func(int) { script.EvalSha(ctx, b.client, keys, args...) })
+}
