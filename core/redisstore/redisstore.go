@@ -35,6 +35,7 @@ type Store struct {
 	prefix   string
 	sharded  bool // on Cluster, who publishes to all nodes wakes nobody faster
 	wait     durability
+	batches  *batches // nil: off
 	notifier notifier
 }
 
@@ -59,6 +60,9 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 		panic("redisstore: New: a Ring moves the keys of a shard that does not answer, so they could run twice; use Cluster or Sentinel")
 	}
 	s.wait.validate()
+	if s.wait.on() { // one slow replica would hold up whole batches
+		s.batches = nil
+	}
 	return s
 }
 
@@ -96,11 +100,15 @@ func (s *Store) begin(ctx context.Context, c *core.Claim) (entry core.Entry, aga
 	if c.TellLeft {
 		args = append(args, "1")
 	}
-	answer, record, err := s.evalAndGet(ctx, beginScript, keys, args...)
+	q := query{script: beginScript, keys: keys, args: args, get: true, durable: "claimed"}
+	if err := s.send(ctx, &q); err != nil {
+		return core.Entry{}, false, storeError(err)
+	}
+	record, err := q.read()
 	if err != nil {
 		return core.Entry{}, false, storeError(err)
 	}
-	word, numbers, err := readAnswer(answer)
+	word, numbers, err := readAnswer(q.word())
 	switch {
 	case err != nil:
 		return core.Entry{}, false, err
@@ -130,7 +138,7 @@ func (s *Store) Extend(ctx context.Context, c core.Claim) error {
 	if c.Steps {
 		keys = append(keys, keys[0]+steps)
 	}
-	return s.run(ctx, extendScript, keys, &c, c.Lease.Microseconds(), milliseconds(c.Retention))
+	return s.run(ctx, &query{script: extendScript, keys: keys}, &c, c.Lease.Microseconds(), milliseconds(c.Retention))
 }
 
 // Complete implements core.Store.
@@ -141,16 +149,11 @@ func (s *Store) Complete(ctx context.Context, c core.Claim, outcome []byte) erro
 		keys = append(keys, keys[0]+tombstone, keys[0]+steps)
 		args = append(args, late(&c))
 	}
-	if !s.wait.on() {
-		return s.run(ctx, completeScript, keys, &c, args...)
+	q := &query{script: completeScript, keys: keys}
+	if s.wait.on() {
+		q.durable = "ok"
 	}
-	args = append([]any{c.Owner[:], c.Fence}, args...)
-	eval, err := s.evalWith(ctx, completeScript, keys, args, func(redis.Pipeliner) {}, func(eval *redis.Cmd) bool { return eval.Val() == "ok" })
-	if err != nil {
-		return storeError(err)
-	}
-	word, _ := eval.Val().(string)
-	return wordError(word)
+	return s.run(ctx, q, &c, args...)
 }
 
 // late is how long a tombstone lives.
@@ -163,17 +166,17 @@ func late(c *core.Claim) string {
 
 // Fail implements core.Store.
 func (s *Store) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
-	return s.run(ctx, failScript, []string{s.name(c.Key)}, &c, milliseconds(c.Retention), flag(f.Free), f.Cause[:min(len(f.Cause), 200)])
+	q := &query{script: failScript, keys: []string{s.name(c.Key)}}
+	return s.run(ctx, q, &c, milliseconds(c.Retention), flag(f.Free), f.Cause[:min(len(f.Cause), 200)])
 }
 
 // run runs a script that answers with one word. Its arguments begin with owner and fence.
-func (s *Store) run(ctx context.Context, script *redis.Script, keys []string, c *core.Claim, args ...any) error {
-	args = append([]any{c.Owner[:], c.Fence}, args...)
-	word, err := script.Run(ctx, s.client, keys, args...).Text()
-	if err != nil {
+func (s *Store) run(ctx context.Context, q *query, c *core.Claim, args ...any) error {
+	q.args = append([]any{c.Owner[:], c.Fence}, args...)
+	if err := s.send(ctx, q); err != nil {
 		return storeError(err)
 	}
-	return wordError(word)
+	return wordError(q.word())
 }
 
 // Checkpoint implements core.Checkpointer.
@@ -199,64 +202,18 @@ func (s *Store) Checkpoints(ctx context.Context, c core.Claim) (map[string][]byt
 func (s *Store) steps(ctx context.Context, c *core.Claim, stepAndResult ...any) ([]string, error) {
 	name := s.name(c.Key)
 	args := append([]any{c.Owner[:], c.Fence, milliseconds(c.Retention)}, stepAndResult...)
-	answer, err := stepScript.Run(ctx, s.client, []string{name, name + steps}, args...).StringSlice()
-	if err != nil {
+	q := query{script: stepScript, keys: []string{name, name + steps}, args: args}
+	if err := s.send(ctx, &q); err != nil {
 		return nil, storeError(err)
+	}
+	answer, err := q.eval.StringSlice()
+	if err != nil {
+		return nil, err
 	}
 	if len(answer)%2 == 0 {
 		return nil, fmt.Errorf("idem: step answered %d values", len(answer))
 	}
 	return answer[1:], wordError(answer[0])
-}
-
-// evalAndGet runs begin and reads its record behind it, in one pipeline.
-func (s *Store) evalAndGet(ctx context.Context, script *redis.Script, keys []string, args ...any) (answer string, record []byte, err error) {
-	var get *redis.StringCmd
-	eval, err := s.evalWith(ctx, script, keys, args, func(p redis.Pipeliner) { get = p.Get(ctx, keys[0]) }, isClaimed)
-	if err != nil {
-		return "", nil, err
-	}
-	record, err = get.Bytes()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return "", nil, err
-	}
-	answer, err = eval.Text()
-	return answer, record, err
-}
-
-// evalWith runs script with what behind puts behind it in the pipeline, and waits for replicas where written says so. A
-// server that does not know the script, such as a replica that was just promoted, gets its text in a second pipeline.
-func (s *Store) evalWith(ctx context.Context, script *redis.Script, keys []string, args []any, behind func(redis.Pipeliner), written func(*redis.Cmd) bool) (*redis.Cmd, error) {
-	node, err := s.client, error(nil)
-	if s.wait.on() {
-		if node, err = s.node(ctx, keys[0]); err != nil {
-			return nil, err
-		}
-	}
-	send := func(run func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) (eval, wait *redis.Cmd) {
-		p := node.Pipeline()
-		eval = run(ctx, p, keys, args...)
-		behind(p)
-		if s.wait.on() {
-			wait = s.wait.send(ctx, p)
-		}
-		_, _ = p.Exec(ctx) // each command has its own error
-		return eval, wait
-	}
-	eval, wait := send(script.EvalSha)
-	if redis.HasErrorPrefix(eval.Err(), "NOSCRIPT") {
-		eval, wait = send(script.Eval)
-	}
-	if eval.Err() == nil && wait != nil && written(eval) {
-		return eval, s.wait.reached(wait)
-	}
-	return eval, eval.Err()
-}
-
-// isClaimed tells whether begin gave the claim: only then there is something to lose.
-func isClaimed(eval *redis.Cmd) bool {
-	answer, _ := eval.Val().(string)
-	return strings.HasPrefix(answer, "claimed")
 }
 
 // numbersOf is how many numbers come behind each of begin's words.

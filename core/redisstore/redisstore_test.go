@@ -35,6 +35,10 @@ func TestStoreKeepsTheContractOnACluster(t *testing.T) {
 	storetest.Run(t, func(testing.TB) storetest.Harness {
 		return storetest.Harness{Store: redisstore.New(client), Advance: time.Sleep}
 	})
+	batching := redisstore.New(client, redisstore.Batch())
+	t.Run("in batches", func(t *testing.T) {
+		storetest.Run(t, func(testing.TB) storetest.Harness { return storetest.Harness{Store: batching, Advance: time.Sleep} })
+	})
 }
 
 func TestStoreKeepsTheContractBehindSentinel(t *testing.T) {

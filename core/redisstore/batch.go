@@ -1,0 +1,148 @@
+package redisstore
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Batch sends what many goroutines ask for at once in few round trips: while some are under way, up to 2 by default for each
+// server, further requests gather, and go together when one of those comes back. A request that finds none under way goes
+// at once. It saves client and server half their work under load, and costs nothing without; requests of one batch share
+// a connection, so also its failure: each is told, or sent again, as if it had been alone. Not used with WaitReplicas and
+// WaitAOF. Default: off.
+func Batch() Option {
+	return func(s *Store) { s.batches = &batches{by: map[redis.UniversalClient]*batcher{}} }
+}
+
+// batches has a batcher for each server.
+type batches struct {
+	mu sync.Mutex
+	by map[redis.UniversalClient]*batcher
+}
+
+func (b *batches) of(node redis.UniversalClient) *batcher {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	found := b.by[node]
+	if found == nil {
+		found = &batcher{node: node}
+		b.by[node] = found
+	}
+	return found
+}
+
+const (
+	maxUnderWay = 2   // round trips to one server at once
+	maxBatch    = 128 // queries in one
+)
+
+// batcher gathers queries for one server.
+type batcher struct {
+	node redis.UniversalClient
+
+	mu       sync.Mutex
+	underWay int
+	gathered []*gathered
+}
+
+// gathered is a query that waits for its round trip.
+type gathered struct {
+	query    query
+	deadline time.Time
+	done     chan struct{}
+}
+
+// send returns when q has its answer, or ctx ends. In that case q may still be sent.
+func (b *batcher) send(ctx context.Context, q *query) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	g := &gathered{query: *q, done: make(chan struct{})}
+	g.deadline, _ = ctx.Deadline()
+	b.mu.Lock()
+	b.gathered = append(b.gathered, g)
+	isFirst := b.underWay < maxUnderWay
+	if isFirst {
+		b.underWay++
+	}
+	b.mu.Unlock()
+	if isFirst { // here and now: another goroutine would come later
+		b.exchange(b.take())
+		if !b.rest() {
+			go b.work()
+		}
+	}
+	select {
+	case <-g.done:
+		q.eval, q.record = g.query.eval, g.query.record // the query itself is the batch's until here
+		return q.eval.Err()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// work makes round trips as long as there is something to send.
+func (b *batcher) work() {
+	for batch := b.take(); len(batch) > 0; batch = b.take() {
+		b.exchange(batch)
+	}
+}
+
+// take returns what is to go next; with nothing, one round trip less is under way.
+func (b *batcher) take() []*gathered {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := min(len(b.gathered), maxBatch)
+	batch := b.gathered[:n:n]
+	b.gathered = b.gathered[n:]
+	if n == 0 {
+		b.underWay--
+		b.gathered = nil
+	}
+	return batch
+}
+
+// rest ends the round trips of one goroutine, if there is nothing to send.
+func (b *batcher) rest() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.gathered) > 0 {
+		return false
+	}
+	b.underWay--
+	return true
+}
+
+// exchange makes one round trip. It may take as long as the most patient of its queries.
+func (b *batcher) exchange(batch []*gathered) {
+	ctx := context.Background()
+	if latest := latestDeadline(batch); !latest.IsZero() {
+		bounded, cancel := context.WithDeadline(ctx, latest)
+		defer cancel()
+		ctx = bounded
+	}
+	p := b.node.Pipeline()
+	for _, g := range batch {
+		g.query.put(ctx, p, (*redis.Script).EvalSha, durability{})
+	}
+	_, _ = p.Exec(ctx) // each command has its own error
+	for _, g := range batch {
+		close(g.done)
+	}
+}
+
+// latestDeadline is zero when a query has none.
+func latestDeadline(batch []*gathered) (latest time.Time) {
+	for _, g := range batch {
+		if g.deadline.IsZero() {
+			return time.Time{}
+		}
+		if g.deadline.After(latest) {
+			latest = g.deadline
+		}
+	}
+	return latest
+}

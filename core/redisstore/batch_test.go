@@ -1,0 +1,140 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/redisstore"
+	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/redistest"
+)
+
+func TestStoreKeepsTheContractInBatches(t *testing.T) {
+	store := redisstore.New(redistest.Shared(t).Client(t), redisstore.Batch())
+	storetest.Run(t, func(testing.TB) storetest.Harness { return storetest.Harness{Store: store, Advance: time.Sleep} })
+}
+
+// tripCounter counts the pipelines that a client sends.
+type tripCounter struct{ n, queries atomic.Int64 }
+
+func (r *tripCounter) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (r *tripCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (r *tripCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		r.n.Add(1)
+		r.queries.Add(int64(len(cmds)))
+		return next(ctx, cmds)
+	}
+}
+
+func TestRequestsThatComeTogetherShareRoundTrips(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client(t)
+	store := redisstore.New(client, redisstore.Batch())
+	claimed(t, store, time.Minute) // the scripts are there
+	sent := &tripCounter{}
+	client.AddHook(sent)
+
+	server.Pause()
+	const many = 100
+	var wg sync.WaitGroup
+	for range many {
+		wg.Go(func() {
+			entry, err := store.Begin(ctx, storetest.NewClaim(time.Minute, time.Hour))
+			assert.NoError(t, err)
+			assert.Equal(t, core.Claimed, entry.State)
+		})
+	}
+	require.Eventually(t, func() bool { return sent.n.Load() == 2 }, 20*time.Second, time.Millisecond, "two are under way at once")
+	time.Sleep(50 * time.Millisecond) // the rest gathers
+	server.Resume()
+	wg.Wait()
+	assert.GreaterOrEqual(t, sent.queries.Load(), int64(2*many), "a script and a GET each, and greetings of connections")
+	assert.LessOrEqual(t, sent.n.Load(), int64(2+many/10))
+}
+
+func TestOneRequestOfABatchDoesNotWaitForTheOthers(t *testing.T) {
+	server := redistest.Start(t)
+	store := redisstore.New(server.Client(t), redisstore.Batch())
+	claimed(t, store, time.Minute)
+	server.Pause()
+	defer server.Resume()
+	patient, cancel := context.WithTimeout(ctx, time.Minute)
+	for range 5 {
+		go func() { _, _ = store.Begin(patient, storetest.NewClaim(time.Minute, time.Hour)) }()
+	}
+	defer cancel()
+	hurried, stop := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer stop()
+	began := time.Now()
+	_, err := store.Begin(hurried, storetest.NewClaim(time.Minute, time.Hour))
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.Less(t, time.Since(began), 10*time.Second)
+}
+
+func TestABatchLearnsTheScriptsAndSurvivesBadRecords(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	store := redisstore.New(client, redisstore.Batch(), redisstore.Prefix("batch:"))
+	bad := claimed(t, store, time.Minute)
+	require.NoError(t, client.Set(ctx, onlyKey(t, client, "batch:"), "no record", time.Hour).Err())
+	require.NoError(t, client.ScriptFlush(ctx).Err())
+	var wg sync.WaitGroup
+	for i := range 50 {
+		wg.Go(func() {
+			if i == 25 {
+				assert.ErrorIs(t, store.Complete(ctx, bad, nil), core.ErrUnreadable)
+				return
+			}
+			c := storetest.NewClaim(time.Minute, time.Hour)
+			entry, err := store.Begin(ctx, c)
+			assert.NoError(t, err)
+			c.Fence, c.Attempt = entry.Fence, entry.Attempt
+			outcome := fmt.Append(nil, "outcome ", i)
+			assert.NoError(t, store.Complete(ctx, c, outcome))
+			c.Owner[0] ^= 1
+			entry, err = store.Begin(ctx, c)
+			assert.NoError(t, err)
+			assert.Equal(t, string(outcome), string(entry.Outcome), "each gets its own answer")
+		})
+	}
+	wg.Wait()
+}
+
+// BenchmarkPairs is a Begin and a Complete of a new key, by so many goroutines at once.
+//
+//	go test ./core/redisstore -run '^$' -bench Pairs -benchtime 20000x
+func BenchmarkPairs(b *testing.B) {
+	client := redistest.Start(b).Client(b)
+	outcome := make([]byte, 600)
+	for _, goroutines := range []int{1, 16, 64, 256} {
+		for name, store := range map[string]*redisstore.Store{
+			"plain": redisstore.New(client), "batch": redisstore.New(client, redisstore.Batch()),
+		} {
+			b.Run(fmt.Sprint(name, "/", goroutines), func(b *testing.B) {
+				var wg sync.WaitGroup
+				var next atomic.Int64
+				for range goroutines {
+					wg.Go(func() {
+						for next.Add(1) <= int64(b.N) {
+							c := storetest.NewClaim(time.Minute, time.Hour)
+							entry, err := store.Begin(ctx, c)
+							assert.NoError(b, err)
+							c.Fence, c.Attempt = entry.Fence, entry.Attempt
+							assert.NoError(b, store.Complete(ctx, c, outcome))
+						}
+					})
+				}
+				wg.Wait()
+			})
+		}
+	}
+}
