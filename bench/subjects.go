@@ -45,6 +45,13 @@ func subjects() (all []*subject) {
 			&subject{framework: f.name, name: "this library, redisstore", rank: onRedis, marker: marker, mount: func(b *bench, s *shop) mounted {
 				return f.mount(s, newEngine(redisstore.New(b.client)))
 			}},
+			&subject{framework: f.name, name: "this library, redisstore in batches", marker: marker, mount: func(b *bench, s *shop) mounted {
+				return f.mount(s, newEngine(redisstore.New(b.client, redisstore.Batch())))
+			}},
+			&subject{framework: f.name, name: "this library, local replays", marker: marker, mount: func(b *bench, s *shop) mounted {
+				engine := newEngine(redisstore.New(b.client))
+				return f.mount(s, engine.With(func(c *core.Config) { c.Keep.LocalReplays = 256 << 20 }))
+			}},
 			&subject{framework: f.name, name: "this library, memstore", rank: onMemory, marker: marker, mount: func(_ *bench, s *shop) mounted {
 				return f.mount(s, newEngine(newMemstore()))
 			}},
