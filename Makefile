@@ -1,7 +1,7 @@
 # make test        everything that must be green: vet, lint, tests with the race detector, fuzz smoke, examples
 # make tools       installs the servers that the tests start, where it can, and says what is missing where it can not
 # make bench       measures beside rivals and writes docs/PERFORMANCE.md; BENCH=-short takes 2 minutes, not 15
-# make soak        the tests that take long
+# make soak        30 minutes of traffic under faults, then the tests in their long forms and 10 minutes of each fuzz target
 
 GO ?= go
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -42,5 +42,7 @@ bench:
 	$(GO) -C bench run . $(BENCH)
 
 soak:
-	SOAK=1 $(GO) test -race -shuffle=on -count=3 -timeout 60m ./...
+	SOAK=1 $(GO) test -run '^TestSoak$$' -v -timeout 60m ./adapters_test
+	SOAK=1 SOAK_FOR=1m $(GO) test -race -shuffle=on -count=3 -timeout 120m ./...
+	@set -e; for module in $(NESTED); do echo "$$module:"; SOAK=1 $(GO) -C $$module test -race -shuffle=on -timeout 120m ./...; done
 	$(MAKE) fuzz FUZZTIME=10m

@@ -29,6 +29,10 @@ func TestMain(m *testing.M) {
 		runChild(spec[0], spec[1], spec[2], spec[3], spec[4] == "refuse")
 		return
 	}
+	if spec := strings.Fields(os.Getenv(soakChild)); len(spec) == 3 {
+		runSoakChild(spec[0], spec[1], spec[2])
+		return
+	}
 	os.Exit(m.Run())
 }
 
