@@ -43,6 +43,7 @@ func dependencies(t *testing.T) map[string][]string {
 func TestNobodyPaysForWhatTheyDidNotImport(t *testing.T) {
 	own := map[string][]string{
 		"core": nil, "core/capture": {"/core"}, "core/memstore": {"/core"}, "core/storetest": {"/core"},
+		"core/seal": {"/core"}, "core/blobs": {"/core"}, "core/blobs/blobstest": {"/core"},
 		"adapters/http": {"/core", "/core/capture"},
 	}
 	may := map[string]string{
@@ -51,6 +52,8 @@ func TestNobodyPaysForWhatTheyDidNotImport(t *testing.T) {
 		"github.com/gofiber/fiber":   "adapters/fiber",
 		"github.com/valyala":         "adapters/fiber adapters/echo", // fasttemplate
 		"github.com/redis/go-redis":  "core/redisstore",
+		"github.com/klauspost":       "core/compress adapters/fiber", // fasthttp
+		"github.com/minio":           "",
 		"github.com/stretchr":        "",
 		"github.com/alicebob":        "",
 		"github.com/go-idem/idem/in": "",

@@ -1,0 +1,186 @@
+// Package blobs keeps long outcomes in files. Other places are packages of their own; package blobstest checks any.
+package blobs
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-idem/idem/core"
+)
+
+// Option changes a DirStore.
+type Option func(*DirStore)
+
+// Clock replaces the clock, for tests.
+func Clock(now func() time.Time) Option { return func(s *DirStore) { s.now = now } }
+
+// DirStore is a core.Blobs in a directory, which processes on one or several machines may share: a file is written beside
+// its place and then renamed. A process that dies while it writes leaves a file that Sweep removes. Files are readable for
+// their owner alone; their names say nothing of what is in them.
+//
+// Files expire by the wall clocks of those who write and read them. They are on disk before they have their name, so a power
+// loss can lose the latest, but leaves no half of one.
+type DirStore struct {
+	dir string
+	now func() time.Time
+
+	mu sync.RWMutex // held while a file gets its name, and by Sweep from a look at a file to its removal
+}
+
+var _ core.Blobs = (*DirStore)(nil)
+
+const (
+	unfinished = "unfinished-"
+	abandoned  = time.Hour // no write takes as long
+)
+
+// Dir returns a store in the directory path, which it makes, for its owner alone, if there is none. Nothing else should
+// write there.
+func Dir(path string, opts ...Option) (*DirStore, error) {
+	if path == "" {
+		return nil, errors.New("idem: blobs: path: is empty; name a directory")
+	}
+	s := &DirStore{dir: path, now: time.Now}
+	for _, opt := range opts {
+		opt(s)
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("idem: blobs: path: %w", err)
+	}
+	return s, nil
+}
+
+// file is where the blob lies: one of 256 directories. Hashes are distinct also where names are the same in upper and
+// lower case.
+func (s *DirStore) file(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	name := hex.EncodeToString(sum[:])
+	return filepath.Join(s.dir, name[:2], name[2:])
+}
+
+// Put implements core.Blobs. The ttl is counted in milliseconds and must be positive.
+func (s *DirStore) Put(ctx context.Context, id string, data []byte, ttl time.Duration) error {
+	if err := check(ctx, id); err != nil {
+		return err
+	}
+	if ttl <= 0 {
+		return fmt.Errorf("idem: blobs: ttl: %v: must be positive", ttl)
+	}
+	path := s.file(id)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), unfinished)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(encode(id, data, s.now().Add(ttl)))
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
+// Get implements core.Blobs. The error for a blob that is not there, or no longer, is fs.ErrNotExist.
+func (s *DirStore) Get(ctx context.Context, id string) ([]byte, error) {
+	if err := check(ctx, id); err != nil {
+		return nil, err
+	}
+	content, err := os.ReadFile(s.file(id))
+	if err != nil {
+		return nil, err
+	}
+	data, expires, err := decode(id, content)
+	if err != nil {
+		return nil, err
+	}
+	if !s.now().Before(expires) {
+		return nil, fmt.Errorf("idem: blobs: %s has expired: %w", id, fs.ErrNotExist)
+	}
+	return data, nil
+}
+
+// Delete implements core.Blobs. A blob that is not there is no error.
+func (s *DirStore) Delete(ctx context.Context, id string) error {
+	if err := check(ctx, id); err != nil {
+		return err
+	}
+	if err := os.Remove(s.file(id)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Sweep removes the files that have expired, and those that were never finished, and returns how many it removed. Call it
+// now and then, from one process or several: nothing else does. It goes on after an error and returns the first. Files that
+// it does not understand stay.
+func (s *DirStore) Sweep(ctx context.Context) (n int, err error) {
+	walkErr := filepath.WalkDir(s.dir, func(path string, entry fs.DirEntry, fileErr error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		removed := false
+		if fileErr == nil && entry.Type().IsRegular() {
+			removed, fileErr = s.sweep(path)
+		}
+		if removed {
+			n++
+		}
+		if err == nil && !errors.Is(fileErr, fs.ErrNotExist) { // another process was there first
+			err = fileErr
+		}
+		return nil
+	})
+	if walkErr != nil {
+		return n, walkErr
+	}
+	return n, err
+}
+
+// sweep removes one file, if its time is over.
+func (s *DirStore) sweep(path string) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	over, err := s.over(path)
+	if err != nil || !over {
+		return false, err
+	}
+	err = os.Remove(path)
+	return err == nil, err
+}
+
+func (s *DirStore) over(path string) (bool, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	if strings.HasPrefix(filepath.Base(path), unfinished) {
+		info, err := f.Stat()
+		return err == nil && s.now().Sub(info.ModTime()) > abandoned, err
+	}
+	var head [headLength]byte
+	if _, err := io.ReadFull(f, head[:]); err != nil {
+		return false, nil
+	}
+	expires, ok := expiry(head[:])
+	return ok && !s.now().Before(expires), nil
+}
+
+// check refuses what no verb takes.
+func check(ctx context.Context, id string) error { return errors.Join(ctx.Err(), CheckID(id)) }

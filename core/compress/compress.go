@@ -1,0 +1,209 @@
+// Package compress makes kept outcomes smaller, by Zstandard (RFC 8878).
+//
+// What is sealed can not be made smaller, so compression comes first: codecs {zstd, seal}. How long an outcome is after
+// compression says something about its content; do without it where one body holds both a secret and text of an attacker.
+package compress
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/go-idem/idem/core"
+)
+
+// An outcome in the codec's form is one of
+//
+//	mark | Zstandard frame: a single segment, so that it says its length, with checksum
+//	mark | stored | outcome that begins with mark itself
+const (
+	mark   = 'z'
+	stored = 0 // no frame begins with it
+)
+
+const (
+	windowBytes   = 1 << 20 // how far back an encoder looks; it is what one takes in memory, too
+	maxDictionary = windowBytes
+	minDictionary = 8
+	maxMaxDecoded = 1 << 29 // what the decoder can take
+	minDecoder    = 1 << 10 // it refuses to work with less
+	dictionaryTag = "\x37\xa4\x30\xec"
+)
+
+// Option changes a codec.
+type Option func(*options)
+
+type options struct {
+	threshold, level, maxDecoded int
+	dictionaries                 []dictionary
+}
+
+type dictionary struct {
+	id   uint32
+	data []byte
+}
+
+// Threshold is the length in bytes from which outcomes are compressed. Default 1024, and 128 with a dictionary.
+func Threshold(n int) Option { return func(o *options) { o.threshold = n } }
+
+// Level is the effort, on the scale of zstd from 1, fast, to 22, small. Default 3. Up to four encoders take 1 to 4 MiB each
+// from their first use on, from level 10 36 MiB.
+func Level(n int) Option { return func(o *options) { o.level = n } }
+
+// MaxDecoded bounds the length in bytes of a decoded outcome, and with it the memory that a forged one can take. A
+// longer outcome is not compressed, and a kept one that would become longer is unreadable. Default 16 MiB, at most 512 MiB.
+func MaxDecoded(n int) Option { return func(o *options) { o.maxDecoded = n } }
+
+// Dictionary adds text that outcomes have in common, which makes short ones much smaller. Given several times, the first
+// one encodes and all decode: put a new one in front, and keep the old ones for the retention. All processes must know a
+// dictionary before one encodes with it.
+//
+// data is 8 bytes to 1 MiB: a few typical answers one after another, the most typical one last, or the output of
+// zstd --train --dictID=<id>. The id, above 0, is stored with each outcome and must never name other data.
+func Dictionary(id uint32, data []byte) Option {
+	return func(o *options) { o.dictionaries = append(o.dictionaries, dictionary{id, bytes.Clone(data)}) }
+}
+
+// Codec is a core.Codec. It is safe for concurrent use, starts no goroutine and needs no Close.
+type Codec struct {
+	threshold, maxDecoded int
+	encoder               *zstd.Encoder
+	decoder               *zstd.Decoder
+	scratch               sync.Pool // of *[]byte
+}
+
+// Zstd returns a codec. Its error names every option that is out of bounds.
+func Zstd(opts ...Option) (*Codec, error) {
+	o := options{level: 3, maxDecoded: 16 << 20}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.threshold == 0 {
+		o.threshold = 1024
+		if len(o.dictionaries) > 0 {
+			o.threshold = 128
+		}
+	}
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	c := &Codec{threshold: o.threshold, maxDecoded: o.maxDecoded}
+	c.scratch.New = func() any { return new([]byte) }
+	var badEncoder, badDecoder error
+	c.encoder, badEncoder = zstd.NewWriter(nil, o.encoder()...)
+	c.decoder, badDecoder = zstd.NewReader(nil, o.decoder()...)
+	if err := errors.Join(badEncoder, badDecoder); err != nil { // of a dictionary, the rest was checked
+		return nil, fmt.Errorf("idem: compress: Dictionary: %w", err)
+	}
+	return c, nil
+}
+
+func (o *options) validate() error {
+	var errs []error
+	check := func(ok bool, option, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("idem: compress: "+option+": "+format, args...))
+		}
+	}
+	check(o.threshold > 0, "Threshold", "%d: must be positive", o.threshold)
+	check(o.level >= 1 && o.level <= 22, "Level", "%d: must be 1 to 22", o.level)
+	check(o.maxDecoded > 0 && o.maxDecoded <= maxMaxDecoded, "MaxDecoded", "%d: must be 1 to %d", o.maxDecoded, maxMaxDecoded)
+	seen := map[uint32]bool{}
+	for _, d := range o.dictionaries {
+		check(d.id > 0, "Dictionary", "id 0 stands for no dictionary; take another")
+		check(!seen[d.id], "Dictionary", "id %d is given twice", d.id)
+		check(len(d.data) >= minDictionary && len(d.data) <= maxDictionary, "Dictionary",
+			"id %d: data has %d bytes, must have %d to %d", d.id, len(d.data), minDictionary, maxDictionary)
+		check(!d.formatted() || d.ownID() == d.id, "Dictionary", "id %d: data says that its id is %d; use that one", d.id, d.ownID())
+		seen[d.id] = true
+	}
+	return errors.Join(errs...)
+}
+
+// formatted tells the output of zstd --train from plain text.
+func (d dictionary) formatted() bool { return bytes.HasPrefix(d.data, []byte(dictionaryTag)) }
+
+// ownID is the id that formatted data carries.
+func (d dictionary) ownID() uint32 {
+	var id [4]byte
+	copy(id[:], d.data[min(len(dictionaryTag), len(d.data)):])
+	return binary.LittleEndian.Uint32(id[:])
+}
+
+func (o *options) encoder() []zstd.EOption {
+	encoder := []zstd.EOption{
+		zstd.WithEncoderLevel(zstd.EncoderLevelFromZstd(o.level)),
+		zstd.WithEncoderConcurrency(min(4, runtime.GOMAXPROCS(0))), // each takes memory of its own, and none takes long
+		zstd.WithWindowSize(windowBytes),
+		zstd.WithLowerEncoderMem(true),
+		zstd.WithSingleSegment(true),
+	}
+	if len(o.dictionaries) == 0 {
+		return encoder
+	}
+	if first := o.dictionaries[0]; !first.formatted() {
+		return append(encoder, zstd.WithEncoderDictRaw(first.id, first.data))
+	}
+	return append(encoder, zstd.WithEncoderDict(o.dictionaries[0].data))
+}
+
+func (o *options) decoder() []zstd.DOption {
+	limit := uint64(max(o.maxDecoded, minDecoder))
+	decoder := []zstd.DOption{zstd.WithDecoderMaxMemory(limit), zstd.WithDecoderMaxWindow(limit)}
+	for _, d := range o.dictionaries {
+		if d.formatted() {
+			decoder = append(decoder, zstd.WithDecoderDicts(d.data))
+			continue
+		}
+		decoder = append(decoder, zstd.WithDecoderDictRaw(d.id, d.data))
+	}
+	return decoder
+}
+
+// Encode implements core.Codec. It returns outcome itself when that is shorter than the threshold, longer than what Decode
+// takes, or would not get smaller.
+func (c *Codec) Encode(_ [32]byte, outcome []byte) []byte {
+	if len(outcome) > 0 && outcome[0] == mark {
+		return append([]byte{mark, stored}, outcome...)
+	}
+	if len(outcome) < c.threshold || len(outcome) > c.maxDecoded {
+		return outcome
+	}
+	scratch := c.scratch.Get().(*[]byte)
+	defer c.scratch.Put(scratch)
+	*scratch = c.encoder.EncodeAll(outcome, append((*scratch)[:0], mark))
+	if len(*scratch) >= len(outcome) {
+		return outcome
+	}
+	return bytes.Clone(*scratch) // a store in memory keeps it for long, so it should be no larger than it must
+}
+
+// Decode implements core.Codec. It returns kept itself when that does not begin with 'z'.
+func (c *Codec) Decode(_ [32]byte, kept []byte) ([]byte, error) {
+	if len(kept) == 0 || kept[0] != mark {
+		return kept, nil
+	}
+	if len(kept) > 1 && kept[1] == stored {
+		return kept[2:], nil
+	}
+	var header zstd.Header
+	if err := header.Decode(kept[1:]); err != nil {
+		return nil, fmt.Errorf("%w: zstd header: %w", core.ErrUnreadable, err)
+	}
+	if !header.HasFCS || header.FrameContentSize > uint64(c.maxDecoded) {
+		return nil, fmt.Errorf("%w: zstd frame of unknown length, or of more than the %d bytes of MaxDecoded", core.ErrUnreadable, c.maxDecoded)
+	}
+	outcome, err := c.decoder.DecodeAll(kept[1:], nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w: zstd frame, dictionary %d: %w", core.ErrUnreadable, header.DictionaryID, err)
+	}
+	if uint64(len(outcome)) != header.FrameContentSize {
+		return nil, fmt.Errorf("%w: zstd frame is followed by something", core.ErrUnreadable)
+	}
+	return outcome, nil
+}
