@@ -31,6 +31,14 @@ func TestAdapters(t *testing.T) {
 				suite.Run(t, &Behaviours{framework: f, newStore: store.new})
 			})
 		}
+		for _, engine := range engines {
+			if engine.framework == f.name {
+				t.Run(f.name+"/"+engine.name, func(t *testing.T) {
+					t.Parallel()
+					suite.Run(t, &Behaviours{framework: f, newStore: engine.new})
+				})
+			}
+		}
 	}
 }
 

@@ -34,6 +34,18 @@ var stores = []struct {
 	{"redis", func(tb testing.TB) core.Store { return redisstore.New(redistest.Shared(tb).Client(tb)) }},
 }
 
+// engines are further stores, each of which is shown in one framework: what a record is kept in is none of an adapter's business.
+var engines = []struct {
+	name, framework string
+	new             func(testing.TB) core.Store
+}{
+	{"redis behind sentinel", "echo", func(tb testing.TB) core.Store {
+		client, _ := redistest.Sentinel(tb)
+		return redisstore.New(client)
+	}},
+	{"redis cluster", "gin", func(tb testing.TB) core.Store { return redisstore.New(redistest.Cluster(tb)) }},
+}
+
 // service is one handler behind one engine in one framework.
 type service struct {
 	tb       testing.TB

@@ -253,6 +253,11 @@ func (op *operation) replay(outcome []byte) Result {
 
 // execute runs the handler under the claim, and settles the claim whichever way the handler ends.
 func (op *operation) execute() (Result, error) {
+	if attendant, ok := op.engine.cfg.Store.(Attendant); ok {
+		var leave func()
+		op.ctx, leave = attendant.Attend(op.ctx, op.claim)
+		defer leave()
+	}
 	ctx := op.keep()
 	started := false
 	defer func() {

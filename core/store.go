@@ -13,8 +13,8 @@ import (
 //  1. A verb that is sent twice by one owner answers the second time as it did the first, and leaves the record as
 //     the first time left it.
 //  2. Extend, Complete and Fail change nothing unless the record's last claim is the caller's: same Owner and, unless
-//     it is 0, same Fence. They return [ErrLost] instead. They do not look at the lease: a claim is over when another
-//     one takes its place, not when a clock says so.
+//     it is 0, same Fence; only a Fail may carry 0. They return [ErrLost] instead. They do not look at the lease: a claim
+//     is over when another one takes its place, not when a clock says so.
 //  3. The fence of a new claim is greater than that of every earlier claim of the key, also after the record expired.
 //  4. Durations are counted on the store's own clock.
 //
@@ -104,4 +104,11 @@ type Checkpointer interface {
 
 	// Checkpoints returns the results that this run and earlier ones of the same request have kept.
 	Checkpoints(ctx context.Context, c Claim) (map[string][]byte, error)
+}
+
+// Attendant is an ability that a Store may have: to be there while a run lasts.
+type Attendant interface {
+	// Attend is called when the claim is held, before the handler. The context it returns is the handler's and that of the
+	// verbs which end the run. leave is called when the run has ended, however it did, after the first of these verbs.
+	Attend(ctx context.Context, c Claim) (run context.Context, leave func())
 }

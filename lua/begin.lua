@@ -27,7 +27,7 @@ local head = redis.call('GETRANGE', KEYS[1], 0, 89)
 if head == '' then -- what most requests find: this and a plain replay do without the functions below
   if KEYS[2] and redis.call('EXISTS', KEYS[2]) == 1 then return 'expired' end
   local time = redis.call('TIME')
-  local fence = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
+  local fence = string.sub('0000000000', #time[1] + 1) .. time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
   local lease_end = string.format('%016.0f', time[1] * 1000000 + time[2] + ARGV[3])
   redis.call('SET', KEYS[1], '1100000001' .. fence .. lease_end .. ARGV[2] .. ARGV[1], 'PX', ARGV[4])
   return 'claimed ' .. fence .. ' 1 0 ' .. ARGV[3]

@@ -54,7 +54,7 @@ func TestAPromotedReplicaLearnsTheScripts(t *testing.T) {
 	store := redisstore.New(client)
 	c := claimed(t, store, time.Minute)
 	require.NoError(t, store.Complete(ctx, c, []byte("kept")))
-	require.EqualValues(t, 1, client.Wait(ctx, 1, time.Second).Val(), "the replica has the record")
+	require.EqualValues(t, 2, client.Wait(ctx, 2, 5*time.Second).Val(), "the replicas have the record")
 	primary.Kill()
 	c.Owner[0] ^= 1
 	var entry core.Entry

@@ -2,6 +2,7 @@
 package redistest
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -51,7 +53,8 @@ func missing(tb testing.TB, server string) {
 	tb.Skipf(format, strings.ToUpper(server))
 }
 
-// Start starts a server with more arguments for this test alone.
+// Start starts a server for this test alone. It keeps nothing on disk, unless the arguments say otherwise: they are those of
+// redis-server, such as "--appendonly", "yes", and stay when it is started again.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	s, err := start(Binary(tb), tb.TempDir(), args)
@@ -87,27 +90,33 @@ func Shared(tb testing.TB) *Server {
 	return shared.server
 }
 
-// start tries ports until a server answers on one. They are below 22000, so that the bus of a cluster node, 10000 above,
-// is clear of the ephemeral range too.
-func start(binary, dir string, args []string, config ...string) (*Server, error) {
-	var err error
+// start tries ports until a server answers on one.
+func start(binary, dir string, args []string) (s *Server, err error) {
 	for range 20 {
-		port := 12000 + rand.IntN(10000)
-		listener, taken := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if taken != nil {
-			continue
-		}
-		_ = listener.Close()
-		s := &Server{Addr: fmt.Sprintf("127.0.0.1:%d", port), binary: binary, dir: dir}
-		s.args = append(config, "--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir, "--logfile", filepath.Join(dir, "redis.log"))
-		if len(config) == 0 { // a sentinel keeps no data
-			s.args = append(append(s.args, "--save", "", "--appendonly", "no"), args...)
-		}
+		s = newServer(binary, dir, freePort(), append([]string{"--save", "", "--appendonly", "no"}, args...))
 		if err = s.spawn(); err == nil {
 			return s, nil
 		}
 	}
 	return nil, fmt.Errorf("redistest: no server started: %w", err)
+}
+
+// newServer is a server that was not started yet. Of arguments that come twice the last counts.
+func newServer(binary, dir string, port int, args []string) *Server {
+	common := []string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir, "--logfile", filepath.Join(dir, "redis.log")}
+	return &Server{Addr: fmt.Sprintf("127.0.0.1:%d", port), binary: binary, dir: dir, args: slices.Concat(args, common)}
+}
+
+// freePort returns a port that nobody listened on a moment ago. It is below 22000, so that the bus of a cluster node, 10000
+// above, is clear of the ephemeral range too.
+func freePort() int {
+	for {
+		port := 12000 + rand.IntN(10000)
+		if listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			_ = listener.Close()
+			return port
+		}
+	}
 }
 
 // spawn starts the process and waits until it answers.
@@ -151,6 +160,27 @@ func (s *Server) answers() bool {
 // Kill ends the process at once, as a crash would.
 func (s *Server) Kill() { _ = s.process.Kill() }
 
+// Config changes a setting of the running server.
+func (s *Server) Config(tb testing.TB, name, value string) {
+	tb.Helper()
+	must(tb, s.Client(tb).ConfigSet(context.Background(), name, value).Err())
+}
+
+// Info returns a field of INFO; "" when it is not there.
+func (s *Server) Info(tb testing.TB, field string) string {
+	tb.Helper()
+	return infoField(s.Client(tb).Info(context.Background(), "everything").Val(), field)
+}
+
+func infoField(info, field string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, field+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
 // Restart starts the server again on the same port and directory.
 func (s *Server) Restart(tb testing.TB) {
 	tb.Helper()
@@ -174,4 +204,21 @@ func (s *Server) Client(tb testing.TB, change ...func(*redis.Options)) *redis.Cl
 	client := redis.NewClient(options)
 	tb.Cleanup(func() { _ = client.Close() })
 	return client
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Eventually waits for other processes to get somewhere.
+func Eventually(tb testing.TB, what string, done func() bool) {
+	tb.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			tb.Fatalf("redistest: never: %s", what)
+		}
+	}
 }

@@ -1,0 +1,90 @@
+package core_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/memstore"
+)
+
+// attendant is a store that is there while a run lasts, and notes what happens.
+type attendant struct {
+	core.Store
+	events []string
+}
+
+type attendedKey struct{}
+
+func (a *attendant) Attend(ctx context.Context, c core.Claim) (context.Context, func()) {
+	a.events = append(a.events, "attend")
+	return context.WithValue(ctx, attendedKey{}, c.Fence), func() { a.events = append(a.events, "leave") }
+}
+
+func (a *attendant) verb(ctx context.Context, name string, c core.Claim) {
+	if ctx.Value(attendedKey{}) != c.Fence {
+		name += " unattended"
+	}
+	a.events = append(a.events, name)
+}
+
+func (a *attendant) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+	a.verb(ctx, "complete", c)
+	return a.Store.Complete(ctx, c, outcome)
+}
+
+func (a *attendant) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
+	a.verb(ctx, "fail", c)
+	return a.Store.Fail(ctx, c, f)
+}
+
+func TestAStoreAttendsARunUntilItHasEnded(t *testing.T) {
+	refuse := func(c *core.Config) { c.Lease.OnUnknown = core.RefuseUnknown }
+	for _, test := range []struct {
+		name   string
+		end    handler
+		change func(*core.Config)
+		want   []string
+	}{
+		{"an outcome", made, nil, []string{"attend", "run", "complete", "leave"}},
+		{"a failure", answers(500, ""), nil, []string{"attend", "run", "fail", "leave"}},
+		{"a panic", func(context.Context) (*core.Response, error) { panic(errTest) }, nil, []string{"attend", "run", "fail", "leave"}},
+		{"a panic that leaves the outcome unknown", func(context.Context) (*core.Response, error) { panic(errTest) }, refuse,
+			[]string{"attend", "run", "leave"}},
+		{"an unknown outcome", func(ctx context.Context) (*core.Response, error) {
+			core.Decide(ctx, core.LeaveUnknown)
+			return made(ctx)
+		}, nil, []string{"attend", "run", "leave"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			store := &attendant{Store: memstore.New()}
+			f := newFixture(t, func(c *core.Config) {
+				c.Store = store
+				if test.change != nil {
+					test.change(c)
+				}
+			})
+			func() {
+				defer func() { _ = recover() }()
+				_, _ = f.do(ctx, request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+					run, _ := core.FromContext(ctx)
+					store.verb(ctx, "run", core.Claim{Fence: run.Fence})
+					return test.end(ctx)
+				})
+			}()
+			assert.Equal(t, test.want, store.events)
+		})
+	}
+}
+
+func TestAReplayAndARefusalAreNotAttended(t *testing.T) {
+	store := &attendant{Store: memstore.New()}
+	f := newFixture(t, func(c *core.Config) { c.Store = store })
+	f.send(request("K", "B"), made)
+	store.events = nil
+	f.replayed(f.send(request("K", "B"), made), 201, "made")
+	f.refused(f.send(request("K", "other"), made), 422, "fingerprint-mismatch")
+	assert.Empty(t, store.events)
+}

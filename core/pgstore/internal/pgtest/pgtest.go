@@ -1,0 +1,226 @@
+// Package pgtest starts real PostgreSQL servers on free loopback ports for tests, and ends them by process id.
+package pgtest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Server is one PostgreSQL server with a database of its own.
+type Server struct {
+	URL string
+
+	binaries, dir string
+	port          int
+	lifeline      io.Closer // while it is open, dir stays
+	process       *os.Process
+	ended         chan struct{} // closed when process is gone
+}
+
+// Binaries returns the directory of the initdb and postgres to test with: $POSTGRES_BIN, one on the PATH, or the newest that
+// Debian's packages have installed. Without one the test is skipped, and fails where CI is set: there a missing server is a
+// broken set-up.
+func Binaries(tb testing.TB) string {
+	tb.Helper()
+	debian, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
+	slices.SortFunc(debian, func(a, b string) int { return version(b) - version(a) })
+	for _, dir := range slices.Concat([]string{os.Getenv("POSTGRES_BIN")}, filepath.SplitList(os.Getenv("PATH")), debian) {
+		if dir != "" && isExecutable(filepath.Join(dir, "initdb")) && isExecutable(filepath.Join(dir, "postgres")) {
+			return dir
+		}
+	}
+	const missing = "NO POSTGRES: this test needs initdb and postgres (Debian: apt-get install postgresql, or make tools)"
+	if os.Getenv("CI") != "" {
+		tb.Fatal(missing)
+	}
+	tb.Skip(missing)
+	return ""
+}
+
+// version is the 15 of /usr/lib/postgresql/15/bin.
+func version(dir string) int {
+	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(dir)))
+	return n
+}
+
+func isExecutable(path string) bool {
+	_, err := exec.LookPath(path)
+	return err == nil
+}
+
+// Start starts a server with more settings, as name=value, for this test alone.
+func Start(tb testing.TB, settings ...string) *Server {
+	tb.Helper()
+	s, err := start(Binaries(tb), settings)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		s.Kill()
+		_ = s.lifeline.Close()
+	})
+	return s
+}
+
+var shared struct {
+	sync.Mutex
+	server *Server
+}
+
+// Shared returns the server that the tests of this process share. It ends with the process.
+func Shared(tb testing.TB) *Server {
+	tb.Helper()
+	binaries := Binaries(tb)
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil {
+		var err error
+		if shared.server, err = start(binaries, nil); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return shared.server
+}
+
+// start makes a database in a directory of its own, which goes when this process does, and tries ports until a server
+// answers on one.
+func start(binaries string, settings []string) (*Server, error) {
+	dir, err := os.MkdirTemp("", "pgtest")
+	if err != nil {
+		return nil, err
+	}
+	lifeline, err := clearBehind(dir)
+	if err == nil {
+		err = giveToServer(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	initdb := command(filepath.Join(binaries, "initdb"), "-D", dir, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+	if out, err := initdb.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("pgtest: initdb: %w: %s", err, out)
+	}
+	for range 20 {
+		port := 22000 + rand.IntN(8000) // clear of redistest's and of the ephemeral range
+		listener, taken := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if taken != nil {
+			continue
+		}
+		_ = listener.Close()
+		s := &Server{binaries: binaries, dir: dir, port: port, lifeline: lifeline}
+		s.URL = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)
+		if err = s.spawn(settings...); err == nil {
+			return s, nil
+		}
+	}
+	return nil, fmt.Errorf("pgtest: no server started: %w", err)
+}
+
+// clearBehind removes dir when what it returns is closed, or this process has ended, however it did: a shell's input ends.
+func clearBehind(dir string) (io.Closer, error) {
+	const script = `cat; for i in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$1" && break; sleep 1; done 2>/dev/null`
+	shell := exec.Command("sh", "-c", script, "sh", dir)
+	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt from the terminal is not for it
+	lifeline, err := shell.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	return lifeline, shell.Start()
+}
+
+// spawn starts the process and waits until it answers. Without fsync a crash of the machine would lose data; one of the
+// process does not.
+func (s *Server) spawn(settings ...string) error {
+	settings = append([]string{
+		"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(s.port), "unix_socket_directories=", "max_connections=300", "fsync=off",
+		"full_page_writes=off", "logging_collector=off",
+	}, settings...)
+	args := []string{"-D", s.dir}
+	for _, setting := range settings {
+		args = append(args, "-c", setting)
+	}
+	cmd := command(filepath.Join(s.binaries, "postgres"), args...)
+	log, err := os.OpenFile(filepath.Join(s.dir, "server.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	s.ended = make(chan struct{})
+	if err := startTied(cmd, s.ended); err != nil {
+		return err
+	}
+	s.process = cmd.Process
+	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); {
+		if s.answers() {
+			return nil
+		}
+		select {
+		case <-s.ended:
+			log, _ := os.ReadFile(log.Name())
+			return fmt.Errorf("postgres ended: %s", log)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	s.Kill()
+	return fmt.Errorf("postgres on %s does not answer", s.URL)
+}
+
+// answers tells whether the server is up and has recovered its data.
+func (s *Server) answers() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.URL)
+	if err != nil {
+		return false
+	}
+	return conn.Close(ctx) == nil
+}
+
+// Kill ends the server at once, as a crash would: no transaction is finished and no page is written back.
+func (s *Server) Kill() {
+	_ = s.process.Signal(syscall.SIGQUIT)
+	<-s.ended
+}
+
+// Restart starts the server again on the same port and directory.
+func (s *Server) Restart(tb testing.TB) {
+	tb.Helper()
+	if err := s.spawn(); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Pool returns a pool of connections to the server, after change if there is one. It is closed when the test ends.
+func (s *Server) Pool(tb testing.TB, change ...func(*pgxpool.Config)) *pgxpool.Pool {
+	tb.Helper()
+	config, err := pgxpool.ParseConfig(s.URL)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	config.MaxConns = 16
+	for _, f := range change {
+		f(config)
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(pool.Close)
+	return pool
+}

@@ -1,0 +1,228 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/go-idem/idem/core"
+)
+
+var (
+	_ core.Store        = (*Store)(nil)
+	_ core.Notifier     = (*Store)(nil)
+	_ core.Checkpointer = (*Store)(nil)
+	_ core.Attendant    = (*Store)(nil)
+)
+
+// Store is a core.Store in PostgreSQL. It is safe for concurrent use, and starts no goroutine but while somebody watches.
+type Store struct {
+	pool   *pgxpool.Pool
+	schema string // quoted
+	wakes  listener
+
+	begin, extend, complete, fail, checkpoint, checkpoints, sweep string
+}
+
+// Option changes a Store, and what Migrate makes for it.
+type Option func(*options)
+
+type options struct{ schema string }
+
+var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,49}$`)
+
+// Schema names the PostgreSQL schema that holds the store's tables and functions, and nothing else. Services with
+// different schemas never meet. At most 50 lower-case letters, digits and underscores. Default "idem".
+func Schema(name string) Option { return func(o *options) { o.schema = name } }
+
+func newOptions(opts []Option) (options, error) {
+	o := options{schema: "idem"}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if !schemaName.MatchString(o.schema) {
+		return o, fmt.Errorf("pgstore: Schema: %q must be 1 to 50 lower-case letters, digits and underscores, no digit first", o.schema)
+	}
+	return o, nil
+}
+
+func quoted(schema string) string { return pgx.Identifier{schema}.Sanitize() }
+
+// New returns a store on pool, which stays the caller's to close. Its tables are made by Migrate. It panics when pool is nil
+// or an option is not valid.
+func New(pool *pgxpool.Pool, opts ...Option) *Store {
+	o, err := newOptions(opts)
+	if err == nil && pool == nil {
+		err = errors.New("pgstore: New: pool is nil; pass what pgxpool.New returns")
+	}
+	if err != nil {
+		panic(err)
+	}
+	schema := quoted(o.schema)
+	s := &Store{
+		pool:        pool,
+		schema:      schema,
+		begin:       "SELECT * FROM " + schema + ".begin($1, $2, $3, $4, $5, $6, $7, $8)",
+		extend:      "SELECT " + schema + ".extend($1, $2, $3, $4, $5)",
+		complete:    "SELECT " + schema + ".complete($1, $2, $3, $4, $5, $6, $7)",
+		fail:        "SELECT " + schema + ".fail($1, $2, $3, $4, $5, $6)",
+		checkpoint:  "SELECT " + schema + ".checkpoint($1, $2, $3, $4, $5, $6)",
+		checkpoints: "SELECT * FROM " + schema + ".checkpoints($1, $2, $3, $4)",
+		sweep:       "SELECT " + schema + ".sweep($1)",
+	}
+	s.wakes.store, s.wakes.quiet = s, 15*time.Second
+	return s
+}
+
+// Begin implements core.Store.
+func (s *Store) Begin(ctx context.Context, c core.Claim) (entry core.Entry, err error) {
+	var left int64
+	var bytes []byte
+	err = again(ctx, func() error {
+		row := s.pool.QueryRow(ctx, s.begin, c.Key[:], c.Owner[:], c.Fingerprint[:], microseconds(c.Lease), microseconds(c.Retention),
+			takeOver(&c), c.Waits, c.LateRetry > 0)
+		return row.Scan(&entry.State, &entry.Fence, &entry.Attempt, &entry.Takeover, &left, &bytes)
+	})
+	if err != nil {
+		return core.Entry{}, storeError(err)
+	}
+	entry.Left = time.Duration(left) * time.Microsecond
+	switch entry.State {
+	case core.Completed:
+		entry.Outcome = bytes
+		if !c.TellLeft {
+			entry.Left = 0
+		}
+	case core.Mismatch:
+		copy(entry.Fingerprint[:], bytes)
+	case "lost":
+		return core.Entry{}, core.ErrLost
+	}
+	return entry, nil
+}
+
+// Extend implements core.Store.
+func (s *Store) Extend(ctx context.Context, c core.Claim) error {
+	return s.run(ctx, s.extend, &c, microseconds(c.Lease), microseconds(c.Retention))
+}
+
+// Complete implements core.Store. In a run with an [InTx] it commits the transaction, with the outcome in it.
+func (s *Store) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+	tx, joined := attending(ctx, &c).finish()
+	if joined {
+		return s.commit(ctx, tx, &c, outcome)
+	}
+	return s.run(ctx, s.complete, &c, completion(&c, outcome)...)
+}
+
+// completion is what complete is told besides the claim.
+func completion(c *core.Claim, outcome []byte) []any {
+	return []any{microseconds(c.Retention), microseconds(c.LateRetry), c.Steps, notNull(outcome)}
+}
+
+// Fail implements core.Store. In a run with an [InTx] it rolls the transaction back first.
+func (s *Store) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
+	if tx, _ := attending(ctx, &c).finish(); tx != nil {
+		rollback(ctx, tx)
+	}
+	cause := f.Cause[:min(len(f.Cause), 200)]
+	return s.run(ctx, s.fail, &c, microseconds(c.Retention), f.Free, []byte(cause))
+}
+
+// Sweep deletes records whose retention is over, and what belongs to them: at most limit rows at a time, so that it holds
+// no locks for long. It returns how many; when these are fewer than limit, it has seen all there were. Call it from a timer,
+// in any number of processes: until then, what has expired takes up room and does nothing else.
+func (s *Store) Sweep(ctx context.Context, limit int) (n int, err error) {
+	if limit <= 0 {
+		return 0, fmt.Errorf("pgstore: Sweep: limit %d must be positive", limit)
+	}
+	err = again(ctx, func() error { return s.pool.QueryRow(ctx, s.sweep, int64(limit)).Scan(&n) })
+	return n, storeError(err)
+}
+
+// run runs a function that answers with one word. Its arguments begin with key, owner and fence.
+func (s *Store) run(ctx context.Context, function string, c *core.Claim, args ...any) error {
+	return again(ctx, func() error { return word(ctx, s.pool, function, c, args...) })
+}
+
+// querier is a pool, or a transaction.
+type querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func word(ctx context.Context, q querier, function string, c *core.Claim, args ...any) error {
+	var answer string
+	err := q.QueryRow(ctx, function, append([]any{c.Key[:], c.Owner[:], c.Fence}, args...)...).Scan(&answer)
+	return wordError(answer, err)
+}
+
+// wordError gives the words of the functions their meaning.
+func wordError(word string, err error) error {
+	switch {
+	case err != nil:
+		return storeError(err)
+	case word == "ok":
+		return nil
+	case word == "lost":
+		return core.ErrLost
+	}
+	return fmt.Errorf("pgstore: function answered %q", word)
+}
+
+// again calls verb until it did not give way to another. Only where the default isolation is above READ COMMITTED does
+// it give way at all: it then has changed nothing, and the other has.
+func again(ctx context.Context, verb func() error) error {
+	for {
+		err := verb()
+		if code := codeOf(err); code != "40001" && code != "40P01" || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+func codeOf(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// storeError says what to do about a schema that is not there.
+func storeError(err error) error {
+	switch codeOf(err) {
+	case "3F000", "42P01", "42883": // no such schema, table, function
+		return fmt.Errorf("pgstore: the schema is missing or of another version, run pgstore.Migrate: %w", err)
+	}
+	return err
+}
+
+// takeOver is what begin may take over: any claim, none, or one.
+func takeOver(c *core.Claim) int64 {
+	if c.NoTakeover {
+		return c.Over
+	}
+	return 1
+}
+
+// microseconds rounds up: nothing ends sooner than asked for.
+func microseconds(d time.Duration) int64 {
+	n := int64(d / time.Microsecond)
+	if d%time.Microsecond > 0 {
+		n++
+	}
+	return n
+}
+
+// notNull keeps pgx from sending a nil slice as NULL.
+func notNull(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}

@@ -1,0 +1,229 @@
+package pgstore_test
+
+import (
+	"context"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/memstore"
+	"github.com/go-idem/idem/core/pgstore"
+	"github.com/go-idem/idem/core/pgstore/internal/pgtest"
+	"github.com/go-idem/idem/core/storetest"
+)
+
+func keepsTheContract(t *testing.T, store core.Store) {
+	storetest.Run(t, func(testing.TB) storetest.Harness {
+		return storetest.Harness{Store: store, Advance: time.Sleep}
+	})
+}
+
+func TestStoreKeepsTheContract(t *testing.T) {
+	store, _ := newStore(t)
+	keepsTheContract(t, store)
+}
+
+// Above READ COMMITTED verbs on one key give way to each other; nobody hears of it.
+func TestStoreKeepsTheContractAtEveryDefaultIsolationLevel(t *testing.T) {
+	for _, level := range []string{"repeatable read", "serializable"} {
+		t.Run(level, func(t *testing.T) {
+			store, pool := newStore(t, func(c *pgxpool.Config) {
+				c.ConnConfig.RuntimeParams["default_transaction_isolation"] = level
+			})
+			var is string
+			require.NoError(t, pool.QueryRow(ctx, "SHOW transaction_isolation").Scan(&is))
+			require.Equal(t, level, is)
+			keepsTheContract(t, store)
+		})
+	}
+}
+
+// A pooler that shares connections between transactions needs a mode without prepared statements.
+func TestStoreKeepsTheContractInEveryModeOfItsDriver(t *testing.T) {
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			store, _ := newStore(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+			c := claimed(t, store, func(c *core.Claim) { c.Steps = true })
+			require.NoError(t, store.Checkpoint(ctx, c, "\x00step", []byte("\x00result")))
+			steps, err := store.Checkpoints(ctx, c)
+			require.NoError(t, err)
+			assert.Equal(t, map[string][]byte{"\x00step": []byte("\x00result")}, steps)
+			_, err = store.Sweep(ctx, 10)
+			require.NoError(t, err)
+			keepsTheContract(t, store)
+		})
+	}
+}
+
+func TestPostgresAndMemoryAnswerRandomSequencesAlike(t *testing.T) {
+	store, _ := newStore(t, func(c *pgxpool.Config) { c.MaxConns = 32 })
+	sequences, seed := 500, time.Now().UnixNano()
+	if os.Getenv("SOAK") != "" {
+		sequences = 20_000
+	}
+	t.Logf("seeds %d to %d", seed, seed+int64(sequences)-1)
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, 64) // most of the time is spent waiting for leases to end
+	for i := range int64(sequences) {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			mem, advance := memory()
+			storetest.Differential(t, seed+i, 30,
+				storetest.Harness{Store: mem, Advance: advance},
+				storetest.Harness{Store: store, Advance: time.Sleep})
+		})
+	}
+	wg.Wait()
+}
+
+// memory returns a memory store with a clock of its own, and what moves it.
+func memory() (core.Store, func(time.Duration)) {
+	now := time.Now()
+	return memstore.New(memstore.Clock(func() time.Time { return now })), func(d time.Duration) { now = now.Add(d) }
+}
+
+func TestAManyTimesRepeatedRequestRunsOnceOverManyProcesses(t *testing.T) {
+	server, key := pgtest.Shared(t), random()
+	const processes, clients = 4, 25
+	var runs, kept int
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range processes {
+		pool := server.Pool(t)
+		require.NoError(t, pgstore.Migrate(ctx, pool))
+		engine := newEngine(t, pgstore.New(pool))
+		for range clients {
+			wg.Go(func() {
+				for {
+					result, err := engine.Do(ctx, request(key), func(context.Context) (*core.Response, error) {
+						mu.Lock()
+						defer mu.Unlock()
+						runs++
+						return created()
+					})
+					if !assert.NoError(t, err) || result.Problem != "" && !assert.Equal(t, "in-progress", result.Problem) {
+						return
+					}
+					if result.Problem == "" {
+						mu.Lock()
+						defer mu.Unlock()
+						assert.Equal(t, "made", string(result.Response.Body))
+						kept++
+						return
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	assert.Equal(t, 1, runs)
+	assert.Equal(t, processes*clients, kept)
+}
+
+// TestVerbsOnOneKeyNeverInterleave: owners begin, extend, complete and fail as they like. Whoever holds the claim is alone
+// with it, and its fence is higher than those before.
+func TestVerbsOnOneKeyNeverInterleave(t *testing.T) {
+	store, _ := newStore(t)
+	base := storetest.NewClaim(time.Minute, time.Hour)
+	var mu sync.Mutex
+	var holders, claims int
+	var fence int64
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for range 40 {
+				c := rival(base)
+				entry, err := store.Begin(ctx, c)
+				if !assert.NoError(t, err) {
+					return
+				}
+				if entry.State != core.Claimed {
+					assert.Equal(t, core.InProgress, entry.State)
+					continue
+				}
+				mu.Lock()
+				holders++
+				claims++
+				assert.Equal(t, 1, holders)
+				assert.Greater(t, entry.Fence, fence)
+				assert.Equal(t, claims, entry.Attempt)
+				fence, c.Fence = entry.Fence, entry.Fence
+				mu.Unlock()
+				assert.NoError(t, store.Extend(ctx, c))
+				mu.Lock()
+				holders--
+				mu.Unlock()
+				assert.NoError(t, store.Fail(ctx, c, core.Failure{}))
+			}
+		})
+	}
+	wg.Wait()
+	assert.Greater(t, claims, 1)
+}
+
+func TestAPoolWithoutAConnectionLeftIsAnErrorWithinTheContext(t *testing.T) {
+	store, pool := newStore(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
+	taken, err := pool.Acquire(ctx)
+	require.NoError(t, err)
+	c := storetest.NewClaim(time.Minute, time.Hour)
+	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	_, err = store.Begin(short, c)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err = store.Watch(short, c.Key, nothing)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	taken.Release()
+	assert.Equal(t, 1, begin(t, store, rival(c)).Attempt, "the begin without a connection left nothing behind")
+}
+
+func TestAStoreOutlivesItsConnections(t *testing.T) {
+	store, pool := newStore(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
+	c := claimed(t, store)
+	aside := pgtest.Shared(t).Pool(t)
+	execute(t, aside, "SELECT pg_terminate_backend($1::int)", backend(t, pool))
+	if err := store.Extend(ctx, c); err != nil {
+		require.NotErrorIs(t, err, core.ErrLost, "a connection that is gone says nothing about the claim")
+	}
+	require.NoError(t, store.Extend(ctx, c))
+}
+
+// backend is the process id of the connection of a pool that has one.
+func backend(t *testing.T, pool *pgxpool.Pool) int {
+	t.Helper()
+	return count(t, pool, "SELECT pg_backend_pid()")
+}
+
+func TestAStoreOutlivesItsServer(t *testing.T) {
+	server := pgtest.Start(t)
+	pool := server.Pool(t)
+	require.NoError(t, pgstore.Migrate(ctx, pool))
+	store := pgstore.New(pool)
+	done, running := claimed(t, store), claimed(t, store)
+	require.NoError(t, store.Complete(ctx, done, []byte("kept")))
+	server.Kill()
+	_, err := store.Begin(ctx, rival(done))
+	require.Error(t, err)
+	server.Restart(t)
+	pool.Reset()
+	assert.Equal(t, "kept", string(begin(t, store, rival(done)).Outcome))
+	assert.NoError(t, store.Extend(ctx, running))
+}
+
+func TestBadOptionsPanicAtStartUp(t *testing.T) {
+	pool := pgtest.Shared(t).Pool(t)
+	assert.PanicsWithError(t, "pgstore: New: pool is nil; pass what pgxpool.New returns", func() { pgstore.New(nil) })
+	for _, name := range []string{"", "Upper", "1st", `quo"te`, "a'b", "a.b", string(make([]byte, 51))} {
+		assert.Panics(t, func() { pgstore.New(pool, pgstore.Schema(name)) }, name)
+		assert.ErrorContains(t, pgstore.Migrate(ctx, pool, pgstore.Schema(name)), "Schema", name)
+	}
+}

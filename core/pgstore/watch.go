@@ -1,0 +1,228 @@
+package pgstore
+
+import (
+	"context"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	firstPause   = 20 * time.Millisecond // before listening again; it doubles
+	longestPause = 5 * time.Second
+	answerTime   = 5 * time.Second
+)
+
+// listener hears for all who watch on a Store.
+type listener struct {
+	store *Store
+	quiet time.Duration // without a word for so long, the connection is asked whether it still stands
+
+	mu      sync.Mutex
+	session *session // nil while nobody watches
+}
+
+// session lasts from the first watcher to the last, and holds one connection. The listener's mu guards it.
+type session struct {
+	watchers map[[32]byte]map[*watcher]bool
+	end      context.CancelFunc
+	up       bool // it listens
+}
+
+// watcher is one Watch.
+type watcher struct {
+	session *session
+	key     [32]byte
+	wake    func()
+	ready   chan error // holds one value: the subscription stands, or why it does not
+	stands  bool
+}
+
+// tell answers Watch; only the first answer counts.
+func (w *watcher) tell(err error) {
+	select {
+	case w.ready <- err:
+	default:
+	}
+}
+
+// Watch implements core.Notifier. All watchers of a Store share one connection of its pool, held from the first to the last.
+// When it is lost, another is made, with growing pauses, and then all are woken, for what they may have missed. wake must
+// be quick, and may still be called once while stop is.
+func (s *Store) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error) {
+	w := &watcher{key: key, wake: wake, ready: make(chan error, 1)}
+	s.wakes.add(w)
+	stop = sync.OnceFunc(func() { s.wakes.remove(w) })
+	select {
+	case err = <-w.ready:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	return stop, nil
+}
+
+// add enters w, and begins a session for the first.
+func (l *listener) add(w *watcher) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.session == nil {
+		ctx, end := context.WithCancel(context.Background())
+		l.session = &session{watchers: map[[32]byte]map[*watcher]bool{}, end: end}
+		go l.run(ctx, l.session)
+	}
+	w.session = l.session
+	of := w.session.watchers[w.key]
+	if of == nil {
+		of = map[*watcher]bool{}
+		w.session.watchers[w.key] = of
+	}
+	of[w] = true
+	if w.session.up {
+		w.stands = true
+		w.tell(nil)
+	}
+}
+
+// remove takes w out, and ends the session with the last.
+func (l *listener) remove(w *watcher) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := w.session
+	delete(s.watchers[w.key], w)
+	if len(s.watchers[w.key]) == 0 {
+		delete(s.watchers, w.key)
+	}
+	if len(s.watchers) == 0 {
+		s.end()
+		l.session = nil
+	}
+}
+
+// run listens until the session ends.
+func (l *listener) run(ctx context.Context, s *session) {
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		if l.listen(ctx, s) {
+			pause = firstPause
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// listen takes a connection and hears on it until it is lost or the session ends. It tells whether it stood.
+func (l *listener) listen(ctx context.Context, s *session) (stood bool) {
+	conn, err := l.store.pool.Acquire(ctx)
+	if err != nil {
+		l.refuse(s, err)
+		return false
+	}
+	defer release(conn)
+	channel := pgx.Identifier{l.store.schema + ".wake"}.Sanitize()
+	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+		l.refuse(s, err)
+		return false
+	}
+	l.stands(s)
+	defer l.falls(s)
+	for err == nil {
+		err = l.hear(ctx, s, conn.Conn())
+	}
+	return true
+}
+
+// release gives a connection back that listens to nothing.
+func release(conn *pgxpool.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	defer cancel()
+	if _, err := conn.Exec(ctx, "UNLISTEN *"); err != nil {
+		_ = conn.Conn().Close(ctx)
+	}
+	conn.Release()
+}
+
+// hear waits for one notification, or asks a quiet connection whether it stands.
+func (l *listener) hear(ctx context.Context, s *session, conn *pgx.Conn) error {
+	waiting, cancel := context.WithTimeout(ctx, l.quiet)
+	defer cancel()
+	n, err := conn.WaitForNotification(waiting)
+	switch {
+	case err == nil:
+		l.wake(s, n)
+		return nil
+	case ctx.Err() != nil || waiting.Err() == nil:
+		return err
+	}
+	asking, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	return conn.Ping(asking)
+}
+
+// refuse tells those who wait for the subscription why it does not stand.
+func (l *listener) refuse(s *session, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, of := range s.watchers {
+		for w := range of {
+			w.tell(err)
+		}
+	}
+}
+
+// stands tells those who wait for the subscription, and wakes those who had one before.
+func (l *listener) stands(s *session) {
+	l.mu.Lock()
+	s.up = true
+	var woken []*watcher
+	for _, of := range s.watchers {
+		for w := range of {
+			if w.stands {
+				woken = append(woken, w)
+			}
+			w.stands = true
+			w.tell(nil)
+		}
+	}
+	l.mu.Unlock()
+	wakeAll(woken)
+}
+
+func (l *listener) falls(s *session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.up = false
+}
+
+// wake wakes those whom n is for: all, when a handler of the pool's own took it from the connection.
+func (l *listener) wake(s *session, n *pgconn.Notification) {
+	if n == nil {
+		l.stands(s)
+		return
+	}
+	var key [32]byte
+	if len(n.Payload) == hex.EncodedLen(len(key)) {
+		_, _ = hex.Decode(key[:], []byte(n.Payload))
+	}
+	l.mu.Lock()
+	woken := slices.Collect(maps.Keys(s.watchers[key]))
+	l.mu.Unlock()
+	wakeAll(woken)
+}
+
+func wakeAll(woken []*watcher) {
+	for _, w := range woken {
+		w.wake()
+	}
+}

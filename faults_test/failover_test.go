@@ -1,0 +1,245 @@
+package faults_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/redisstore"
+	"github.com/go-idem/idem/internal/redistest"
+)
+
+// traffic is clients that send each key twice, one key after the other, until they are stopped.
+type traffic struct {
+	s       *service
+	stop    chan struct{}
+	clients sync.WaitGroup
+	acked   sync.Map
+	refused atomic.Int64
+	lastAck atomic.Int64 // unix ns of the latest 201
+}
+
+func (s *service) traffic(clients int) *traffic {
+	l := &traffic{s: s, stop: make(chan struct{})}
+	for i := range clients {
+		l.clients.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-l.stop:
+					return
+				case <-time.After(10 * time.Millisecond):
+					l.pay(fmt.Sprintf("%d-%d", i, n))
+				}
+			}
+		})
+	}
+	return l
+}
+
+func (l *traffic) pay(key string) {
+	for range 2 {
+		a := l.s.post(key)
+		switch a.status {
+		case http.StatusCreated:
+			l.acked.Store(key, a.body)
+			l.lastAck.Store(a.at.UnixNano())
+		case http.StatusConflict, http.StatusServiceUnavailable:
+			l.refused.Add(1)
+		default:
+			assert.Fail(l.s.tb, "unexpected answer", "%d %s", a.status, a.body)
+		}
+	}
+}
+
+// back waits for the first answer after a fault, and lets the clients go on for a while.
+func (l *traffic) back(fault time.Time, within time.Duration) {
+	l.s.tb.Helper()
+	require.Eventually(l.s.tb, func() bool { return l.refused.Load() > 0 }, within, time.Millisecond, "nobody has noticed the fault")
+	noticed := time.Now().UnixNano()
+	require.Eventually(l.s.tb, func() bool { return l.lastAck.Load() > noticed }, within, 10*time.Millisecond, "the service is not back")
+	l.s.tb.Logf("back %v after the fault", time.Duration(l.lastAck.Load()-fault.UnixNano()))
+	time.Sleep(300 * time.Millisecond)
+}
+
+// end stops the clients and reads everything back: what was acknowledged is replayed, or was lost with the writes that had
+// not been replicated, and then it runs anew. It returns how many were lost.
+func (l *traffic) end() (lost int) {
+	l.s.tb.Helper()
+	close(l.stop)
+	l.clients.Wait()
+	acked := 0
+	l.acked.Range(func(key, _ any) bool {
+		acked++
+		a := l.s.soon(key.(string), 30*time.Second)
+		if !a.replayed {
+			lost++
+		}
+		return true
+	})
+	l.s.tb.Logf("%d keys acknowledged, %d lost, %d requests refused", acked, lost, l.refused.Load())
+	require.NotZero(l.s.tb, acked)
+	l.s.promises(true)
+	return lost
+}
+
+// failsOver runs traffic through a fault of a group's primary.
+func failsOver(t *testing.T, fault, repair func(*redistest.Server)) {
+	t.Helper()
+	g := redistest.StartGroup(t)
+	s := newService(t, redisstore.New(g.Client(t)), func(c *core.Config) { c.Lease.Duration = 5 * time.Second })
+	s.created(s.post("warm"))
+	old := g.Primary(t)
+	l := s.traffic(4)
+	time.Sleep(200 * time.Millisecond)
+	began := time.Now()
+	fault(old)
+	l.back(began, 30*time.Second)
+	require.NotEqual(t, old.Addr, g.Primary(t).Addr, "there was no failover")
+	repair(old)
+	redistest.Eventually(t, "the old primary is a replica", func() bool { return old.Info(t, "role") == "slave" })
+	assert.LessOrEqual(t, l.end(), 200, "writes that were not replicated; 0 on most runs")
+}
+
+func trials() int {
+	if os.Getenv("SOAK") != "" {
+		return 20
+	}
+	return 1
+}
+
+func TestAPrimaryBehindSentinelIsKilled(t *testing.T) {
+	t.Parallel()
+	for range trials() {
+		failsOver(t, (*redistest.Server).Kill, func(s *redistest.Server) { s.Restart(t) })
+	}
+}
+
+// It wakes up as a second primary, and no sentinel client writes to it.
+func TestAPrimaryBehindSentinelIsPausedAndWakesUp(t *testing.T) {
+	if os.Getenv("SOAK") == "" {
+		t.Skip("takes the ten seconds that a sentinel leaves an old primary alone: SOAK=1")
+	}
+	t.Parallel()
+	for range 3 {
+		failsOver(t, (*redistest.Server).Pause, (*redistest.Server).Resume)
+	}
+}
+
+// A primary without its replicas, as one that was cut off with some of its clients.
+func TestAPrimaryThatIsCutOffFromItsReplicasRunsNothing(t *testing.T) {
+	t.Parallel()
+	g := redistest.StartGroup(t, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
+	s := newService(t, redisstore.New(g.Nodes[0].Client(t)))
+	s.created(s.post("before"))
+	for _, replica := range g.Nodes[1:] {
+		replica.Pause()
+	}
+	require.Eventually(t, func() bool {
+		a := s.post(fmt.Sprint("K", time.Now().UnixNano()))
+		return a.status == http.StatusServiceUnavailable && s.heard("NOREPLICAS")
+	}, 20*time.Second, 50*time.Millisecond)
+	s.away(s.post("cut-off"))
+	s.ran("cut-off", 0)
+	s.replays("before")
+	for _, replica := range g.Nodes[1:] {
+		replica.Resume()
+	}
+	s.soon("cut-off", 20*time.Second)
+	s.promises(false)
+}
+
+func TestAReplicaRunsNothing(t *testing.T) {
+	t.Parallel()
+	primary := redistest.Start(t)
+	s := newService(t, redisstore.New(primary.Client(t)))
+	s.created(s.post("before"))
+	other := redistest.Start(t, "--repl-diskless-sync-delay", "0")
+	finish := s.begun("during")
+	require.NoError(t, other.Client(t).ReplicaOf(ctx, "127.0.0.1", primary.Addr[len("127.0.0.1:"):]).Err())
+	redistest.Eventually(t, "the other has everything", func() bool { return other.Info(t, "master_link_status") == "up" })
+	require.NoError(t, other.Client(t).ReplicaOf(ctx, "no", "one").Err())
+	require.NoError(t, primary.Client(t).ReplicaOf(ctx, "127.0.0.1", other.Addr[len("127.0.0.1:"):]).Err())
+	s.away(s.post("new"))
+	require.True(t, s.heard("READONLY"), "%v", s.errors)
+	s.ran("new", 0)
+	s.created(finish()) // inside its lease, and the outcome is sent again for another
+	require.NoError(t, primary.Client(t).ReplicaOf(ctx, "no", "one").Err())
+	s.soon("new", 20*time.Second)
+	s.promises(true)
+}
+
+func TestAClusterLosesAMasterAndThenItsMajority(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t)
+	s := newService(t, redisstore.New(c.Client(t)), func(c *core.Config) { c.Lease.Duration = 5 * time.Second })
+	s.created(s.post("warm"))
+	l := s.traffic(6)
+	time.Sleep(200 * time.Millisecond)
+	began := time.Now()
+	c.Nodes[0].Kill()
+	l.back(began, 30*time.Second)
+	redistest.Eventually(t, "its replica serves", func() bool { return c.Nodes[3].Info(t, "role") == "master" })
+	assert.LessOrEqual(t, l.end(), 200, "writes that were not replicated; 0 on most runs")
+
+	c.Nodes[1].Kill()
+	c.Nodes[2].Kill() // nobody is left who could promote their replicas
+	redistest.Eventually(t, "the minority stops", func() bool {
+		return strings.Contains(c.Nodes[3].Client(t).ClusterInfo(ctx).Val(), "cluster_state:fail")
+	})
+	s.away(s.post("down"))
+	s.ran("down", 0)
+}
+
+func TestSlotsThatMoveUnderLoadCostNoRequest(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t)
+	client := c.Client(t)
+	s := newService(t, redisstore.New(client), func(c *core.Config) { c.Lease.Duration, c.Limits.StoreTimeout = 10*time.Second, 5*time.Second })
+	l := s.traffic(4)
+	redistest.Eventually(t, "there are records to move", func() bool { return c.Nodes[0].Client(t).DBSize(ctx).Val() > 20 })
+	from, to := c.Nodes[0].Client(t), c.Nodes[1].Client(t)
+	moved := 0
+	for i, key := range from.Keys(ctx, "idem:*").Val() {
+		if i < 20 {
+			moved += moveSlot(t, from, to, c.Nodes[1], int(from.ClusterKeySlot(ctx, key).Val()))
+		}
+	}
+	time.Sleep(200 * time.Millisecond)
+	assert.Zero(t, l.end(), "a move loses nothing")
+	assert.Zero(t, l.refused.Load())
+	assert.NotZero(t, moved, "no record has moved")
+	s.promises(false)
+}
+
+// moveSlot moves one slot with its keys, as redis-cli --cluster reshard does, and returns how many there were.
+func moveSlot(t *testing.T, from, to *redis.Client, target *redistest.Server, slot int) int {
+	t.Helper()
+	fromID, toID := from.Do(ctx, "CLUSTER", "MYID").Val(), to.Do(ctx, "CLUSTER", "MYID").Val()
+	require.NoError(t, to.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID).Err())
+	require.NoError(t, from.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID).Err())
+	moved := 0
+	for {
+		keys := from.ClusterGetKeysInSlot(ctx, slot, 100).Val()
+		if len(keys) == 0 {
+			break
+		}
+		for _, key := range keys {
+			require.NoError(t, from.Migrate(ctx, "127.0.0.1", target.Addr[len("127.0.0.1:"):], key, 0, 5*time.Second).Err())
+			moved++
+		}
+	}
+	for _, node := range []*redis.Client{to, from} {
+		require.NoError(t, node.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", toID).Err())
+	}
+	return moved
+}

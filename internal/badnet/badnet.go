@@ -1,0 +1,223 @@
+// Package badnet is a network between a client and its servers that misbehaves as a test tells it to. It works inside the
+// client's process, as the Dialer of its options, so that what it does is exact and counted.
+package badnet
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// Faults is what a network does to the traffic. The zero value does nothing.
+type Faults struct {
+	LoseReplies  float64       // share of replies that get lost when the server has executed the request; the connection breaks
+	LoseRequests float64       // share of requests that never arrive; the connection breaks
+	Delay        time.Duration // before each request
+	Jitter       time.Duration // at most, on top of Delay
+	Slice        int           // bytes that one read or write carries at most; 0: no limit
+	Rate         int           // bytes a second in each direction; 0: no limit
+	Hole         bool          // requests vanish, replies do not come, and no connection breaks
+	Refuse       bool          // no connection is made
+}
+
+var (
+	errRefused = errors.New("badnet: connection refused")
+	errReset   = errors.New("badnet: connection reset")
+)
+
+// Net is a network. It is safe for concurrent use.
+type Net struct {
+	mu     sync.Mutex
+	random *rand.Rand
+	faults Faults
+	lose   int // replies that get lost whatever the share
+	hits   int
+	conns  map[*conn]struct{}
+}
+
+// New returns a network without faults. What it does by chance depends on seed.
+func New(seed int64) *Net {
+	return &Net{random: rand.New(rand.NewSource(seed)), conns: map[*conn]struct{}{}}
+}
+
+// Set replaces the faults, also those of connections that are open.
+func (n *Net) Set(f Faults) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.faults = f
+}
+
+// Lose lets the next replies get lost.
+func (n *Net) Lose(replies int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lose = replies
+}
+
+// Hits returns how often a fault has hit.
+func (n *Net) Hits() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.hits
+}
+
+// Reset breaks every connection that is open.
+func (n *Net) Reset() {
+	n.mu.Lock()
+	conns := n.conns
+	n.conns = map[*conn]struct{}{}
+	n.hits += len(conns)
+	n.mu.Unlock()
+	for c := range conns {
+		_ = c.Conn.Close()
+	}
+}
+
+// Dial is a Dialer.
+func (n *Net) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if n.hit(func(f *Faults) bool { return f.Refuse }) {
+		return nil, errRefused
+	}
+	c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	wrapped := &conn{Conn: c, net: n}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.conns[wrapped] = struct{}{}
+	return wrapped, nil
+}
+
+// hit tells whether a fault hits now, and counts it.
+func (n *Net) hit(fault func(*Faults) bool) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	hit := fault(&n.faults)
+	if hit {
+		n.hits++
+	}
+	return hit
+}
+
+// slow returns how long a transfer of some bytes takes, and how many of them go at once.
+func (n *Net) slow(bytes int, request bool) (time.Duration, int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f, wait := &n.faults, time.Duration(0)
+	if f.Slice > 0 && bytes > f.Slice {
+		n.hits++
+		bytes = f.Slice
+	}
+	if request && f.Delay+f.Jitter > 0 {
+		n.hits++
+		wait = f.Delay + time.Duration(n.random.Int63n(int64(f.Jitter)+1))
+	}
+	if f.Rate > 0 {
+		n.hits++
+		wait += time.Duration(bytes) * time.Second / time.Duration(f.Rate)
+	}
+	return wait, bytes
+}
+
+type conn struct {
+	net.Conn
+	net *Net
+
+	mu       sync.Mutex
+	deadline time.Time
+}
+
+func (c *conn) Close() error {
+	c.net.mu.Lock()
+	delete(c.net.conns, c)
+	c.net.mu.Unlock()
+	return c.Conn.Close()
+}
+
+func (c *conn) SetDeadline(t time.Time) error {
+	c.keep(t)
+	return c.Conn.SetDeadline(t)
+}
+
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.keep(t)
+	return c.Conn.SetReadDeadline(t)
+}
+
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.keep(t)
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// keep remembers the deadline that was set last: clients write and read in turn.
+func (c *conn) keep(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deadline = t
+}
+
+// wait sleeps, but not beyond the deadline.
+func (c *conn) wait(d time.Duration) error {
+	c.mu.Lock()
+	deadline := c.deadline
+	c.mu.Unlock()
+	if left := time.Until(deadline); !deadline.IsZero() && left < d {
+		time.Sleep(left)
+		return os.ErrDeadlineExceeded
+	}
+	time.Sleep(d)
+	return nil
+}
+
+func (c *conn) Write(p []byte) (written int, err error) {
+	if c.net.hit(func(f *Faults) bool { return f.Hole }) {
+		return len(p), nil
+	}
+	if c.net.hit(func(f *Faults) bool { return f.LoseRequests > 0 && c.net.random.Float64() < f.LoseRequests }) {
+		_ = c.Close()
+		return 0, errReset
+	}
+	for request := true; written < len(p) || request; request = false {
+		wait, size := c.net.slow(len(p)-written, request)
+		if err := c.wait(wait); err != nil {
+			return written, err
+		}
+		n, err := c.Conn.Write(p[written : written+size])
+		written += n
+		if err != nil {
+			return written, err
+		}
+	}
+	return written, nil
+}
+
+func (c *conn) Read(p []byte) (int, error) {
+	_, size := c.net.slow(len(p), false)
+	n, err := c.Conn.Read(p[:size])
+	for err == nil && c.net.hit(func(f *Faults) bool { return f.Hole }) {
+		n, err = c.Conn.Read(p[:size])
+	}
+	if err != nil {
+		return n, err
+	}
+	if c.net.hit(c.losesReply) {
+		_ = c.Close()
+		return 0, io.EOF
+	}
+	wait, _ := c.net.slow(n, false)
+	return n, c.wait(wait)
+}
+
+func (c *conn) losesReply(f *Faults) bool {
+	if c.net.lose > 0 {
+		c.net.lose--
+		return true
+	}
+	return f.LoseReplies > 0 && c.net.random.Float64() < f.LoseReplies
+}

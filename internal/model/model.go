@@ -1,0 +1,160 @@
+// Package model is the state machine of one key as an executable specification: [Step] says what each verb answers and
+// leaves behind, for every record and at any time. Its tests walk through all records that any calls can lead to, check
+// the promises on the way, and hold the memory store and the Lua scripts to the same answers.
+package model
+
+import (
+	"time"
+
+	"github.com/go-idem/idem/core"
+)
+
+// State is where a record is. A record without one is absent.
+type State string
+
+// The states of package core's documentation.
+const (
+	Absent    State = ""
+	Started   State = "STARTED"
+	Completed State = "COMPLETED"
+	Failed    State = "FAILED"
+)
+
+// Record is what a store holds under one key. Times are read off the store's own clock. Records are compared with ==.
+type Record struct {
+	State       State
+	Owner       [16]byte // of the last claim
+	Fence       int64    // of the last claim
+	Attempt     int
+	Fingerprint [32]byte
+	LeaseEnd    time.Duration
+	Expires     time.Duration // when the retention ends
+	Vanished    bool          // an earlier run of this request ended without a word
+	Effects     bool          // an earlier run of this request may have had effects: it vanished, or failed and did not deny them
+	Free        bool          // FAILED, and no run of this request had effects: another request may take the key
+	Outcome     string
+}
+
+// Verb is one of the four that a store knows.
+type Verb string
+
+// The verbs of core.Store.
+const (
+	Begin    Verb = "begin"
+	Extend   Verb = "extend"
+	Complete Verb = "complete"
+	Fail     Verb = "fail"
+)
+
+// Call is a verb with what it carries: Outcome belongs to Complete, Free to Fail.
+type Call struct {
+	Verb    Verb
+	Claim   core.Claim
+	Outcome string
+	Free    bool
+}
+
+// Answer is what a call returns. Entry belongs to Begin; Err is nil or core.ErrLost.
+type Answer struct {
+	Entry core.Entry
+	Err   error
+}
+
+var lost = Answer{Err: core.ErrLost}
+
+// Step applies one call to r at the given time and returns the record that it leaves and its answer.
+func Step(r Record, c Call, now time.Duration) (Record, Answer) {
+	if r.Expires <= now {
+		r = Record{}
+	}
+	switch {
+	case c.Verb == Begin:
+		return begin(r, c.Claim, now)
+	case !holds(r, c.Claim):
+		return r, lost
+	case c.Verb == Extend:
+		return extend(r, c.Claim, now)
+	case c.Verb == Complete:
+		return complete(r, c, now)
+	}
+	return fail(r, c, now)
+}
+
+// holds: is the record's last claim this one? A fence of 0 is one that the owner was never told. The lease is not asked:
+// a claim is over when another takes its place.
+func holds(r Record, c core.Claim) bool {
+	return r.State != Absent && r.Owner == c.Owner && (c.Fence == 0 || c.Fence == r.Fence)
+}
+
+// begin: the claim's own record first, then another request's, then what became of this one's.
+func begin(r Record, c core.Claim, now time.Duration) (Record, Answer) {
+	own := r.State != Absent && r.Owner == c.Owner
+	switch {
+	case own && r.State == Started:
+		return r, claimed(r, now)
+	case own && r.State == Failed:
+		return r, lost // this begin comes after its own fail
+	case r.State == Absent:
+		return claim(r, c, now)
+	case r.Fingerprint != c.Fingerprint && !r.Free:
+		return r, Answer{Entry: core.Entry{State: core.Mismatch, Fingerprint: r.Fingerprint}}
+	case r.State == Completed:
+		return r, Answer{Entry: core.Entry{State: core.Completed, Outcome: []byte(r.Outcome)}}
+	case r.State == Failed:
+		r.Effects = !r.Free
+		return claim(r, c, now)
+	case r.LeaseEnd > now:
+		return r, Answer{Entry: core.Entry{State: core.InProgress, Left: r.LeaseEnd - now}}
+	case c.NoTakeover && c.Over != r.Fence:
+		return r, Answer{Entry: core.Entry{State: core.Unknown, Fence: r.Fence}}
+	}
+	r.Vanished, r.Effects = true, true
+	return claim(r, c, now)
+}
+
+// claim gives the record to c: under a higher fence than any before, which the clock sees to once the record is gone.
+func claim(r Record, c core.Claim, now time.Duration) (Record, Answer) {
+	r = Record{
+		State: Started, Owner: c.Owner, Fingerprint: c.Fingerprint,
+		Fence: max(r.Fence+1, now.Microseconds()), Attempt: r.Attempt + 1,
+		LeaseEnd: now + c.Lease, Expires: now + c.Retention,
+		Vanished: r.Vanished, Effects: r.Effects,
+	}
+	return r, claimed(r, now)
+}
+
+func claimed(r Record, now time.Duration) Answer {
+	return Answer{Entry: core.Entry{
+		State: core.Claimed, Fence: r.Fence, Attempt: r.Attempt, Takeover: r.Vanished, Left: r.LeaseEnd - now,
+	}}
+}
+
+func extend(r Record, c core.Claim, now time.Duration) (Record, Answer) {
+	if r.State != Started {
+		return r, lost
+	}
+	r.LeaseEnd, r.Expires = now+c.Lease, now+c.Retention
+	return r, Answer{}
+}
+
+func complete(r Record, c Call, now time.Duration) (Record, Answer) {
+	switch {
+	case r.State == Completed && r.Outcome == c.Outcome:
+		return r, Answer{}
+	case r.State != Started:
+		return r, lost
+	}
+	r.State, r.Outcome, r.Expires = Completed, c.Outcome, now+c.Claim.Retention
+	return r, Answer{}
+}
+
+func fail(r Record, c Call, now time.Duration) (Record, Answer) {
+	switch r.State {
+	case Failed:
+		return r, Answer{}
+	case Completed:
+		return r, lost
+	}
+	r.State, r.Free, r.Expires = Failed, c.Free && !r.Effects, now+c.Claim.Retention
+	return r, Answer{}
+}

@@ -1,0 +1,204 @@
+package model
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
+)
+
+var update = flag.Bool("update", false, "write docs/states.md anew from the model")
+
+const statesFile = "../../docs/states.md"
+
+// phases is what a record looks like from far away, in the order of the documentation.
+var phases = []struct{ name, id string }{
+	{"absent", "[*]"},
+	{"STARTED, lease running", "running"},
+	{"STARTED, lease over", "over"},
+	{"COMPLETED", "COMPLETED"},
+	{"FAILED", "FAILED"},
+	{"FAILED, free", "free"},
+}
+
+func (s situation) phase() string {
+	switch r := s.record; {
+	case r.State == Absent:
+		return "absent"
+	case r.State == Started && r.LeaseEnd > epoch:
+		return "STARTED, lease running"
+	case r.State == Started:
+		return "STARTED, lease over"
+	case r.Free:
+		return "FAILED, free"
+	default:
+		return string(r.State)
+	}
+}
+
+// askers is who may send what to a record, in the order of the documentation.
+var askers = []string{
+	"begin, the same claim again", "begin, the same request", "begin, the same request, NoTakeover",
+	"begin, the same request, NoTakeover but Over this claim", "begin, another request",
+	"extend, the last claim", "complete, the last claim", "complete, the last claim, another outcome", "fail, the last claim", "fail free, the last claim",
+	"extend, complete or fail, any other claim",
+}
+
+// asker is the line of the table that a move belongs to.
+func (s situation) asker(m move) string {
+	call := m.call(s.witness.fence)
+	r := s.record
+	own := r.State != Absent && call.Claim.Owner == r.Owner
+	switch {
+	case m.verb == Begin && own:
+		return askers[0]
+	case m.verb == Begin && r.State != Absent && call.Claim.Fingerprint != r.Fingerprint:
+		return askers[4]
+	case m.verb == Begin && m.noTakeover && m.over == newest:
+		return askers[3]
+	case m.verb == Begin && m.noTakeover:
+		return askers[2]
+	case m.verb == Begin:
+		return askers[1]
+	case !own || call.Claim.Fence != 0 && call.Claim.Fence != r.Fence:
+		return askers[10]
+	case m.verb == Extend:
+		return askers[5]
+	case m.verb == Complete && r.State == Completed && m.outcome != r.Outcome:
+		return askers[7]
+	case m.verb == Complete:
+		return askers[6]
+	case m.free:
+		return askers[9]
+	}
+	return askers[8]
+}
+
+// atlas is the walk, seen from far away.
+type atlas struct {
+	cells map[[2]string][]string // asker and phase: answers
+	edges map[[2]string][]string // phase and phase: labels
+}
+
+func draw() *atlas {
+	a := &atlas{map[[2]string][]string{}, map[[2]string][]string{}}
+	w := rightWalk()
+	for _, p := range w.places {
+		for _, m := range moves {
+			next, _ := p.after(Step, m)
+			a.add(p.situation, m, next)
+		}
+	}
+	return a
+}
+
+func (a *atlas) add(from situation, m move, to situation) {
+	edge := [2]string{from.phase(), to.phase()}
+	if m.verb == "" {
+		if edge[0] != edge[1] {
+			label := "the lease ends"
+			if edge[1] == "absent" {
+				label = "the retention ends"
+			}
+			insert(a.edges, edge, label)
+		}
+		return
+	}
+	record, answer := Step(from.record, m.call(from.witness.fence), epoch)
+	cell, changes := words(answer), record != from.record
+	if changes {
+		insert(a.edges, edge, edgeLabel(m, edge))
+	}
+	if changes && edge[0] != edge[1] {
+		cell += " → " + edge[1]
+	}
+	insert(a.cells, [2]string{from.asker(m), edge[0]}, cell)
+}
+
+func edgeLabel(m move, edge [2]string) string {
+	switch {
+	case m.verb == Begin && edge[0] == "STARTED, lease over":
+		return "begin, takeover, attempt + 1"
+	case m.verb == Begin && edge[0] != "absent":
+		return "begin, attempt + 1"
+	case edge[1] == "FAILED, free":
+		return "fail free"
+	}
+	return string(m.verb)
+}
+
+func insert(m map[[2]string][]string, key [2]string, value string) {
+	if !slices.Contains(m[key], value) {
+		m[key] = append(m[key], value)
+		slices.Sort(m[key])
+	}
+}
+
+func words(a Answer) string {
+	switch {
+	case errors.Is(a.Err, core.ErrLost):
+		return "lost"
+	case a.Entry.State == "":
+		return "ok"
+	}
+	return string(a.Entry.State)
+}
+
+const statesIntro = `# States
+
+Generated from the model of the state machine ([internal/model](../internal/model/model.go)), which the tests walk through
+from end to end: %d situations of one key with two owners of each of two requests, and %d calls in each. Every call may
+arrive at any time and any number of times, so lost answers, retries and late deliveries are part of the walk. The memory
+store and the scripts give the same answers. To write this file anew:
+
+` + "```console\n$ go test ./internal/model -run TestTheDocumentedStatesAreTheModels -update\n```\n\n"
+
+func (a *atlas) page() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, statesIntro, len(rightWalk().places), len(moves)-1)
+	b.WriteString("```mermaid\nstateDiagram-v2\n")
+	for _, p := range phases[1:] {
+		if p.name != p.id {
+			fmt.Fprintf(&b, "    state %q as %s\n", p.name, p.id)
+		}
+	}
+	for _, from := range phases {
+		for _, to := range phases {
+			if labels := a.edges[[2]string{from.name, to.name}]; labels != nil {
+				fmt.Fprintf(&b, "    %s --> %s: %s\n", from.id, to.id, strings.Join(labels, " / "))
+			}
+		}
+	}
+	b.WriteString("```\n\nWhat a call is answered, and where the record goes. Without an arrow it stays where it is.\n\n| call |")
+	for _, p := range phases {
+		fmt.Fprintf(&b, " %s |", p.name)
+	}
+	b.WriteString("\n|" + strings.Repeat(" --- |", len(phases)+1) + "\n")
+	for _, asker := range askers {
+		fmt.Fprintf(&b, "| %s |", asker)
+		for _, p := range phases {
+			fmt.Fprintf(&b, " %s |", strings.Join(a.cells[[2]string{asker, p.name}], "; "))
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString("\nA run that fails free leaves a FAILED record free only when no earlier run of its request vanished or failed otherwise.\n")
+	return b.String()
+}
+
+func TestTheDocumentedStatesAreTheModels(t *testing.T) {
+	page := draw().page()
+	if *update {
+		require.NoError(t, os.WriteFile(statesFile, []byte(page), 0o644))
+	}
+	documented, err := os.ReadFile(statesFile)
+	require.NoError(t, err)
+	assert.Equal(t, page, string(documented), "docs/states.md is stale: run this test with -update")
+}

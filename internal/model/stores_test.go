@@ -1,0 +1,339 @@
+package model
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	mathrand "math/rand"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/memstore"
+	"github.com/go-idem/idem/core/redisstore"
+	"github.com/go-idem/idem/internal/redistest"
+	"github.com/go-idem/idem/lua"
+)
+
+var ctx = context.Background()
+
+// apply sends a call to a store.
+func apply(ctx context.Context, s core.Store, c Call) (a Answer) {
+	switch c.Verb {
+	case Begin:
+		a.Entry, a.Err = s.Begin(ctx, c.Claim)
+	case Extend:
+		a.Err = s.Extend(ctx, c.Claim)
+	case Complete:
+		a.Err = s.Complete(ctx, c.Claim, []byte(c.Outcome))
+	case Fail:
+		a.Err = s.Fail(ctx, c.Claim, core.Failure{Free: c.Free})
+	}
+	if errors.Is(a.Err, core.ErrLost) {
+		a.Err = core.ErrLost
+	}
+	return a
+}
+
+// clocked is a store whose clock stands still until it is moved.
+type clocked struct {
+	core.Store
+	now     func() time.Duration
+	advance func(time.Duration) // lets time pass
+	jump    func(time.Duration) // sets the clock, while no time passes
+}
+
+func clockedMemory() *clocked {
+	now := epoch
+	return &clocked{
+		memstore.New(memstore.Clock(func() time.Time { return time.Unix(0, int64(now)) })),
+		func() time.Duration { return now },
+		func(d time.Duration) { now += d },
+		nil,
+	}
+}
+
+// clockedRedis is a real server whose clock stands still: the scripts are sent to it with another place to read the time
+// from, and when time passes, the keys are told how much.
+func clockedRedis(tb testing.TB, server *redistest.Server) *clocked {
+	name := rand.Text()
+	client := server.Client(tb)
+	move := redis.NewScript(`
+		redis.call('HSET', KEYS[1], 's', ARGV[1], 'us', 0)
+		for _, key in ipairs(redis.call('KEYS', ARGV[3])) do
+			redis.call('PEXPIRE', key, redis.call('PTTL', key) - ARGV[2])
+		end`)
+	now := epoch - tick
+	set := func(d, passed time.Duration) {
+		now += d
+		err := move.Run(ctx, client, []string{"clock:" + name}, int64(now/time.Second), passed.Milliseconds(), name+"*").Err()
+		if !errors.Is(err, redis.Nil) {
+			require.NoError(tb, err)
+		}
+	}
+	advance := func(d time.Duration) { set(d, d) }
+	advance(tick)
+	scripts := server.Client(tb)
+	scripts.AddHook(newOtherClock(tb, "clock:"+name))
+	return &clocked{redisstore.New(scripts, redisstore.Prefix(name)), func() time.Duration { return now }, advance, func(d time.Duration) { set(d, 0) }}
+}
+
+// otherClock rewrites the scripts, so that they read a clock that the test sets.
+type otherClock struct {
+	texts, shas map[string]string
+}
+
+func newOtherClock(tb testing.TB, name string) *otherClock {
+	o := &otherClock{map[string]string{}, map[string]string{}}
+	for _, text := range []string{lua.Begin, lua.Extend, lua.Complete, lua.Fail} {
+		const clock = "redis.call('TIME')"
+		require.Positive(tb, strings.Count(text, clock), "a script that does not read the time")
+		o.texts[text] = strings.Replace(text, clock, "redis.call('HMGET', '"+name+"', 's', 'us')", -1)
+		o.shas[redis.NewScript(text).Hash()] = redis.NewScript(o.texts[text]).Hash()
+	}
+	return o
+}
+
+func (*otherClock) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (o *otherClock) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { o.rewrite(cmd); return next(ctx, cmd) }
+}
+
+func (o *otherClock) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			o.rewrite(cmd)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (o *otherClock) rewrite(cmd redis.Cmder) {
+	switch cmd.Name() {
+	case "eval":
+		cmd.Args()[1] = o.texts[cmd.Args()[1].(string)]
+	case "evalsha":
+		cmd.Args()[1] = o.shas[cmd.Args()[1].(string)]
+	}
+}
+
+// play makes moves on a store and on the model, and returns the first answer in which they differ.
+func (s *clocked) play(key byte, way []move) error {
+	var record Record
+	var latest int64
+	for i, m := range way {
+		if m.verb == "" {
+			s.advance(tick)
+			continue
+		}
+		call := m.call(latest)
+		call.Claim.Key[0] = key
+		var want Answer
+		record, want = Step(record, call, s.now())
+		latest = max(latest, want.Entry.Fence)
+		if got := apply(ctx, s.Store, call); !alike(got, want) {
+			return fmt.Errorf("%v: the store answers %v, the model %v", way[:i+1], got, want)
+		}
+	}
+	return nil
+}
+
+// The ways to look at a record from outside: what it answers, who may have it next, how long it lives.
+var looks = func() [][]move {
+	a1, b1, a2 := 0, 1, 2
+	pass := move{}
+	ask := func(owner int) move { return move{verb: Begin, owner: owner, noTakeover: true} }
+	return [][]move{
+		{ask(a2), ask(b1), pass, ask(b1), pass, {verb: Begin, owner: a1}, {verb: Fail, owner: a1, fence: newest, free: true}, ask(a2)},
+		{pass, ask(a2), ask(a1), pass, ask(a2), ask(a1), pass, ask(a2), ask(a1), pass, ask(a2), ask(a1)},
+	}
+}()
+
+// ways leads to each record of the walk, makes every call there that changes nothing, and ends with a look; and leads
+// over each change to a look.
+func ways() (all [][]move) {
+	w := rightWalk()
+	seen := map[any]bool{}
+	for i, p := range w.places {
+		situation := [2]any{p.record, p.witness.fence > 0}
+		if seen[situation] {
+			continue
+		}
+		seen[situation] = true
+		var idle []move
+		for _, m := range moves {
+			next, _ := p.after(Step, m)
+			if next == p.situation && m.verb != "" {
+				idle = append(idle, m)
+				continue
+			}
+			all = append(all, looked(w.to(i), m)...)
+		}
+		all = append(all, looked(w.to(i), idle...)...)
+	}
+	return all
+}
+
+func looked(way []move, then ...move) (all [][]move) {
+	for _, look := range looks {
+		all = append(all, slices.Concat(way, then, look))
+	}
+	return all
+}
+
+func TestTheMemoryStoreAnswersAsTheModelDoesInEverySituation(t *testing.T) {
+	t.Parallel()
+	for _, way := range ways() {
+		require.NoError(t, clockedMemory().play(0, way))
+	}
+}
+
+func TestTheScriptsAnswerAsTheModelDoesInEverySituation(t *testing.T) {
+	t.Parallel()
+	all := ways()
+	if os.Getenv("SOAK") == "" {
+		all = oneLookEach(all)
+	}
+	t.Logf("%d ways", len(all))
+	const workers = 4
+	server := redistest.Start(t)
+	var wg sync.WaitGroup
+	for part := range workers {
+		store := clockedRedis(t, server)
+		wg.Go(func() {
+			for i := part; i < len(all); i += workers {
+				if err := store.play(0, all[i]); !assert.NoError(t, err) {
+					return
+				}
+				store.advance(10 * tick) // whatever there is expires
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func oneLookEach(all [][]move) (some [][]move) {
+	for i := 0; i < len(all); i += len(looks) {
+		some = append(some, all[i+i/len(looks)%len(looks)])
+	}
+	return some
+}
+
+// A few of the ways, with leases that end on the server's own clock.
+func TestTheScriptsAnswerAsTheModelDoesOnTheServersClock(t *testing.T) {
+	t.Parallel()
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	random := mathrand.New(mathrand.NewSource(seed))
+	all, n := ways(), 60
+	if os.Getenv("SOAK") != "" {
+		n = len(all)
+	}
+	store := redisstore.New(redistest.Shared(t).Client(t), redisstore.Prefix(rand.Text()))
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, 50) // most of the time is spent waiting for leases to end
+	for i, pick := range random.Perm(len(all))[:n] {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			timely := false
+			for length := 100 * time.Millisecond; !timely; length *= 2 { // on a machine that is too busy a tick gets longer
+				var err error
+				key := [8]byte{}
+				binary.BigEndian.PutUint64(key[:], uint64(i)<<32|uint64(length))
+				timely, err = playInTime(store, key[:], all[pick], length)
+				assert.NoError(t, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// playInTime makes moves on a store with a clock of its own, and on the model. It is timely when each call came soon after
+// its tick began; leases and retentions end in the middle of one.
+func playInTime(s core.Store, key []byte, way []move, length time.Duration) (timely bool, err error) {
+	var record Record
+	var model, store fences
+	began, ticks := time.Now(), time.Duration(0)
+	for i, m := range way {
+		if m.verb == "" {
+			ticks++
+			time.Sleep(time.Until(began.Add(ticks * length)))
+			continue
+		}
+		var want Answer
+		record, want = Step(record, m.call(model.latest), epoch+ticks*tick)
+		call := m.call(store.latest)
+		copy(call.Claim.Key[:], key)
+		call.Claim.Lease = call.Claim.Lease/tick*length - length/2
+		call.Claim.Retention = call.Claim.Retention/tick*length - length/2
+		got := apply(ctx, s, call)
+		if time.Since(began) > ticks*length+length*2/5 {
+			return false, nil
+		}
+		if got, want := store.words(got), model.words(want); got != want {
+			return true, fmt.Errorf("%v: the store answers %s, the model %s", way[:i+1], got, want)
+		}
+	}
+	return true, nil
+}
+
+// fences names the fences that a store gives by their order, in which stores agree.
+type fences struct {
+	latest int64
+	given  int
+}
+
+func (f *fences) words(a Answer) string {
+	if a.Entry.State == core.Claimed && a.Entry.Fence > f.latest {
+		f.latest = a.Entry.Fence
+		f.given++
+	}
+	a.Entry.Left = 0
+	if a.Entry.Fence == f.latest {
+		a.Entry.Fence = int64(f.given)
+	}
+	return fmt.Sprint(a)
+}
+
+// The clock of the server jumps while a run holds the key: its lease ends at once, or much later.
+func TestAClockThatJumpsMovesLeasesAndNothingElse(t *testing.T) {
+	a1, b1 := move{verb: Begin, owner: 0}, move{verb: Begin, owner: 1}
+	for _, jump := range []time.Duration{60 * tick, -60 * tick} {
+		server := clockedRedis(t, redistest.Shared(t))
+		begin := func(m move) core.Entry {
+			call := m.call(0)
+			call.Claim.Retention = 1000 * tick
+			answer := apply(ctx, server.Store, call)
+			require.NoError(t, answer.Err)
+			return answer.Entry
+		}
+		first := begin(a1)
+		server.jump(jump)
+		complete := move{verb: Complete, owner: 0, fence: newest, outcome: "one"}.call(first.Fence)
+		second := begin(b1)
+		if jump > 0 {
+			assert.True(t, second.Takeover)
+			assert.Greater(t, second.Fence, first.Fence)
+			assert.ErrorIs(t, apply(ctx, server.Store, complete).Err, core.ErrLost)
+			continue
+		}
+		assert.Equal(t, core.InProgress, second.State)
+		assert.Equal(t, 62*tick, second.Left)
+		assert.NoError(t, apply(ctx, server.Store, move{verb: Fail, owner: 0, fence: newest}.call(first.Fence)).Err)
+		third := begin(b1)
+		assert.Greater(t, third.Fence, first.Fence, "the clock is behind the last fence")
+		assert.ErrorIs(t, apply(ctx, server.Store, complete).Err, core.ErrLost)
+	}
+}

@@ -1,0 +1,299 @@
+package model
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
+)
+
+// epoch is the time at which the walk looks at every situation.
+const epoch = 1_000_000 * tick
+
+// step is Step, or a wrong one.
+type step func(Record, Call, time.Duration) (Record, Answer)
+
+// situation is a record and what a witness knows of its past, moved to the epoch. Fences are numbered in their order,
+// and a high number of attempts is cut: nothing but their order and growth counts.
+type situation struct {
+	record  Record
+	witness witness
+}
+
+// at returns the situation as if now were the epoch.
+func (s situation) at(now time.Duration) situation {
+	r, w := &s.record, &s.witness
+	if r.Expires <= now {
+		*r = Record{}
+	} else {
+		r.LeaseEnd, r.Expires = moved(r.LeaseEnd, now), moved(r.Expires, now)
+	}
+	if w.expires <= now {
+		*w = witness{fence: w.fence}
+	} else {
+		w.until, w.expires = moved(w.until, now), moved(w.expires, now)
+	}
+	if r.State != Started {
+		r.LeaseEnd, w.until = 0, 0
+	}
+	if excess := w.attempt - 2; excess > 0 {
+		w.attempt, r.Attempt = w.attempt-excess, r.Attempt-excess
+	}
+	s.numberFences()
+	return s
+}
+
+func moved(t, now time.Duration) time.Duration { return epoch + max(0, t-now) }
+
+func (s *situation) numberFences() {
+	r, w := &s.record.Fence, &s.witness.fence
+	before, same := *r < *w, *r == *w
+	if *w != 0 {
+		*w = 1000
+	}
+	switch {
+	case *r != 0 && same:
+		*r = 1000
+	case *r != 0 && before:
+		*r = 900
+	case *r != 0:
+		*r = 1100
+	}
+}
+
+// place is a situation that the walk has been in, and how it came there.
+type place struct {
+	situation
+	from int
+	by   move
+}
+
+// walk is all situations that the moves lead to, in the order in which they were found, nearest first.
+type walk struct {
+	places []place
+	steps  int
+	broken error // the first promise that was found broken; the walk ends there
+	way    []move
+}
+
+// explore walks from an absent record.
+func explore(do step) *walk {
+	w := &walk{places: []place{{from: -1}}}
+	known := map[situation]bool{w.places[0].situation: true}
+	for i := 0; i < len(w.places) && w.broken == nil; i++ {
+		for _, m := range moves {
+			w.steps++
+			next, err := w.places[i].after(do, m)
+			if err != nil {
+				w.broken, w.way = err, append(w.to(i), m)
+				break
+			}
+			if !known[next] {
+				known[next] = true
+				w.places = append(w.places, place{next, i, m})
+			}
+		}
+	}
+	return w
+}
+
+// rightWalk is that of the model itself.
+var rightWalk = sync.OnceValue(func() *walk { return explore(Step) })
+
+// to is the shortest way to a place.
+func (w *walk) to(i int) (way []move) {
+	if w.places[i].from < 0 {
+		return nil
+	}
+	return append(w.to(w.places[i].from), w.places[i].by)
+}
+
+// after makes a move and checks all that must hold of it.
+func (s situation) after(do step, m move) (situation, error) {
+	if m.verb == "" {
+		return s.at(epoch + tick), s.alive()
+	}
+	call := m.call(s.witness.fence)
+	record, answer := do(s.record, call, epoch)
+	w, err := s.witness.sees(call, answer, epoch)
+	if err != nil {
+		return s, err
+	}
+	if err := twice(do, record, call, answer); err != nil {
+		return s, err
+	}
+	if changes := record != s.record; changes && w == s.witness {
+		return s, &broken{noStale, "a call that was refused has changed the record"}
+	}
+	return situation{record, w}.at(epoch), nil
+}
+
+// twice: a call that arrives again is answered as the first time and changes nothing.
+func twice(do step, r Record, c Call, first Answer) error {
+	for range 2 {
+		again, answer := do(r, c, epoch)
+		if again != r || !alike(answer, first) {
+			return &broken{itself, fmt.Sprintf("sent again, %s is answered %v, not %v", c.Verb, answer, first)}
+		}
+	}
+	return nil
+}
+
+// alive: the record lives as long as its witness says, and no shorter than its lease; and after it a key is new.
+func (s situation) alive() error {
+	r, w := s.record, s.witness
+	if r.State != w.state || r.Expires != w.expires || r.LeaseEnd > r.Expires {
+		return &broken{neverStuck, fmt.Sprintf("%q until %v, not %q until %v", r.State, r.Expires, w.state, w.expires)}
+	}
+	return nil
+}
+
+func TestEveryCallKeepsThePromisesInEverySituation(t *testing.T) {
+	w := rightWalk()
+	require.NoError(t, w.broken, "%v", w.way)
+	t.Logf("%d situations, %d calls a situation, %d steps", len(w.places), len(moves)-1, w.steps)
+	assert.Len(t, w.places, 254, "the number of situations changes only with the state machine")
+	assert.Equal(t, len(w.places)*len(moves), w.steps)
+}
+
+// bug changes Step. It is given the right one.
+type bug struct {
+	name    string
+	promise string
+	do      step
+	rare    bool // so seldom that a short history need not show it
+}
+
+// bugs are mistakes that a store may make. Each breaks a promise.
+var bugs = []bug{
+	{"begin does not compare the owner: a resent begin meets its own claim", itself, func(r Record, c Call, now time.Duration) (Record, Answer) {
+		if c.Verb == Begin && r.State == Started && r.Owner == c.Claim.Owner && r.Expires > now {
+			return r, Answer{Entry: core.Entry{State: core.InProgress, Left: r.LeaseEnd - now}}
+		}
+		return Step(r, c, now)
+	}, false},
+	{"a resent begin gets a new fence", itself, func(r Record, c Call, now time.Duration) (Record, Answer) {
+		if c.Verb == Begin && r.State == Started && r.Owner == c.Claim.Owner && r.Expires > now {
+			r.Fence++
+		}
+		return Step(r, c, now)
+	}, false},
+	{"a resent begin starts the lease anew", itself, func(r Record, c Call, now time.Duration) (Record, Answer) {
+		if c.Verb == Begin && r.State == Started && r.Owner == c.Claim.Owner && r.Expires > now {
+			r.LeaseEnd = now + c.Claim.Lease
+		}
+		return Step(r, c, now)
+	}, true},
+	{"a begin that comes after its own fail is claimed", itself, func(r Record, c Call, now time.Duration) (Record, Answer) {
+		if c.Verb == Begin && r.State == Failed {
+			r.Owner = [16]byte{}
+		}
+		return Step(r, c, now)
+	}, false},
+	{"fences begin again at 1 after a fail", fencesGrow, func(r Record, c Call, now time.Duration) (Record, Answer) {
+		failed := r.State == Failed
+		next, a := Step(r, c, now)
+		if failed && next.State == Started {
+			next.Fence, a.Entry.Fence = 1, 1
+		}
+		return next, a
+	}, false},
+	{"fences begin again at 1 after the retention", fencesGrow, func(r Record, c Call, now time.Duration) (Record, Answer) {
+		next, a := Step(r, c, now)
+		if a.Entry.State == core.Claimed && r.Expires <= now {
+			next.Fence, a.Entry.Fence = 1, 1
+		}
+		return next, a
+	}, false},
+	{"complete does not compare the fence", noStale, forgetting(Complete, false), false},
+	{"complete compares nothing", noStale, forgetting(Complete, true), false},
+	{"a dead owner can extend", noStale, forgetting(Extend, true), false},
+	{"fail is blind", noStale, forgetting(Fail, true), false},
+	{"complete can not be sent again", itself, func(r Record, c Call, now time.Duration) (Record, Answer) {
+		if c.Verb == Complete && r.State == Completed {
+			return r, lost
+		}
+		return Step(r, c, now)
+	}, false},
+	{"another outcome takes the place of the kept one", keptStays, func(r Record, c Call, now time.Duration) (Record, Answer) {
+		if c.Verb == Complete && r.State == Completed && r.Expires > now {
+			r.State = Started
+		}
+		return Step(r, c, now)
+	}, false},
+	{"a lease ends early", oneRun, func(r Record, c Call, now time.Duration) (Record, Answer) {
+		if c.Verb == Begin && r.State == Started && r.Owner != c.Claim.Owner && r.LeaseEnd-now <= c.Claim.Lease/2 {
+			r.LeaseEnd = now
+		}
+		return Step(r, c, now)
+	}, false},
+	{"a record does not outlive its lease", neverStuck, func(r Record, c Call, now time.Duration) (Record, Answer) {
+		next, a := Step(r, c, now)
+		if next != r && next.State == Started {
+			next.Expires = next.LeaseEnd - tick
+		}
+		return next, a
+	}, false},
+	{"a fail forgets earlier effects", noMixing, func(r Record, c Call, now time.Duration) (Record, Answer) {
+		next, a := Step(r, c, now)
+		if c.Verb == Fail && next != r {
+			next.Free = c.Free
+		}
+		return next, a
+	}, true},
+	{"a fail forgets a takeover", pastKnown, func(r Record, c Call, now time.Duration) (Record, Answer) {
+		next, a := Step(r, c, now)
+		if r.State == Failed && a.Entry.State == core.Claimed {
+			next.Vanished, a.Entry.Takeover = false, false
+		}
+		return next, a
+	}, false},
+	{"the fingerprint is not compared", noMixing, func(r Record, c Call, now time.Duration) (Record, Answer) {
+		if c.Verb == Begin && r.State != Absent {
+			c.Claim.Fingerprint = r.Fingerprint
+		}
+		return Step(r, c, now)
+	}, false},
+	{"NoTakeover is not heard", noTakeover, func(r Record, c Call, now time.Duration) (Record, Answer) {
+		c.Claim.NoTakeover = false
+		return Step(r, c, now)
+	}, false},
+	{"a refused extend prolongs the retention", noStale, func(r Record, c Call, now time.Duration) (Record, Answer) {
+		next, a := Step(r, c, now)
+		if c.Verb == Extend && a.Err != nil && next.State != Absent {
+			next.Expires = now + c.Claim.Retention
+		}
+		return next, a
+	}, true},
+}
+
+// forgetting is a store whose verb does not look at the fence, or not at the owner either.
+func forgetting(verb Verb, ownerToo bool) step {
+	return func(r Record, c Call, now time.Duration) (Record, Answer) {
+		if c.Verb == verb {
+			c.Claim.Fence = 0
+			if ownerToo {
+				c.Claim.Owner = r.Owner
+			}
+		}
+		return Step(r, c, now)
+	}
+}
+
+func TestTheWalkFindsEveryMistake(t *testing.T) {
+	for _, b := range bugs {
+		t.Run(b.name, func(t *testing.T) {
+			w := explore(b.do)
+			require.Error(t, w.broken)
+			found := w.broken.(*broken)
+			assert.Equal(t, b.promise, found.promise, found)
+			t.Logf("%v, by %s", found, strings.Join(strings.Fields(fmt.Sprint(w.way)), " "))
+		})
+	}
+}

@@ -1,0 +1,148 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-idem/idem/core"
+)
+
+// The promises, as the walk names them when one is broken.
+const (
+	oneRun     = "one run under a living lease"
+	noStale    = "no stale writer"
+	fencesGrow = "fences grow"
+	itself     = "an owner recognises itself"
+	keptStays  = "what is kept stays and is replayed"
+	noMixing   = "requests are not mixed"
+	pastKnown  = "a run knows its past"
+	noTakeover = "no takeover against the claim's will"
+	neverStuck = "a key is never stuck"
+)
+
+// broken is a promise that an answer breaks.
+type broken struct{ promise, how string }
+
+func (b *broken) Error() string { return b.promise + ": " + b.how }
+
+// witness is what someone knows of a key who sees the calls and their answers, and never the record.
+type witness struct {
+	state       State // as the accepted calls have left it
+	owner       [16]byte
+	fence       int64 // the highest that was granted, ever
+	attempt     int
+	fingerprint [32]byte
+	until       time.Duration // the lease of the latest claim
+	expires     time.Duration
+	vanished    bool
+	effects     bool
+	free        bool
+	outcome     string
+}
+
+// sees returns the witness after one call, and the promise that its answer breaks.
+func (w witness) sees(c Call, a Answer, now time.Duration) (witness, error) {
+	if w.expires <= now {
+		w = witness{fence: w.fence}
+	}
+	mine := w.state != Absent && c.Claim.Owner == w.owner
+	if c.Verb == Begin {
+		return w.seesBegin(c.Claim, a, mine, now)
+	}
+	mine = mine && (c.Claim.Fence == 0 || c.Claim.Fence == w.fence)
+	allowed := map[Verb]bool{
+		Extend:   w.state == Started,
+		Complete: w.state == Started || w.state == Completed && w.outcome == c.Outcome,
+		Fail:     w.state == Started || w.state == Failed,
+	}[c.Verb]
+	switch {
+	case a.Err == nil && !mine:
+		return w, &broken{noStale, "accepted from another claim than the latest"}
+	case a.Err == nil && !allowed:
+		return w, &broken{keptStays, fmt.Sprintf("accepted in %s", w.state)}
+	case a.Err != nil && mine && allowed:
+		return w, &broken{itself, "refused to the claim that holds the record"}
+	case a.Err != nil && !errors.Is(a.Err, core.ErrLost):
+		return w, &broken{neverStuck, a.Err.Error()}
+	case a.Err == nil && w.state == Started:
+		return w.accepted(c, now), nil
+	}
+	return w, nil
+}
+
+func (w witness) accepted(c Call, now time.Duration) witness {
+	w.expires = now + c.Claim.Retention
+	switch c.Verb {
+	case Extend:
+		w.until = now + c.Claim.Lease
+	case Complete:
+		w.state, w.outcome = Completed, c.Outcome
+	case Fail:
+		w.state, w.free = Failed, c.Free && !w.effects
+	}
+	return w
+}
+
+func (w witness) seesBegin(c core.Claim, a Answer, mine bool, now time.Duration) (witness, error) {
+	same := w.state != Absent && w.fingerprint == c.Fingerprint
+	if a.Err != nil {
+		if errors.Is(a.Err, core.ErrLost) && mine && w.state == Failed {
+			return w, nil
+		}
+		return w, &broken{neverStuck, "begin is refused without a reason"}
+	}
+	if other := w.state != Absent && !same && !w.free; other != (a.Entry.State == core.Mismatch) {
+		return w, &broken{noMixing, fmt.Sprintf("begin says %s, another request: %t", a.Entry.State, other)}
+	}
+	holds := func(promise string, ok bool) (witness, error) {
+		if !ok {
+			return w, &broken{promise, fmt.Sprintf("begin says %s in %s", a.Entry.State, w.state)}
+		}
+		return w, nil
+	}
+	switch e := a.Entry; e.State {
+	case core.Mismatch:
+		return w, nil
+	case core.Completed:
+		return holds(keptStays, w.state == Completed && string(e.Outcome) == w.outcome)
+	case core.InProgress:
+		promise := neverStuck
+		if mine {
+			promise = itself
+		}
+		return holds(promise, w.state == Started && !mine && w.until > now && e.Left == w.until-now)
+	case core.Unknown:
+		return holds(neverStuck, w.state == Started && w.until <= now && c.NoTakeover && c.Over != w.fence && e.Fence == w.fence)
+	}
+	if mine && w.state == Started {
+		e := core.Entry{State: core.Claimed, Fence: w.fence, Attempt: w.attempt, Takeover: w.vanished, Left: w.until - now}
+		return holds(itself, alike(a, Answer{Entry: e}))
+	}
+	return w.seesGrant(c, a.Entry, mine, now)
+}
+
+// seesGrant: a new claim was given.
+func (w witness) seesGrant(c core.Claim, e core.Entry, mine bool, now time.Duration) (witness, error) {
+	left := w.state == Started // by an owner that said nothing more
+	switch {
+	case left && w.until > now:
+		return w, &broken{oneRun, "claimed before the lease was over"}
+	case w.state == Completed:
+		return w, &broken{keptStays, "claimed although an outcome is kept"}
+	case mine:
+		return w, &broken{itself, "claimed by a run that has failed"}
+	case e.Fence <= w.fence:
+		return w, &broken{fencesGrow, fmt.Sprintf("fence %d after %d", e.Fence, w.fence)}
+	case left && c.NoTakeover && c.Over != w.fence:
+		return w, &broken{noTakeover, "claimed over a run that may have had effects"}
+	}
+	vanished, effects := left || w.vanished, left || w.effects || w.state == Failed && !w.free
+	if e.Attempt != w.attempt+1 || e.Takeover != vanished || e.Left != c.Lease {
+		return w, &broken{pastKnown, fmt.Sprintf("%+v after attempt %d", e, w.attempt)}
+	}
+	return witness{
+		state: Started, owner: c.Owner, fence: e.Fence, attempt: e.Attempt, fingerprint: c.Fingerprint,
+		until: now + c.Lease, expires: now + c.Retention, vanished: vanished, effects: effects,
+	}, nil
+}

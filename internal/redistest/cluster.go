@@ -1,0 +1,142 @@
+package redistest
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Shards is a cluster of three masters with a replica each.
+type Shards struct {
+	Nodes []*Server // masters first, until a failover; the replica of a master comes three places behind it
+}
+
+const masters = 3
+
+// StartCluster starts a cluster for this test; args are for its nodes. It returns when every node has the same view of all
+// slots, and every master sees its replica online.
+func StartCluster(tb testing.TB, args ...string) *Shards {
+	tb.Helper()
+	c := &Shards{}
+	for range 2 * masters {
+		c.Nodes = append(c.Nodes, Start(tb, append([]string{
+			"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "2000",
+			"--repl-diskless-sync-delay", "0",
+		}, args...)...))
+	}
+	c.assignSlots(tb)
+	c.meet(tb)
+	for i, replica := range c.Nodes[masters:] {
+		client := replica.Client(tb)
+		id := c.Nodes[i].id(tb)
+		Eventually(tb, "a replica knows its master", func() bool {
+			return client.ClusterReplicate(context.Background(), id).Err() == nil
+		})
+	}
+	c.WaitReady(tb)
+	return c
+}
+
+func (c *Shards) assignSlots(tb testing.TB) {
+	const slots = 16384
+	for i, node := range c.Nodes {
+		client := node.Client(tb)
+		must(tb, client.Do(context.Background(), "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
+		if i < masters {
+			must(tb, client.ClusterAddSlotsRange(context.Background(), i*slots/masters, (i+1)*slots/masters-1).Err())
+		}
+	}
+}
+
+func (c *Shards) meet(tb testing.TB) {
+	client := c.Nodes[0].Client(tb)
+	for _, other := range c.Nodes[1:] {
+		host, port, _ := strings.Cut(other.Addr, ":")
+		must(tb, client.ClusterMeet(context.Background(), host, port).Err())
+	}
+}
+
+func (s *Server) id(tb testing.TB) string {
+	tb.Helper()
+	id, err := s.Client(tb).Do(context.Background(), "CLUSTER", "MYID").Text()
+	must(tb, err)
+	return id
+}
+
+// WaitReady waits until all nodes are there and agree.
+func (c *Shards) WaitReady(tb testing.TB) {
+	tb.Helper()
+	for _, node := range c.Nodes {
+		client := node.Client(tb)
+		Eventually(tb, node.Addr+" is part of the cluster", func() bool {
+			info := client.ClusterInfo(context.Background()).Val()
+			ready := infoField(info, "cluster_state") == "ok" && infoField(info, "cluster_slots_ok") == "16384" &&
+				infoField(info, "cluster_known_nodes") == "6"
+			replication := client.Info(context.Background(), "replication").Val()
+			if infoField(replication, "role") == "master" {
+				return ready && strings.Contains(replication, "state=online")
+			}
+			return ready && infoField(replication, "master_link_status") == "up"
+		})
+	}
+}
+
+// MasterOf returns the node that serves a key, by the view of any node that answers.
+func (c *Shards) MasterOf(tb testing.TB, key string) *Server {
+	tb.Helper()
+	for _, node := range c.Nodes {
+		if addr := node.masterOf(key); addr != "" {
+			return c.at(tb, addr)
+		}
+	}
+	tb.Fatal("redistest: no node of the cluster answers")
+	return nil
+}
+
+// masterOf asks the server for the key: it has it, or says who has.
+func (s *Server) masterOf(key string) string {
+	client := redis.NewClient(&redis.Options{Addr: s.Addr, DialTimeout: time.Second, ReadTimeout: time.Second})
+	defer client.Close()
+	err := client.Exists(context.Background(), key).Err()
+	if err == nil {
+		return s.Addr
+	}
+	if addr, moved := redis.IsMovedError(err); moved {
+		return addr
+	}
+	return ""
+}
+
+func (c *Shards) at(tb testing.TB, addr string) *Server {
+	tb.Helper()
+	for _, node := range c.Nodes {
+		if node.Addr == addr {
+			return node
+		}
+	}
+	tb.Fatalf("redistest: %s is no node of the cluster", addr)
+	return nil
+}
+
+// Client returns a client of the cluster as the README recommends it, after change if there is one.
+func (c *Shards) Client(tb testing.TB, change ...func(*redis.ClusterOptions)) *redis.ClusterClient {
+	options := &redis.ClusterOptions{ContextTimeoutEnabled: true, ClusterStateReloadInterval: time.Second}
+	for _, node := range c.Nodes {
+		options.Addrs = append(options.Addrs, node.Addr)
+	}
+	for _, f := range change {
+		f(options)
+	}
+	client := redis.NewClusterClient(options)
+	tb.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// Cluster starts a cluster for this test and returns a client of it.
+func Cluster(tb testing.TB) *redis.ClusterClient {
+	tb.Helper()
+	return StartCluster(tb).Client(tb)
+}

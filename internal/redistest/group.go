@@ -1,0 +1,169 @@
+package redistest
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// groupName is what sentinels call the group.
+const groupName = "main"
+
+// Group is a primary and two replicas, watched by three sentinels, two of which agree on a failover.
+type Group struct {
+	Nodes     []*Server // the first is the primary, until a failover
+	Sentinels []*Server
+}
+
+// StartGroup starts a group for this test; args are for its nodes. It returns when a failover would lose nothing: every
+// sentinel knows everybody, and the primary sees both replicas online.
+func StartGroup(tb testing.TB, args ...string) *Group {
+	tb.Helper()
+	g := &Group{Nodes: []*Server{Start(tb, args...)}}
+	for range 2 {
+		g.Nodes = append(g.Nodes, Start(tb, slices.Concat(args, []string{
+			"--replicaof", strings.Replace(g.Nodes[0].Addr, ":", " ", 1), "--repl-diskless-sync-delay", "0",
+		})...))
+	}
+	g.Nodes[0].Config(tb, "repl-diskless-sync-delay", "0")
+	must(tb, g.startSentinels(tb, 5))
+	Eventually(tb, "both replicas are online", func() bool { return g.Nodes[0].online(tb) == 2 })
+	for _, s := range g.Sentinels {
+		Eventually(tb, "a sentinel knows everybody", func() bool { return s.knowsGroup(tb) })
+	}
+	return g
+}
+
+// startSentinels tells each of the others beforehand, which saves the seconds that they need to find each other.
+func (g *Group) startSentinels(tb testing.TB, tries int) (err error) {
+	ports, ids := make([]int, 3), make([]string, 3)
+	for i := range ports {
+		ports[i], ids[i] = freePort(), sentinelID()
+	}
+	for i, port := range ports {
+		dir := tb.TempDir()
+		config := filepath.Join(dir, "sentinel.conf")
+		must(tb, os.WriteFile(config, []byte(g.sentinelConfig(i, ports, ids)), 0o600))
+		s := newServer(Binary(tb), dir, port, []string{config, "--sentinel"})
+		if err = s.spawn(); err != nil {
+			break
+		}
+		tb.Cleanup(s.Kill)
+		g.Sentinels = append(g.Sentinels, s)
+	}
+	if err != nil && tries > 1 { // somebody took a port
+		for _, s := range g.Sentinels {
+			s.Kill()
+		}
+		g.Sentinels = nil
+		return g.startSentinels(tb, tries-1)
+	}
+	return err
+}
+
+func sentinelID() string {
+	id := make([]byte, 20)
+	rand.Read(id)
+	return fmt.Sprintf("%x", id)
+}
+
+func (g *Group) sentinelConfig(self int, ports []int, ids []string) string {
+	address := func(s *Server) string { return strings.Replace(s.Addr, ":", " ", 1) }
+	var b strings.Builder
+	fmt.Fprintf(&b, "sentinel myid %s\nsentinel monitor %s %s 2\n", ids[self], groupName, address(g.Nodes[0]))
+	fmt.Fprintf(&b, "sentinel down-after-milliseconds %[1]s 500\nsentinel failover-timeout %[1]s 3000\nsentinel parallel-syncs %[1]s 2\n", groupName)
+	for _, replica := range g.Nodes[1:] {
+		fmt.Fprintf(&b, "sentinel known-replica %s %s\n", groupName, address(replica))
+	}
+	for i := range ports {
+		if i != self {
+			fmt.Fprintf(&b, "sentinel known-sentinel %s 127.0.0.1 %d %s\n", groupName, ports[i], ids[i])
+		}
+	}
+	return b.String()
+}
+
+// online counts the replicas that the server sends its writes to.
+func (s *Server) online(tb testing.TB) int {
+	client := redis.NewClient(&redis.Options{Addr: s.Addr})
+	defer client.Close()
+	return strings.Count(client.Info(context.Background(), "replication").Val(), "state=online")
+}
+
+func (s *Server) knowsGroup(tb testing.TB) bool {
+	sentinel := redis.NewSentinelClient(&redis.Options{Addr: s.Addr})
+	defer sentinel.Close()
+	group, err := sentinel.Master(context.Background(), groupName).Result()
+	return err == nil && group["num-slaves"] == "2" && group["num-other-sentinels"] == "2" && group["flags"] == "master" &&
+		sentinel.CkQuorum(context.Background(), groupName).Err() == nil
+}
+
+// Primary returns the node that most sentinels that answer call the primary.
+func (g *Group) Primary(tb testing.TB) *Server {
+	tb.Helper()
+	votes := map[string]int{}
+	for _, s := range g.Sentinels {
+		if addr := s.primaryOf(); addr != "" {
+			votes[addr]++
+		}
+	}
+	for _, node := range g.Nodes {
+		if votes[node.Addr] > len(g.Sentinels)/2 {
+			return node
+		}
+	}
+	tb.Fatalf("redistest: the sentinels do not agree on a primary: %v", votes)
+	return nil
+}
+
+func (s *Server) primaryOf() string {
+	sentinel := redis.NewSentinelClient(&redis.Options{Addr: s.Addr, DialTimeout: time.Second, ReadTimeout: time.Second})
+	defer sentinel.Close()
+	addr, err := sentinel.GetMasterAddrByName(context.Background(), groupName).Result()
+	if err != nil || len(addr) != 2 {
+		return ""
+	}
+	return net.JoinHostPort(addr[0], addr[1])
+}
+
+// Replicas returns the nodes that are not the primary.
+func (g *Group) Replicas(tb testing.TB) (replicas []*Server) {
+	tb.Helper()
+	primary := g.Primary(tb)
+	for _, node := range g.Nodes {
+		if node != primary {
+			replicas = append(replicas, node)
+		}
+	}
+	return replicas
+}
+
+// Client returns a client that asks the sentinels for the primary, after change if there is one.
+func (g *Group) Client(tb testing.TB, change ...func(*redis.FailoverOptions)) *redis.Client {
+	options := &redis.FailoverOptions{MasterName: groupName, ContextTimeoutEnabled: true}
+	for _, s := range g.Sentinels {
+		options.SentinelAddrs = append(options.SentinelAddrs, s.Addr)
+	}
+	for _, f := range change {
+		f(options)
+	}
+	client := redis.NewFailoverClient(options)
+	tb.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// Sentinel starts a group for this test and returns a client of it and its primary.
+func Sentinel(tb testing.TB) (*redis.Client, *Server) {
+	tb.Helper()
+	g := StartGroup(tb)
+	return g.Client(tb), g.Nodes[0]
+}

@@ -1,0 +1,58 @@
+package redistest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var ctx = context.Background()
+
+func TestAServerKeepsItsArgumentsWhenItStartsAgain(t *testing.T) {
+	s := Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	client := s.Client(t)
+	require.NoError(t, client.Set(ctx, "k", "v", 0).Err())
+	s.Kill()
+	s.Restart(t)
+	assert.Equal(t, "v", client.Get(ctx, "k").Val())
+	s.Config(t, "maxclients", "100")
+	assert.Equal(t, "100", s.Info(t, "maxclients"))
+}
+
+func TestAGroupFailsOverToAReplicaThatHasEverything(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	g := StartGroup(t)
+	t.Logf("ready in %v", time.Since(began))
+	client := g.Client(t)
+	old := g.Primary(t)
+	require.Equal(t, g.Nodes[0], old)
+	require.Len(t, g.Replicas(t), 2)
+	require.NoError(t, client.Set(ctx, "k", "v", 0).Err())
+	require.EqualValues(t, 2, client.Wait(ctx, 2, 5*time.Second).Val())
+	old.Kill()
+	Eventually(t, "the sentinels agree on another primary", func() bool { return g.Sentinels[0].primaryOf() != old.Addr && g.Sentinels[1].primaryOf() != old.Addr })
+	Eventually(t, "the client has found it", func() bool { return client.Get(ctx, "k").Val() == "v" })
+	assert.Equal(t, "master", g.Primary(t).Info(t, "role"))
+}
+
+func TestAClusterFailsOverToTheReplicaOfTheMaster(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	c := StartCluster(t)
+	t.Logf("ready in %v", time.Since(began))
+	client := c.Client(t)
+	require.NoError(t, client.Set(ctx, "k", "v", 0).Err())
+	master := c.MasterOf(t, "k")
+	require.Equal(t, "master", master.Info(t, "role"))
+	require.EqualValues(t, 1, master.Client(t).Wait(ctx, 1, 5*time.Second).Val())
+	master.Kill()
+	Eventually(t, "the replica serves the key", func() bool { return client.Get(ctx, "k").Val() == "v" })
+	assert.NotEqual(t, master, c.MasterOf(t, "k"))
+	master.Restart(t)
+	c.WaitReady(t)
+	assert.Equal(t, "slave", master.Info(t, "role"))
+}
