@@ -15,7 +15,8 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// Behaviours is what a client sees: each test quotes the checks it shows. It runs on every framework and every store.
+// Behaviours is what a client sees: each test quotes the checks it shows. It runs on every framework and every store, and
+// with the race detector (FRM-04).
 type Behaviours struct {
 	suite.Suite
 	framework framework

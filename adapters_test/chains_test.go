@@ -34,6 +34,37 @@ func newEngine(t *testing.T) *core.Engine {
 	return engine
 }
 
+// RPL-29: scripts may read the marker beside what the frameworks' own CORS lets them read.
+func TestCORSOutsideStandsBesideTheMarkerThatIsExposed(t *testing.T) {
+	exposes := func(t *testing.T) *core.Engine {
+		return newEngine(t).With(func(c *core.Config) { c.Keep.ExposeMarker = true })
+	}
+	for name, start := range map[string]func(*testing.T) string{
+		"RPL-29 echo": func(t *testing.T) string {
+			app := echo.New()
+			app.Use(middleware.CORSWithConfig(middleware.CORSConfig{ExposeHeaders: []string{"X-Total"}}), idemecho.Echo(exposes(t)))
+			app.POST("/", func(c echo.Context) error { return c.String(http.StatusCreated, text) })
+			return serveTest(t, app)
+		},
+		"RPL-29 fiber": func(t *testing.T) string {
+			app := fiber.New(fiber.Config{DisableStartupMessage: true})
+			app.Use(fibercors.New(fibercors.Config{ExposeHeaders: "X-Total"}), idemfiber.Fiber(exposes(t)))
+			app.Post("/", func(c *fiber.Ctx) error { return c.Status(http.StatusCreated).SendString(text) })
+			return serveFiber(t, app)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := start(t)
+			for _, replayed := range []bool{false, true} {
+				r := submit(t, url+"/", "B", "Origin", "https://shop.example")
+				assert.Equal(t, replayed, r.replayed())
+				assert.Equal(t, []string{"X-Total", marker}, r.header.Values("Access-Control-Expose-Headers"))
+				assert.Len(t, r.header.Values("Access-Control-Allow-Origin"), 1)
+			}
+		})
+	}
+}
+
 func echoChain(t *testing.T, before, after []echo.MiddlewareFunc) string {
 	app := echo.New()
 	app.Use(before...)

@@ -25,8 +25,15 @@ func (s *Behaviours) TestRetention() {
 			lease(500 * time.Millisecond)(c)
 			c.Keep.Retention = time.Second
 		})
+		remembers := s.serve(ok(), func(c *core.Config) {
+			lease(500 * time.Millisecond)(c)
+			c.Keep.Retention, c.Keep.LateRetry = time.Second, time.Hour
+		})
+		s.replay(remembers.post("K", "B"), remembers.post("K", "B"))
 		s.replay(svc.post("K", "B"), svc.post("K", "B"))
 		time.Sleep(1050 * time.Millisecond)
+		s.problem(remembers.post("K", "B"), 410, "retention-over")
+		s.ran(remembers, 1)
 		r := svc.post("K", "another body")
 		s.Equal(201, r.status)
 		s.False(r.replayed())

@@ -1,8 +1,13 @@
 package adapters_test
 
 import (
+	"context"
+	"crypto/rand"
+	"errors"
 	"net/http"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/storetest"
@@ -58,6 +63,25 @@ func (s *Behaviours) TestKeepOptions() {
 			s.ran(svc, 1)
 		})
 	}
+	s.Run("RPL-28 an answer with no-store is one, whoever says so", func() {
+		outer := map[string]string{"Cache-Control": "no-store"}
+		for name, header := range map[string]http.Header{
+			"also the handler": {"Cache-Control": {"no-store"}, "X-Kept": {"kept"}},
+			"not the handler":  {"X-Kept": {"kept"}},
+		} {
+			h := script(answer{status: 201, header: header, body: "secret"})
+			svc := start(s.T(), s.framework, s.store, h, setup{outer: outer}, func(c *core.Config) { c.Keep.OmitBody = core.OmitNoStore })
+			first := svc.post("K", "B")
+			s.Equal("secret", first.body, name)
+			second := svc.post("K", "B")
+			s.True(second.replayed(), name)
+			s.Empty(second.body, name)
+			s.Equal("omitted", second.header.Get("Idempotent-Body"), name)
+			s.Equal(first.header.Values("Cache-Control"), second.header.Values("Cache-Control"), name)
+			s.Equal("kept", second.header.Get("X-Kept"))
+			s.ran(svc, 1)
+		}
+	})
 	s.Run("ERR-05 the handler's decision wins over the status", func() {
 		svc := s.serve(func(r request) answer {
 			core.Decide(r.ctx, core.Keep)
@@ -74,7 +98,194 @@ func (s *Behaviours) TestKeepOptions() {
 	})
 }
 
+func (s *Behaviours) TestLinesOfReplays() {
+	session := answer{status: 201, header: http.Header{"Set-Cookie": {"a=1; Path=/", "b=2"}, "X-Kept": {"kept"}, "X-Denied": {"d"}, "X-Request-Id": {"1"}}, body: "x"}
+	s.Run("RPL-15 cookies are replayed for who allows it, and other lines are not for who denies it", func() {
+		svc := s.serve(script(session), func(c *core.Config) {
+			c.Keep.AllowHeaders, c.Keep.DenyHeaders = []string{"Set-Cookie"}, []string{"x-denied"}
+		})
+		first, second := svc.post("K", "B"), svc.post("K", "B")
+		s.replay(first, second)
+		s.Equal(first.header.Values("Set-Cookie"), second.header.Values("Set-Cookie"))
+		s.Len(second.header.Values("Set-Cookie"), 2)
+		s.Equal("d", first.header.Get("X-Denied"))
+		s.Empty(second.header.Values("X-Denied"))
+		s.Empty(second.header.Values("X-Request-Id"), "RPL-16")
+	})
+	s.Run("RPL-29 scripts may read the marker, and what CORS outside lets them read", func() {
+		for _, outer := range []map[string]string{nil, {"Access-Control-Expose-Headers": "X-Total, ETag"}} {
+			svc := start(s.T(), s.framework, s.store, script(session), setup{outer: outer}, func(c *core.Config) { c.Keep.ExposeMarker = true })
+			first, second := svc.post("K", "B"), svc.post("K", "B")
+			s.replay(first, second)
+			want := []string{marker}
+			if outer != nil {
+				want = []string{"X-Total, ETag", marker}
+			}
+			s.Equal(want, first.header.Values("Access-Control-Expose-Headers"))
+			s.Equal(want, second.header.Values("Access-Control-Expose-Headers"))
+		}
+	})
+	s.Run("RPL-25 the marker is on all answers, or on none", func() {
+		svc := s.serve(script(session), func(c *core.Config) { c.Keep.MarkAll = true })
+		s.Equal([]string{"false"}, svc.post("K", "B").header.Values(marker))
+		s.Equal([]string{"true"}, svc.post("K", "B").header.Values(marker))
+		svc = s.serve(script(session), func(c *core.Config) { c.Keep.NoMarker = true })
+		for range 2 {
+			r := svc.post("K", "B")
+			s.Equal(201, r.status)
+			s.Empty(r.header.Values(marker))
+		}
+		s.ran(svc, 1)
+	})
+	s.Run("PRB-04 KEY-03 refusals carry a link to their type beside the links of others", func() {
+		outer := map[string]string{"Link": "</style.css>; rel=preload"}
+		svc := start(s.T(), s.framework, s.store, ok(), setup{outer: outer}, func(c *core.Config) {
+			required(c)
+			c.Problems.Link, c.Problems.BaseURL = true, "https://api.example.com/problems#"
+		})
+		refused := svc.send("POST", "/orders", "B")
+		s.problem(refused, 400, "key-missing")
+		s.Equal([]string{"</style.css>; rel=preload", `<https://api.example.com/problems#key-missing>; rel="describedby"`}, refused.header.Values("Link"))
+		for range 2 {
+			s.Equal([]string{"</style.css>; rel=preload"}, svc.post("K", "B").header.Values("Link"))
+		}
+	})
+}
+
+// shelf is blobs in memory.
+type shelf struct{ sync.Map }
+
+func (s *shelf) Put(_ context.Context, id string, data []byte, _ time.Duration) error {
+	s.Store(id, data)
+	return nil
+}
+
+func (s *shelf) Get(_ context.Context, id string) ([]byte, error) {
+	data, ok := s.Load(id)
+	if !ok {
+		return nil, errors.New("no such blob")
+	}
+	return data.([]byte), nil
+}
+
+func (s *shelf) Delete(_ context.Context, id string) error {
+	s.Map.Delete(id)
+	return nil
+}
+
+func (s *Behaviours) TestBlobs() {
+	body := strings.Repeat("0123456789", 10_000)
+	long := answer{status: 201, header: http.Header{"X-Kept": {"kept"}, "Content-Type": {"text/plain"}}, body: body}
+	s.Run("RPL-27 a long answer is replayed whole from its blob, and without its body when that is lost", func() {
+		blobs := &shelf{}
+		svc := s.serve(script(long), func(c *core.Config) { c.Keep.Blobs = blobs })
+		first := svc.post("K", "B")
+		s.Equal(body, first.body)
+		second := svc.post("K", "B")
+		s.replay(first, second)
+		s.EqualValues(len(body), second.length)
+		s.Empty(second.header.Get("Idempotent-Body"))
+		kept := 0
+		blobs.Range(func(id, _ any) bool { kept++; blobs.Map.Delete(id); return true })
+		s.Equal(1, kept, "the store was to be spared it")
+		third := svc.post("K", "B")
+		s.Equal(201, third.status)
+		s.Equal("kept", third.header.Get("X-Kept"))
+		s.Equal("omitted", third.header.Get("Idempotent-Body"))
+		s.Empty(third.body)
+		s.ran(svc, 1)
+	})
+}
+
+func (s *Behaviours) TestAge() {
+	ago := func(d time.Duration) string { return time.Now().Add(-d).UTC().Format(http.TimeFormat) }
+	s.Run("TTL-07 a request that was first sent long ago is refused", func() {
+		svc := s.serve(ok(), func(c *core.Config) { c.Key.MaxAge = time.Hour })
+		post := func(lines ...string) reply {
+			return svc.send("POST", "/orders", "B", append([]string{"Idempotency-Key", "K"}, lines...)...)
+		}
+		const name = "Repeatability-First-Sent"
+		s.problem(post(name, ago(2*time.Hour)), 412, "request-too-old")
+		s.problem(post(), 400, "first-sent-unknown")
+		s.problem(post(name, "yesterday"), 400, "first-sent-unknown")
+		s.problem(post(name, ago(0), name, ago(0)), 400, "first-sent-unknown")
+		s.ran(svc, 0)
+		s.Zero(svc.store.Calls("begin"))
+		s.replay(post(name, ago(time.Minute)), post(name, ago(time.Minute)))
+	})
+}
+
+// LSE-02: an operator knows what became of a run.
+func (s *Behaviours) TestResolve() {
+	for name, outcome := range map[string]*core.Response{
+		"happened":       {Status: 201, Header: []core.Field{{Name: "X-Kept", Value: "kept"}}, Body: []byte("found")},
+		"did not happen": nil,
+	} {
+		s.Run("LSE-02 an operator says that it "+name, func() {
+			scope := rand.Text()
+			svc := s.serve(func(r request) answer {
+				run, _ := core.FromContext(r.ctx)
+				if run.Takeover {
+					return answer{status: 201, body: "looked it up"}
+				}
+				core.Decide(r.ctx, core.LeaveUnknown)
+				return answer{status: 504}
+			}, func(c *core.Config) {
+				lease(500 * time.Millisecond)(c)
+				c.Lease.OnUnknown = core.RefuseUnknown
+				c.Scope = func(context.Context, *core.Request) string { return scope }
+			})
+			s.Equal(504, svc.post("K", "B").status)
+			operation := core.Operation{Scope: scope, Key: "K"}
+			s.ErrorIs(svc.engine.Resolve(context.Background(), operation, outcome), core.ErrNotUnknown, "its lease runs")
+			s.Require().Eventually(func() bool {
+				return strings.Contains(svc.post("K", "B").body, "outcome-unknown")
+			}, 10*time.Second, 20*time.Millisecond)
+			s.Require().NoError(svc.engine.Resolve(context.Background(), operation, outcome))
+			s.ErrorIs(svc.engine.Resolve(context.Background(), operation, outcome), core.ErrNotUnknown)
+			r := svc.post("K", "B")
+			s.Equal(201, r.status)
+			s.Equal(outcome != nil, r.replayed())
+			if outcome != nil {
+				s.Equal("found", r.body)
+				s.Equal("kept", r.header.Get("X-Kept"))
+				s.ran(svc, 1)
+			} else {
+				s.Equal("looked it up", r.body)
+				s.ran(svc, 2)
+			}
+		})
+	}
+	s.Run("LSE-02 of what is not unknown an operator changes nothing", func() {
+		scope := rand.Text()
+		svc := s.serve(ok(), func(c *core.Config) { c.Scope = func(context.Context, *core.Request) string { return scope } })
+		operation := core.Operation{Scope: scope, Key: "K"}
+		resolve := func() error { return svc.engine.Resolve(context.Background(), operation, &core.Response{Status: 200}) }
+		s.ErrorIs(resolve(), core.ErrNotUnknown)
+		first := svc.post("K", "any request")
+		s.Equal(201, first.status)
+		s.ErrorIs(resolve(), core.ErrNotUnknown)
+		s.replay(first, svc.post("K", "any request"))
+	})
+}
+
 func (s *Behaviours) TestFailOpen() {
+	s.Run("LSE-08 the answer says so, held back or streamed, whatever else it says", func() {
+		for _, a := range []answer{
+			{status: 201, header: http.Header{"Content-Type": {"text/plain"}}, body: "whole"},
+			{status: 201, header: http.Header{"Content-Type": {"text/plain"}, marker: {"true"}}, chunks: []string{"in ", "parts"}},
+			{status: 201, body: strings.Repeat("x", 2000)}, // too long to be held back
+		} {
+			svc := s.serve(script(a), func(c *core.Config) { c.DangerouslyFailOpen, c.Keep.MaxBody = true, 1000 })
+			svc.store.Inject("begin", storetest.Before, 1)
+			r := svc.post("K", "B")
+			s.Equal(201, r.status)
+			s.Equal(a.body+strings.Join(a.chunks, ""), r.body)
+			s.Equal([]string{"true"}, r.header.Values("Idempotent-Unprotected"))
+			s.Empty(r.header.Values(marker))
+			s.Empty(svc.post("K", "B").header.Values("Idempotent-Unprotected"), "the store is back")
+		}
+	})
 	s.Run("LSE-08 a store that is down lets the request run unprotected, and the answer says so", func() {
 		svc := s.serve(ok(), func(c *core.Config) { c.DangerouslyFailOpen = true })
 		svc.store.Inject("begin", storetest.Before, 2)

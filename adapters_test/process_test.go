@@ -209,7 +209,7 @@ func TestAKilledProcessLeavesAnUnknownOutcomeForWhoWantsItSo(t *testing.T) {
 
 func TestAPausedProcessCanNotTouchItsSuccessorsRecord(t *testing.T) {
 	forEachFramework(t, func(t *testing.T, c *cluster) {
-		a, b := c.spawn("300ms"), c.spawn("300ms")
+		a, b := c.spawn("600ms"), c.spawn("600ms")
 		first := async(func() reply {
 			r, err := a.try(a.client, "POST", "/slow", "B", "Idempotency-Key", "K")
 			assert.NoError(t, err)

@@ -24,7 +24,7 @@ func (e *Engine) age(req *Request, key string) string {
 	switch {
 	case !ok || age < -limit: // a clock that is so far ahead would outlive every record
 		return codeFirstSentUnknown
-	case age > limit:
+	case age >= limit: // its outcome may end at this very moment
 		return codeRequestTooOld
 	}
 	return ""

@@ -68,7 +68,7 @@ type KeyConfig struct {
 	// MinLength and MaxLength bound the key in bytes, without quotes. Defaults 1 and 255.
 	MinLength, MaxLength int
 
-	// MaxAge refuses a request with 412 when it was first sent longer ago, and with 400 when it does not tell: with
+	// MaxAge refuses a request with 412 when it was first sent so long ago or longer, and with 400 when it does not tell: with
 	// MaxAge at most Keep.Retention, no retry comes so late that it runs anew (TTL-07). Default 0: any age.
 	MaxAge time.Duration
 

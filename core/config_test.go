@@ -86,6 +86,28 @@ func TestNewRefusesEachBadValue(t *testing.T) {
 		"unknown code":                     {"Problems.Status", func(c *core.Config) { c.Problems.Status = map[string]int{"conflict": 409} }},
 		"status of a success":              {"Problems.Status", func(c *core.Config) { c.Problems.Status = map[string]int{"in-progress": 202} }},
 		"status that nobody knows":         {"Problems.Status", func(c *core.Config) { c.Problems.Status = map[string]int{"in-progress": 499} }},
+		"short secret":                     {"Secret", func(c *core.Config) { c.Secret = make([]byte, 15) }},
+		"header of the request's time":     {"Key.Header", func(c *core.Config) { c.Key.Header = "repeatability-first-sent" }},
+		"alias that answers carry":         {"Key.Aliases", func(c *core.Config) { c.Key.Aliases = []string{"Idempotent-Body"} }},
+		"marker that answers carry":        {"Keep.Marker", func(c *core.Config) { c.Keep.Marker = "Idempotent-Unprotected" }},
+		"negative age":                     {"Key.MaxAge", func(c *core.Config) { c.Key.MaxAge = -1 }},
+		"negative late retry":              {"Keep.LateRetry", func(c *core.Config) { c.Keep.LateRetry = -1 }},
+		"late retry of more than a life":   {"Keep.LateRetry", func(c *core.Config) { c.Keep.LateRetry = 101 * 365 * 24 * time.Hour }},
+		"short wait":                       {"Wait.Timeout", func(c *core.Config) { c.Wait.Timeout = time.Millisecond - 1 }},
+		"long wait":                        {"Wait.Timeout", func(c *core.Config) { c.Wait.Timeout = 101 * 365 * 24 * time.Hour }},
+		"nobody may wait for a key":        {"Wait.MaxPerKey", func(c *core.Config) { c.Wait = core.WaitConfig{Timeout: time.Second, MaxPerKey: -1, Max: 1} }},
+		"fingerprint of no header":         {"Fingerprint.Headers", func(c *core.Config) { c.Fingerprint.Headers = []string{"Accept:"} }},
+		"fingerprint with two pasts": {"Fingerprint.Previous", func(c *core.Config) {
+			c.Fingerprint.Previous = &core.FingerprintConfig{Previous: &core.FingerprintConfig{}}
+		}},
+		"allowed line that is none": {"Keep.AllowHeaders", func(c *core.Config) { c.Keep.AllowHeaders = []string{"Set Cookie"} }},
+		"RPL-12 allowed hop":        {"Keep.AllowHeaders", func(c *core.Config) { c.Keep.AllowHeaders = []string{"Connection"} }},
+		"RPL-11 allowed date":       {"Keep.AllowHeaders", func(c *core.Config) { c.Keep.AllowHeaders = []string{"date"} }},
+		"RPL-14 allowed proxy":      {"Keep.AllowHeaders", func(c *core.Config) { c.Keep.AllowHeaders = []string{"Proxy-Authenticate"} }},
+		"RPL-25 allowed marker":     {"Keep.AllowHeaders", func(c *core.Config) { c.Keep.AllowHeaders = []string{"idempotent-replayed"} }},
+		"denied line that is none":  {"Keep.DenyHeaders", func(c *core.Config) { c.Keep.DenyHeaders = []string{""} }},
+		"no codec":                  {"Keep.Codecs", func(c *core.Config) { c.Keep.Codecs = []core.Codec{nil} }},
+		"blobs of nothing":          {"Keep.BlobsFrom", func(c *core.Config) { c.Keep.Blobs, c.Keep.BlobsFrom = newShelf(), -1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := validConfig()
@@ -94,6 +116,133 @@ func TestNewRefusesEachBadValue(t *testing.T) {
 			assert.Nil(t, engine)
 			require.Error(t, err)
 			assert.Equal(t, []string{c.field}, badFields(t, err))
+		})
+	}
+}
+
+// contradictions are pairs of options of which one rules the other out. Each is fine alone.
+var contradictions = map[string]struct {
+	first, second string // as the error names them
+	on, off       func(*core.Config)
+	other         func(*core.Config)
+}{
+	"off, JSON": {"Fingerprint.Off", "Fingerprint.JSON",
+		func(c *core.Config) { c.Fingerprint.Off = true }, func(c *core.Config) { c.Fingerprint.Off = false },
+		func(c *core.Config) { c.Fingerprint.JSON = true }},
+	"off, multipart": {"Fingerprint.Off", "Multipart",
+		func(c *core.Config) { c.Fingerprint.Off = true }, func(c *core.Config) { c.Fingerprint.Off = false },
+		func(c *core.Config) { c.Fingerprint.Multipart = true }},
+	"off, query": {"Fingerprint.Off", "SortQuery",
+		func(c *core.Config) { c.Fingerprint.Off = true }, func(c *core.Config) { c.Fingerprint.Off = false },
+		func(c *core.Config) { c.Fingerprint.SortQuery = true }},
+	"off, headers": {"Fingerprint.Off", "Headers",
+		func(c *core.Config) { c.Fingerprint.Off = true }, func(c *core.Config) { c.Fingerprint.Off = false },
+		func(c *core.Config) { c.Fingerprint.Headers = []string{"Accept"} }},
+	"off, function": {"Fingerprint.Off", "Func",
+		func(c *core.Config) { c.Fingerprint.Off = true }, func(c *core.Config) { c.Fingerprint.Off = false },
+		func(c *core.Config) { c.Fingerprint.Func = v1 }},
+	"function, JSON": {"Fingerprint.Func", "Fingerprint.JSON",
+		func(c *core.Config) { c.Fingerprint.Func = v1 }, func(c *core.Config) { c.Fingerprint.Func = nil },
+		func(c *core.Config) { c.Fingerprint.JSON = true }},
+	"function, multipart": {"Fingerprint.Func", "Multipart",
+		func(c *core.Config) { c.Fingerprint.Func = v1 }, func(c *core.Config) { c.Fingerprint.Func = nil },
+		func(c *core.Config) { c.Fingerprint.Multipart = true }},
+	"function, query": {"Fingerprint.Func", "SortQuery",
+		func(c *core.Config) { c.Fingerprint.Func = v1 }, func(c *core.Config) { c.Fingerprint.Func = nil },
+		func(c *core.Config) { c.Fingerprint.SortQuery = true }},
+	"function, headers": {"Fingerprint.Func", "Headers",
+		func(c *core.Config) { c.Fingerprint.Func = v1 }, func(c *core.Config) { c.Fingerprint.Func = nil },
+		func(c *core.Config) { c.Fingerprint.Headers = []string{"Accept"} }},
+	"no marker, marker on all": {"Keep.NoMarker", "Keep.MarkAll",
+		func(c *core.Config) { c.Keep.NoMarker = true }, func(c *core.Config) { c.Keep.NoMarker = false },
+		func(c *core.Config) { c.Keep.MarkAll = true }},
+	"no marker, exposed": {"Keep.NoMarker", "Keep.ExposeMarker",
+		func(c *core.Config) { c.Keep.NoMarker = true }, func(c *core.Config) { c.Keep.NoMarker = false },
+		func(c *core.Config) { c.Keep.ExposeMarker = true }},
+	"allowed, denied": {"Keep.AllowHeaders", "Keep.DenyHeaders",
+		func(c *core.Config) { c.Keep.AllowHeaders = []string{"Set-Cookie"} }, func(c *core.Config) { c.Keep.AllowHeaders = nil },
+		func(c *core.Config) { c.Keep.DenyHeaders = []string{"X-A", "set-cookie"} }},
+	"own refusals, links": {"Problems.Link", "Problems.Render",
+		func(c *core.Config) { c.Problems.Link = true }, func(c *core.Config) { c.Problems.Link = false },
+		func(c *core.Config) { c.Problems.Render = func(core.Problem) *core.Response { return nil } }},
+	"blobs, short bodies": {"Keep.BlobsFrom", "Keep.MaxBody",
+		func(c *core.Config) { c.Keep.Blobs = newShelf() }, func(c *core.Config) { c.Keep.Blobs = nil },
+		func(c *core.Config) { c.Keep.MaxBody = 64 << 10 }},
+	"waits, no notifier": {"Wait.Timeout", "Store",
+		func(c *core.Config) { c.Wait.Timeout = time.Second }, func(c *core.Config) { c.Wait.Timeout = 0 },
+		func(c *core.Config) { c.Store = scripted{Store: c.Store} }},
+	"age, retention": {"Key.MaxAge", "Keep.Retention",
+		func(c *core.Config) { c.Key.MaxAge = 2 * time.Hour }, func(c *core.Config) { c.Key.MaxAge = 0 },
+		func(c *core.Config) { c.Keep.Retention = time.Hour }},
+	"lease, retention": {"Keep.Retention", "Lease.Duration",
+		func(c *core.Config) { c.Lease.Duration = time.Hour }, func(c *core.Config) { c.Lease.Duration = 0 },
+		func(c *core.Config) { c.Keep.Retention = time.Hour }},
+	"lease, timeout": {"Limits.StoreTimeout", "Lease.Duration",
+		func(c *core.Config) { c.Lease.Duration = time.Second }, func(c *core.Config) { c.Lease.Duration = 0 },
+		func(c *core.Config) { c.Limits.StoreTimeout = 501 * time.Millisecond }},
+	"lengths": {"Key.MaxLength", "Key.MinLength",
+		func(c *core.Config) { c.Key.MinLength = 20 }, func(c *core.Config) { c.Key.MinLength = 0 },
+		func(c *core.Config) { c.Key.MaxLength = 19 }},
+	"alias, header": {"Key.Aliases", "Key.Header",
+		func(c *core.Config) { c.Key.Aliases = []string{"X-Key"} }, func(c *core.Config) { c.Key.Aliases = nil },
+		func(c *core.Config) { c.Key.Header = "x-key" }},
+	"alias, marker": {"Keep.Marker", "Key.Aliases",
+		func(c *core.Config) { c.Key.Aliases = []string{"X-Key"} }, func(c *core.Config) { c.Key.Aliases = nil },
+		func(c *core.Config) { c.Keep.Marker = "x-key" }},
+	"header, marker": {"Keep.Marker", "Key.Header",
+		func(c *core.Config) { c.Key.Header = "X-Key" }, func(c *core.Config) { c.Key.Header = "" },
+		func(c *core.Config) { c.Keep.Marker = "x-key" }},
+	"waiters per key, in all": {"Wait.Max", "Wait.MaxPerKey",
+		func(c *core.Config) { c.Wait.Timeout, c.Wait.MaxPerKey = time.Second, 20 }, func(c *core.Config) { c.Wait.MaxPerKey = 0 },
+		func(c *core.Config) { c.Wait.Timeout, c.Wait.Max = time.Second, 19 }},
+}
+
+func TestContradictionsAreRefusedNamingBothFields(t *testing.T) {
+	for name, c := range contradictions {
+		t.Run(name, func(t *testing.T) {
+			engine := func(changes ...func(*core.Config)) (*core.Engine, error) {
+				cfg := validConfig()
+				for _, change := range changes {
+					change(&cfg)
+				}
+				return core.New(cfg)
+			}
+			one, err := engine(c.on)
+			require.NoError(t, err)
+			_, err = engine(c.other)
+			require.NoError(t, err)
+			_, err = engine(c.on, c.other)
+			require.Error(t, err)
+			assert.Equal(t, []string{c.first}, badFields(t, err))
+			assert.ErrorContains(t, err, c.second)
+
+			assert.Panics(t, func() { one.With(c.other) }, "With is as strict")
+			assert.NotPanics(t, func() { one.With(func(c2 *core.Config) { c.off(c2); c.other(c2) }) }, "With can turn it off again")
+			assert.NotPanics(t, func() { one.With(func(*core.Config) {}).With(c.off).With(c.other) }, "step by step, too")
+		})
+	}
+}
+
+// What can not be without another option says which.
+func TestOptionsOfOptionsNameWhatIsMissing(t *testing.T) {
+	for name, c := range map[string]struct {
+		field, missing string
+		change         func(*core.Config)
+	}{
+		"waiters per key":      {"Wait.Timeout", "Wait.MaxPerKey", func(c *core.Config) { c.Wait.MaxPerKey = 3 }},
+		"waiters":              {"Wait.Timeout", "Wait.Max", func(c *core.Config) { c.Wait.Max = 3 }},
+		"blobs from":           {"Keep.BlobsFrom", "Keep.Blobs,", func(c *core.Config) { c.Keep.BlobsFrom = 3 }},
+		"version":              {"Fingerprint.Version", "Fingerprint.Func", func(c *core.Config) { c.Fingerprint.Version = 3 }},
+		"version in the past":  {"Fingerprint.Version", "Fingerprint.Func", func(c *core.Config) { c.Fingerprint.Previous = &core.FingerprintConfig{Version: 3} }},
+		"nonsense in the past": {"Fingerprint.Off", "Func", func(c *core.Config) { c.Fingerprint.Previous = &core.FingerprintConfig{Off: true, Func: v1} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := validConfig()
+			c.change(&cfg)
+			_, err := core.New(cfg)
+			require.Error(t, err)
+			assert.Equal(t, []string{c.field}, badFields(t, err))
+			assert.ErrorContains(t, err, c.missing)
 		})
 	}
 }
@@ -107,6 +256,12 @@ func TestNewAcceptsValuesAtTheirBounds(t *testing.T) {
 		"URN":               func(c *core.Config) { c.Problems.BaseURL = "urn:problem:" },
 		"overridden status": func(c *core.Config) { c.Problems.Status = map[string]int{"in-progress": 425, "store-unavailable": 500} },
 		"every byte":        func(c *core.Config) { c.Limits.RequestBody = math.MaxInt64 - 1 },
+		"shortest secret":   func(c *core.Config) { c.Secret = make([]byte, 16) },
+		"oldest request":    func(c *core.Config) { c.Key.MaxAge = 24 * time.Hour },
+		"longest blob":      func(c *core.Config) { c.Keep.Blobs, c.Keep.BlobsFrom, c.Keep.MaxBody = newShelf(), 99, 100 },
+		"all wait for one":  func(c *core.Config) { c.Wait = core.WaitConfig{Timeout: time.Millisecond, MaxPerKey: 7, Max: 7} },
+		"many wait for one": func(c *core.Config) { c.Wait = core.WaitConfig{Timeout: time.Second, MaxPerKey: 5000} },
+		"allowed cookies":   func(c *core.Config) { c.Keep.AllowHeaders = []string{"Set-Cookie", "WWW-Authenticate", "Age"} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := validConfig()
@@ -131,6 +286,29 @@ func TestDefaultsAreWhatTheDocumentationSays(t *testing.T) {
 	got.Keep.Policy = nil
 	assert.Equal(t, core.KeepConfig{Retention: 24 * time.Hour, MaxBody: 1 << 20, Marker: "Idempotent-Replayed"}, got.Keep)
 	assert.Equal(t, core.Hooks{}, got.Hooks)
+	assert.Empty(t, got.Secret)
+	assert.False(t, got.DangerouslyFailOpen)
+	assert.Equal(t, core.FingerprintConfig{}, got.Fingerprint)
+	assert.Equal(t, core.WaitConfig{}, got.Wait)
+}
+
+// Options of options have their defaults where the option is set, and follow what they depend on until they are given.
+func TestDefaultsThatDependOnOtherFields(t *testing.T) {
+	engine, err := core.New(validConfig())
+	require.NoError(t, err)
+	second := func(c *core.Config) { c.Wait.Timeout = time.Second }
+	many := func(c *core.Config) { c.Wait = core.WaitConfig{Timeout: time.Second, MaxPerKey: 5000} }
+	off := func(c *core.Config) { c.Wait.Timeout = 0 }
+	blobs := func(c *core.Config) { c.Keep.Blobs = newShelf() }
+
+	assert.Equal(t, core.WaitConfig{Timeout: time.Second, MaxPerKey: 16, Max: 1024}, engine.With(second).Config().Wait)
+	assert.Equal(t, core.WaitConfig{Timeout: time.Second, MaxPerKey: 5000, Max: 5000}, engine.With(second).With(many).Config().Wait)
+	assert.Equal(t, core.WaitConfig{}, engine.With(second).With(off).Config().Wait)
+	assert.Panics(t, func() { engine.With(many).With(off) }, "what was given stays given")
+	assert.Equal(t, core.WaitConfig{}, engine.With(many).With(func(c *core.Config) { c.Wait = core.WaitConfig{} }).Config().Wait)
+
+	assert.Equal(t, 64<<10, engine.With(blobs).Config().Keep.BlobsFrom)
+	assert.Zero(t, engine.With(blobs).With(func(c *core.Config) { c.Keep.Blobs = nil }).Config().Keep.BlobsFrom)
 }
 
 func TestTimeoutIsAThirdOfAShortLease(t *testing.T) {
@@ -156,6 +334,9 @@ func TestConfigIsACopy(t *testing.T) {
 	given := validConfig()
 	given.Key.Methods, given.Key.Aliases = []string{"POST"}, []string{"X-Key"}
 	given.Problems.Status = map[string]int{"in-progress": 423}
+	given.Keep.AllowHeaders, given.Keep.DenyHeaders = []string{"Age"}, []string{"X-Deny"}
+	given.Keep.Codecs = []core.Codec{tagged{"zip", new([]string)}}
+	given.Fingerprint = core.FingerprintConfig{Headers: []string{"accept"}, Previous: &core.FingerprintConfig{Headers: []string{"accept"}}}
 	engine, err := core.New(given)
 	require.NoError(t, err)
 	got := engine.Config()
@@ -164,7 +345,13 @@ func TestConfigIsACopy(t *testing.T) {
 		c.Problems.Status["in-progress"] = 425
 		c.Problems.Status["no-code"] = 1
 		c.Key.Header = "X"
+		c.Keep.AllowHeaders[0], c.Keep.DenyHeaders[0], c.Keep.Codecs[0] = "X", "X", nil
+		c.Fingerprint.Headers[0], c.Fingerprint.Previous.Headers[0], c.Fingerprint.Previous.JSON = "x", "x", true
 	}
+	assert.Equal(t, []string{"Age"}, engine.Config().Keep.AllowHeaders)
+	assert.Equal(t, []string{"X-Deny"}, engine.Config().Keep.DenyHeaders)
+	assert.NotNil(t, engine.Config().Keep.Codecs[0])
+	assert.Equal(t, core.FingerprintConfig{Headers: []string{"accept"}, Previous: &core.FingerprintConfig{Headers: []string{"accept"}}}, engine.Config().Fingerprint)
 	assert.Equal(t, "Idempotency-Key", engine.Config().Key.Header)
 	assert.Equal(t, []string{"POST"}, engine.Config().Key.Methods)
 	assert.Equal(t, []string{"X-Key"}, engine.Config().Key.Aliases)

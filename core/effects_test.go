@@ -91,6 +91,105 @@ func TestAHookThatPanicsLeavesNoClaimAndNoTimer(t *testing.T) {
 	}
 }
 
+// broken is f with a hook that panics, once it has been heard.
+func (f *fixture) broken(on func(*core.Hooks) *core.Hook) *fixture {
+	return f.with(func(c *core.Config) {
+		hook := on(&c.Hooks)
+		heard := *hook
+		*hook = func(ctx context.Context, e core.Event) {
+			heard(ctx, e)
+			panic(errTest)
+		}
+	})
+}
+
+// Nothing has run when a hook before the handler panics: not even who asks about unknown outcomes has anything to ask.
+func TestAHookThatPanicsBeforeTheHandlerFreesTheKey(t *testing.T) {
+	begin := func(h *core.Hooks) *core.Hook { return &h.Begin }
+	for name, change := range map[string]func(*core.Config){
+		"by default":         func(*core.Config) {},
+		"also for who asks":  onUnknown(core.RefuseUnknown),
+		"also when it waits": waiting(time.Minute),
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			f := newFixture(t, change)
+			passes(t, errTest, func() { f.broken(begin).send(request("K", "B"), made) })
+			assert.Equal(t, "begin failed", f.heard.names())
+			f.ran(0)
+			assert.False(t, f.runsAgain(request("K", "B'")).Takeover, "any request may have the key")
+		})
+	}
+	inBubble(t, "but not what an earlier run may have done", func(t *testing.T) {
+		f := newFixture(t)
+		f.vanish(t)
+		passes(t, errTest, func() { f.broken(func(h *core.Hooks) *core.Hook { return &h.Takeover }).send(request("K", "B"), made) })
+		f.refused(f.send(request("K", "B'"), made), 422, "fingerprint-mismatch")
+		assert.True(t, f.runsAgain(request("K", "B")).Takeover)
+	})
+}
+
+// What is kept stays kept, and nobody hears that it was lost.
+func TestAHookThatPanicsBehindTheHandlerChangesNothing(t *testing.T) {
+	for name, change := range map[string]func(*core.Config){"by default": func(*core.Config) {}, "for who asks": onUnknown(core.RefuseUnknown)} {
+		inBubble(t, "kept, "+name, func(t *testing.T) {
+			f := newFixture(t, change)
+			passes(t, errTest, func() { f.broken(func(h *core.Hooks) *core.Hook { return &h.Kept }).send(request("K", "B"), made) })
+			assert.Equal(t, "begin kept", f.heard.names())
+			assert.Zero(t, f.store.Calls("fail"))
+			f.replayed(f.send(request("K", "B"), made), 201, "made")
+			f.ran(1)
+		})
+		inBubble(t, "failed, "+name, func(t *testing.T) {
+			f := newFixture(t, change)
+			passes(t, errTest, func() {
+				f.broken(func(h *core.Hooks) *core.Hook { return &h.Failed }).send(request("K", "B"), answers(500, ""))
+			})
+			assert.Equal(t, "begin failed", f.heard.names())
+			assert.Equal(t, 1, f.store.Calls("fail"))
+			assert.False(t, f.runsAgain(request("K", "B")).Takeover)
+		})
+	}
+	inBubble(t, "store error", func(t *testing.T) {
+		f := newFixture(t)
+		f.store.Inject("complete", storetest.Before, 1)
+		passes(t, errTest, func() {
+			f.broken(func(h *core.Hooks) *core.Hook { return &h.StoreError }).send(request("K", "B"), made)
+		})
+		f.close()
+		time.Sleep(2 * lease)
+		assert.Zero(t, f.store.Calls("extend"), "no timer is left")
+		f.runsAgain(request("K", "B"))
+	})
+}
+
+// MTH-07: a handler that takes the connection over may know what becomes of its key.
+func TestADecisionCountsForAHijackedConnection(t *testing.T) {
+	hijacks := func(d core.Disposition) handler {
+		return func(ctx context.Context) (*core.Response, error) {
+			core.Decide(ctx, d)
+			return &core.Response{Status: 101, Hijacked: true, Sent: true}, nil
+		}
+	}
+	inBubble(t, "MTH-07 there is no answer to keep", func(t *testing.T) {
+		f := newFixture(t)
+		f.send(request("K", "B"), hijacks(core.Keep))
+		f.runsAgain(request("K", "B'"))
+	})
+	inBubble(t, "MTH-07 it is retried", func(t *testing.T) {
+		f := newFixture(t)
+		f.send(request("K", "B"), hijacks(core.Retry))
+		f.refused(f.send(request("K", "B'"), made), 422, "fingerprint-mismatch")
+		f.runsAgain(request("K", "B"))
+	})
+	inBubble(t, "MTH-07 it is unknown", func(t *testing.T) {
+		f := newFixture(t, onUnknown(core.RefuseUnknown))
+		f.send(request("K", "B"), hijacks(core.LeaveUnknown))
+		f.refused(f.send(request("K", "B"), made), 409, "in-progress")
+		time.Sleep(lease)
+		f.refused(f.send(request("K", "B"), made), 409, "outcome-unknown")
+	})
+}
+
 // A store that does not watch its context may answer when the lease is over.
 func TestABeginThatIsAnsweredAfterItsLeaseDoesNotRun(t *testing.T) {
 	inBubble(t, "late", func(t *testing.T) {

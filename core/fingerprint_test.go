@@ -18,6 +18,35 @@ func TestDigestsAreStable(t *testing.T) {
 	assert.Equal(t, "400057c236a71aa12c98898c5d1e6f3e090590aa9916a1546bd5377eab0db1ca", hex.EncodeToString(print[:]))
 }
 
+// Services that replace each other tell by the first two bytes of a fingerprint how it was made.
+func TestAlgorithmsAreStable(t *testing.T) {
+	own := func(_ *Request, body []byte) []byte { return body }
+	for name, c := range map[string]struct {
+		config FingerprintConfig
+		want   string
+	}{
+		"raw":                {FingerprintConfig{}, "400057c236a71aa12c98898c5d1e6f3e090590aa9916a1546bd5377eab0db1ca"},
+		"FPR-06 JSON":        {FingerprintConfig{JSON: true}, "4100d4648a35a1e6e6886a69714cbe33c7c53e3226f5d3938bbfc11d2c1f7ac2"},
+		"FPR-12 multipart":   {FingerprintConfig{Multipart: true}, "4200813bec3a0a89e3745737c5d0b96dbe0c3986e0443276331811adf57a5510"},
+		"FPR-05 query":       {FingerprintConfig{SortQuery: true}, "4400e0a0ec94b9d6e0103138f75960bf073f8cf5998a9bf4238227dca0a104af"},
+		"FPR-13 headers":     {FingerprintConfig{Headers: []string{"Accept", "X-Tenant"}}, "480ff9e8b22882c06a6fbf0ce1c0816e5dc14bc1fbf1c4373afd1c6430d24bef"},
+		"headers in another": {FingerprintConfig{Headers: []string{"x-tenant", "ACCEPT", "accept"}}, "480ff9e8b22882c06a6fbf0ce1c0816e5dc14bc1fbf1c4373afd1c6430d24bef"},
+		"other headers":      {FingerprintConfig{Headers: []string{"Accept"}}, "489fbd9edf83ba24486b03dbee037004f724f4d8d0126f48bb69f562f7eee625"},
+		"all of these":       {FingerprintConfig{JSON: true, Multipart: true, SortQuery: true, Headers: []string{"Accept"}}, "4f9f29e80b8001d6319684588ccdae5fb07f3acbadad13d69e3af9e414f2de19"},
+		"own":                {FingerprintConfig{Func: own}, "500098c87cba59b9dc30024e4748806df2941ee0ef839aa5cfa3c5cd6181d8c2"},
+		"own, version 7":     {FingerprintConfig{Func: own, Version: 7}, "500798c87cba59b9dc30024e4748806df2941ee0ef839aa5cfa3c5cd6181d8c2"},
+		"FPR-17 off":         {FingerprintConfig{Off: true}, "6000fa311a2626ab5913e1ace70a136eecee3c454f5b9d823ad4bb66c7402540"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := c.config.clone()
+			header := map[string][]string{"Content-Type": {"application/json"}, "accept": {"a", "b"}}
+			request := Request{Method: "POST", Path: "/orders", RawQuery: "a=1", Header: func(name string) []string { return header[name] }}
+			print := config.of(plainHashing, config.algorithm(), &request, []byte(`{"n":1}`))
+			assert.Equal(t, c.want, hex.EncodeToString(print[:]))
+		})
+	}
+}
+
 func TestSeparatorsInsideScopeAndKeyDoNotMoveTheBorder(t *testing.T) {
 	for _, c := range []struct{ scope, key, otherScope, otherKey string }{
 		{"a:b", "c", "a", "b:c"},

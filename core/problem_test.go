@@ -71,6 +71,17 @@ func TestEveryProblemIsWhatItsHeaderSays(t *testing.T) {
 	})
 }
 
+// PRB-04, KEY-03: the line stands beside those that middleware sets, and says what the body says.
+func TestALinkLeadsToTheTypeOfTheProblem(t *testing.T) {
+	eachProblem(t, ProblemConfig{BaseURL: "https://example.com/errors#", Link: true}, func(t *testing.T, code string, result Result) {
+		assert.Equal(t, []Field{{"Link", "<https://example.com/errors#" + code + `>; rel="describedby"`}}, result.Response.Added)
+		assert.Empty(t, result.Response.Get("Link"))
+	})
+	eachProblem(t, ProblemConfig{BaseURL: defaultBaseURL}, func(t *testing.T, _ string, result Result) {
+		assert.Empty(t, result.Response.Added, "by default there is none")
+	})
+}
+
 // PRB-04.
 func TestTypeBeginsWithTheConfiguredURL(t *testing.T) {
 	eachProblem(t, ProblemConfig{BaseURL: "https://example.com/errors?code="}, func(t *testing.T, code string, result Result) {

@@ -70,20 +70,26 @@ func (e *Engine) Resolve(ctx context.Context, which Operation, outcome *Response
 	if outcome == nil {
 		return e.cfg.Store.Fail(ctx, op.claim, Failure{Cause: "an operator says that it did not happen"})
 	}
-	packed, _ := op.pack(&Response{Status: outcome.Status, Header: op.engine.rules.appendKept(nil, outcome), Body: outcome.Body})
-	return e.cfg.Store.Complete(ctx, op.claim, packed)
+	keep := &e.cfg.Keep
+	omitted := outcome.Omitted || len(outcome.Body) > keep.MaxBody || keep.OmitBody != nil && keep.OmitBody(outcome)
+	op.keeper.client = ctx
+	op.final.outcome, op.final.blob = op.pack(&Response{
+		Status: outcome.Status, Header: e.rules.appendKept(nil, outcome), Body: outcome.Body, Omitted: omitted,
+	})
+	return op.sendFinal(ctx)
 }
 
 // ErrNotUnknown says that an operation has no unknown outcome.
 var ErrNotUnknown = errors.New("idem: the outcome is not unknown")
 
 // takeOver claims a record whose run vanished, whatever its request. Its first Begin, with a fingerprint that no request
-// has, only asks for the record's.
+// has, only asks for the record's; where there is none, what it leaves behind is gone before its lease ends.
 func (op *operation) takeOver() error {
 	store := op.engine.cfg.Store
 	op.claim.NoTakeover = true
-	op.claim.Fingerprint[31] = 1
-	entry, err := store.Begin(op.ctx, op.claim)
+	ask := op.claim
+	ask.Fingerprint[31], ask.Retention = 1, op.engine.cfg.Limits.StoreTimeout
+	entry, err := store.Begin(op.ctx, ask)
 	if err == nil && entry.State == Mismatch {
 		op.claim.Fingerprint = entry.Fingerprint
 		entry, err = store.Begin(op.ctx, op.claim)
@@ -97,6 +103,9 @@ func (op *operation) takeOver() error {
 	}
 	op.claim.Fence, op.claim.Attempt, op.claim.Takeover = entry.Fence, entry.Attempt, entry.Takeover
 	if entry.State == Claimed && op.claim.Over == 0 { // absent or failed: nothing is unknown, and nothing was done
+		if op.claim.Fingerprint == [32]byte{} {
+			op.claim.Retention = ask.Retention
+		}
 		if err := store.Fail(op.ctx, op.claim, Failure{Cause: "nothing to resolve", Free: true}); err != nil {
 			return err
 		}

@@ -1,0 +1,165 @@
+package core_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/storetest"
+)
+
+// What a request may cost.
+
+func TestAQuotaRefusesBeforeAnythingIsReadOrStored(t *testing.T) {
+	left := map[string]int{"T1": 3}
+	f := newFixture(t, func(c *core.Config) {
+		c.Limits.Quota = func(_ context.Context, scope string, r *core.Request) bool {
+			assert.Equal(t, "POST", r.Method)
+			left[scope]--
+			return left[scope] >= 0
+		}
+	})
+	t1 := scope("T1")
+	f.answered(f.send(changed(t1), made), 201, "made")
+	f.replayed(f.send(changed(t1), made), 201, "made") // a replay counts, too
+	f.send(changed(t1, method("GET")), made)           // what passes by does not
+	f.send(changed(t1, keys()), made)
+	f.refused(f.send(changed(t1, body("B'", nil)), made), 422, "fingerprint-mismatch")
+	calls := f.calls()
+	for _, key := range []string{"K", "K2"} {
+		refused := f.send(changed(t1, keys(key), unread(t)), made)
+		f.refused(refused, 429, "quota-exceeded")
+		assert.Equal(t, []string{"1"}, values(refused.Response, "Retry-After"))
+	}
+	f.refused(f.send(changed(scope("T2")), made), 429, "quota-exceeded")
+	assert.Equal(t, calls, f.calls(), "nothing is stored")
+	f.ran(1)
+	left["T1"] = 1
+	assert.Equal(t, 1, f.runsAgain(changed(t1, keys("K2"))).Attempt, "its key is new")
+}
+
+func TestAQuotaIsAskedOncePerRequest(t *testing.T) {
+	var asked atomic.Int64
+	f := newFixture(t, func(c *core.Config) {
+		c.Limits.Quota = func(context.Context, string, *core.Request) bool { asked.Add(1); return true }
+	})
+	inner := f.With(func(*core.Config) {})
+	f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+		_, err := inner.Do(ctx, request("K", "B"), made) // a middleware on a route, behind one on all
+		assert.NoError(t, err)
+		return made(ctx)
+	})
+	assert.EqualValues(t, 1, asked.Load())
+	f.refused(f.send(changed(scope("")), made), 401, "scope-missing")
+	assert.EqualValues(t, 1, asked.Load(), "nobody is asked about nobody")
+}
+
+// away is a store that answers nothing until it is back.
+type away struct {
+	core.Store
+	back  chan struct{}
+	fails atomic.Int64
+}
+
+func (a *away) Begin(context.Context, core.Claim) (core.Entry, error) { return core.Entry{}, errTest }
+
+func (a *away) Fail(ctx context.Context, c core.Claim, failure core.Failure) error {
+	a.fails.Add(1)
+	select {
+	case <-a.back:
+		return a.Store.Fail(ctx, c, failure)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// LSE-07: what is done for requests that were refused does not grow with the outage.
+func TestRefusedRequestsKeepFewGoroutinesBusy(t *testing.T) {
+	inBubble(t, "LSE-07", func(t *testing.T) {
+		const requests, few = 1200, 1000
+		store := &away{back: make(chan struct{})}
+		f := newFixture(t, func(c *core.Config) {
+			store.Store = c.Store
+			c.Store = store
+		})
+		before := runtime.NumGoroutine()
+		for i := range requests {
+			f.refused(f.send(request(fmt.Sprint(i), "B"), made), 503, "store-unavailable")
+		}
+		time.Sleep(storeTimeout + time.Millisecond)
+		synctest.Wait()
+		assert.EqualValues(t, requests, min(store.fails.Load(), requests), "each is given back once, at least")
+		busy := runtime.NumGoroutine() - before
+		assert.LessOrEqual(t, busy, few)
+		assert.Greater(t, busy, few/2, "most are given back as soon as the store is back")
+		close(store.back)
+		f.close()
+		f.ran(0)
+	})
+}
+
+// A Begin whose answer was lost has run nothing: whatever comes next under the key may run.
+func TestABeginWithoutAnAnswerIsNoRun(t *testing.T) {
+	for name, fault := range map[string]storetest.Fault{"taken": storetest.After, "not taken": storetest.Before} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.store.Inject("begin", fault, 1)
+			f.refused(f.send(request("K", "B"), made), 503, "store-unavailable")
+			f.close()
+			assert.False(t, f.runsAgain(request("K", "B'")).Takeover)
+			f.ran(1)
+		})
+	}
+	t.Run("but of an engine that fails open, it may be", func(t *testing.T) {
+		f := newFixture(t, func(c *core.Config) { c.DangerouslyFailOpen = true })
+		f.store.Inject("begin", storetest.After, 1)
+		f.sends(f.send(request("K", "B"), made), 201, "made")
+		f.close()
+		f.refused(f.send(request("K", "B'"), made), 422, "fingerprint-mismatch")
+		f.runsAgain(request("K", "B"))
+	})
+	t.Run("nor does it hide what an earlier run may have done", func(t *testing.T) {
+		f := newFixture(t)
+		f.send(request("K", "B"), answers(500, ""))
+		f.store.Inject("begin", storetest.After, 1)
+		f.send(request("K", "B"), made)
+		f.close()
+		f.refused(f.send(request("K", "B'"), made), 422, "fingerprint-mismatch")
+	})
+}
+
+// A request may have less time than the store.
+func TestAStoreThatIsTooSlowForARequestIsHeardOf(t *testing.T) {
+	inBubble(t, "its own deadline", func(t *testing.T) {
+		f := newFixture(t)
+		f.store.Inject("begin", storetest.Hang, 1)
+		hurried, cancel := context.WithTimeout(ctx, storeTimeout/2)
+		defer cancel()
+		result, err := f.do(hurried, request("K", "B"), made)
+		assert.NoError(t, err)
+		f.refused(result, 503, "store-unavailable")
+		events := f.heard.take()
+		if assert.Len(t, events, 1) {
+			assert.Equal(t, "store-error", events[0].hook)
+			assert.ErrorIs(t, events[0].Err, context.DeadlineExceeded)
+		}
+		f.close()
+	})
+	inBubble(t, "but not when the client has left", func(t *testing.T) {
+		f := newFixture(t)
+		f.store.Inject("begin", storetest.Hang, 1)
+		client, leave := context.WithCancel(ctx)
+		time.AfterFunc(storeTimeout/2, leave)
+		_, err := f.do(client, request("K", "B"), made)
+		assert.NoError(t, err)
+		assert.Empty(t, f.heard.names())
+		f.close()
+	})
+}

@@ -1,0 +1,287 @@
+package core_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/storetest"
+)
+
+// Engine.Resolve: what an operator says of an operation whose outcome is unknown.
+
+// k is the operation of request("K", ...).
+var k = core.Operation{Scope: core.SingleTenant(ctx, nil), Key: "K"}
+
+// found is what an operator has found out.
+func found() *core.Response {
+	return &core.Response{Status: 201, Header: []core.Field{line("Location", "/orders/7"), line("Set-Cookie", "a=b")}, Body: []byte("found")}
+}
+
+// nothingIsUnknown: err says that there is nothing to settle.
+func nothingIsUnknown(t *testing.T, err error, found string) {
+	t.Helper()
+	require.ErrorIs(t, err, core.ErrNotUnknown)
+	assert.ErrorContains(t, err, found)
+}
+
+// LSE-02.
+func TestAnOperatorSettlesAnUnknownOutcome(t *testing.T) {
+	for name, change := range map[string]func(*core.Config){
+		"of an engine that refuses": onUnknown(core.RefuseUnknown),
+		"of one that runs again":    func(*core.Config) {},
+	} {
+		inBubble(t, "LSE-02 it happened, "+name, func(t *testing.T) {
+			f := newFixture(t, change)
+			f.vanish(t)
+			require.NoError(t, f.Resolve(ctx, k, found()))
+			again := f.send(request("K", "B"), made)
+			f.replayed(again, 201, "found")
+			assert.Equal(t, []string{"/orders/7"}, values(again.Response, "Location"))
+			assert.Empty(t, values(again.Response, "Set-Cookie"), "RPL-15")
+			f.refused(f.send(request("K", "B'"), made), 422, "fingerprint-mismatch")
+			f.ran(1)
+			nothingIsUnknown(t, f.Resolve(ctx, k, found()), "completed")
+			nothingIsUnknown(t, f.Resolve(ctx, k, nil), "completed")
+			f.replayed(f.send(request("K", "B"), made), 201, "found")
+			time.Sleep(retention)
+			f.runsAgain(request("K", "B'"))
+		})
+		inBubble(t, "LSE-02 it did not happen, "+name, func(t *testing.T) {
+			f := newFixture(t, change)
+			f.vanish(t)
+			require.NoError(t, f.Resolve(ctx, k, nil))
+			nothingIsUnknown(t, f.Resolve(ctx, k, nil), "no record of a run")
+			f.refused(f.send(request("K", "B'"), made), 422, "fingerprint-mismatch")
+			run := f.runsAgain(request("K", "B"))
+			assert.True(t, run.Takeover, "an operator may be wrong: the handler should look")
+			f.ran(2)
+		})
+	}
+}
+
+func TestAnOperatorCanNotSettleWhatIsNotUnknown(t *testing.T) {
+	for name, outcome := range map[string]*core.Response{"it happened": found(), "it did not": nil} {
+		inBubble(t, "absent, "+name, func(t *testing.T) {
+			f := newFixture(t)
+			nothingIsUnknown(t, f.Resolve(ctx, k, outcome), "no record of a run")
+			nothingIsUnknown(t, f.Resolve(ctx, k, outcome), "no record of a run")
+			assert.False(t, f.runsAgain(request("K", "B")).Takeover, "any request may have the key")
+		})
+		inBubble(t, "running, "+name, func(t *testing.T) {
+			f := newFixture(t)
+			running := f.hold(ctx, request("K", "B"), made)
+			nothingIsUnknown(t, f.Resolve(ctx, k, outcome), "in-progress")
+			f.answered(running.finish(), 201, "made")
+			f.replayed(f.send(request("K", "B"), made), 201, "made")
+			f.ran(1)
+		})
+		inBubble(t, "failed, "+name, func(t *testing.T) {
+			f := newFixture(t)
+			f.send(request("K", "B"), answers(500, ""))
+			nothingIsUnknown(t, f.Resolve(ctx, k, outcome), "no record of a run")
+			f.refused(f.send(request("K", "B'"), made), 422, "fingerprint-mismatch")
+			assert.False(t, f.runsAgain(request("K", "B")).Takeover)
+		})
+		inBubble(t, "released, "+name, func(t *testing.T) {
+			f := newFixture(t)
+			f.send(request("K", "B"), answers(429, ""))
+			nothingIsUnknown(t, f.Resolve(ctx, k, outcome), "no record of a run")
+			assert.False(t, f.runsAgain(request("K", "B'")).Takeover)
+		})
+		inBubble(t, "completed, "+name, func(t *testing.T) {
+			f := newFixture(t)
+			f.send(request("K", "B"), made)
+			nothingIsUnknown(t, f.Resolve(ctx, k, outcome), "completed")
+			f.replayed(f.send(request("K", "B"), made), 201, "made")
+		})
+		inBubble(t, "over, "+name, func(t *testing.T) {
+			f := newFixture(t, func(c *core.Config) { c.Keep.LateRetry = retention })
+			f.send(request("K", "B"), made)
+			time.Sleep(retention)
+			nothingIsUnknown(t, f.Resolve(ctx, k, outcome), "expired")
+			f.refused(f.send(request("K", "B"), made), 410, "retention-over")
+		})
+	}
+}
+
+func TestAnOperatorNamesTheOperation(t *testing.T) {
+	inBubble(t, "by its scope and key", func(t *testing.T) {
+		f := newFixture(t, secret(oneSecret))
+		f.vanish(t)
+		nothingIsUnknown(t, f.Resolve(ctx, core.Operation{Scope: "other", Key: "K"}, found()), "no record")
+		nothingIsUnknown(t, f.Resolve(ctx, core.Operation{Scope: k.Scope, Key: "k"}, found()), "no record")
+		require.NoError(t, f.Resolve(ctx, core.Operation{Scope: k.Scope, Key: "K", Method: "GET", Path: "/of/no/interest"}, found()))
+		f.replayed(f.send(request("K", "B"), made), 201, "found")
+	})
+	inBubble(t, "FPR-03 and by its route", func(t *testing.T) {
+		f := newFixture(t, func(c *core.Config) { c.Key.PerRoute = true })
+		f.vanish(t)
+		nothingIsUnknown(t, f.Resolve(ctx, k, found()), "no record")
+		nothingIsUnknown(t, f.Resolve(ctx, core.Operation{Scope: k.Scope, Key: "K", Method: "POST", Path: "/refunds"}, found()), "no record")
+		require.NoError(t, f.Resolve(ctx, core.Operation{Scope: k.Scope, Key: "K", Method: "POST", Path: "/orders"}, found()))
+		f.replayed(f.send(request("K", "B"), made), 201, "found")
+	})
+}
+
+// Whatever goes wrong: the operation is settled in the end, by the operator or by nobody.
+func TestAnOperatorMaySayItAgainAfterAnErrorOfTheStore(t *testing.T) {
+	for _, verb := range []string{"begin", "complete", "fail"} {
+		eachFault(t, anyFault, func(t *testing.T, fault storetest.Fault) {
+			for _, outcome := range []*core.Response{found(), nil} {
+				for nth := range 3 {
+					f := newFixture(t, onUnknown(core.RefuseUnknown))
+					f.vanish(t)
+					resolve := f.with(func(c *core.Config) { c.Store = &nthFails{Store: f.inner, verb: verb, fault: fault, left: nth} })
+					hurried, cancel := context.WithTimeout(ctx, storeTimeout)
+					err := resolve.Resolve(hurried, k, outcome)
+					cancel()
+					if err == nil {
+						continue // so many calls are not made
+					}
+					assert.NotErrorIs(t, err, core.ErrNotUnknown)
+					f.refused(f.healed().send(request("K", "B'"), made), 422, "fingerprint-mismatch")
+					time.Sleep(lease)
+					if err := f.Resolve(ctx, k, outcome); err != nil {
+						assert.ErrorIs(t, err, core.ErrNotUnknown, "it has been said")
+					}
+					if outcome == nil {
+						f.answered(f.send(request("K", "B"), made), 201, "made")
+						f.ran(2)
+					} else {
+						f.replayed(f.send(request("K", "B"), made), 201, "found")
+						f.ran(1)
+					}
+				}
+			}
+		})
+	}
+}
+
+// nthFails is a store whose call of a verb fails after so many that did not.
+type nthFails struct {
+	core.Store
+	verb  string
+	fault storetest.Fault
+	left  int
+}
+
+func (n *nthFails) next(verb string) core.Store {
+	if verb == n.verb {
+		if n.left--; n.left == -1 {
+			faulty := storetest.NewFaulty(n.Store)
+			faulty.Inject(verb, n.fault, 1)
+			return faulty
+		}
+	}
+	return n.Store
+}
+
+func (n *nthFails) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
+	return n.next("begin").Begin(ctx, c)
+}
+
+func (n *nthFails) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+	return n.next("complete").Complete(ctx, c, outcome)
+}
+
+func (n *nthFails) Fail(ctx context.Context, c core.Claim, failure core.Failure) error {
+	return n.next("fail").Fail(ctx, c, failure)
+}
+
+// An operator who mistypes a key while the store is shaky must not spoil it for the one whose key it is.
+func TestAnOperatorCanNotSpoilAKeyThatIsNotUnknown(t *testing.T) {
+	eachFault(t, anyFault, func(t *testing.T, fault storetest.Fault) {
+		for _, verb := range []string{"begin", "fail"} {
+			f := newFixture(t, onUnknown(core.RefuseUnknown))
+			resolve := f.with(func(c *core.Config) { c.Store = &nthFails{Store: f.inner, verb: verb, fault: fault} })
+			hurried, cancel := context.WithTimeout(ctx, storeTimeout)
+			assert.Error(t, resolve.Resolve(hurried, k, found()))
+			cancel()
+			time.Sleep(2 * lease)
+			assert.ErrorIs(t, f.Resolve(ctx, k, found()), core.ErrNotUnknown)
+			assert.False(t, f.runsAgain(request("K", "B")).Takeover)
+		}
+	})
+}
+
+func TestAnOperatorsOutcomeIsKeptLikeAHandlers(t *testing.T) {
+	inBubble(t, "it needs a status", func(t *testing.T) {
+		f := newFixture(t)
+		f.vanish(t)
+		calls := f.calls()
+		for _, status := range []int{0, 99, 1000} {
+			err := f.Resolve(ctx, k, &core.Response{Status: status})
+			assert.Error(t, err)
+			assert.NotErrorIs(t, err, core.ErrNotUnknown)
+		}
+		assert.Equal(t, calls, f.calls())
+	})
+	inBubble(t, "whatever the status", func(t *testing.T) {
+		f := newFixture(t)
+		f.vanish(t)
+		require.NoError(t, f.Resolve(ctx, k, &core.Response{Status: 503, Body: []byte("final")}))
+		f.replayed(f.send(request("K", "B"), made), 503, "final")
+	})
+	inBubble(t, "by the engine's codecs", func(t *testing.T) {
+		var log []string
+		f := newFixture(t, coded(&log))
+		f.vanish(t)
+		require.NoError(t, f.Resolve(ctx, k, found()))
+		f.replayed(f.send(request("K", "B"), made), 201, "found")
+		assert.Equal(t, []string{"encode zip", "encode seal", "decode seal", "decode zip"}, log)
+	})
+	inBubble(t, "in a blob", func(t *testing.T) {
+		s := newShelf()
+		f := newFixture(t, shelving(s))
+		f.vanish(t)
+		require.NoError(t, f.Resolve(ctx, k, found()))
+		assert.Len(t, s.ids(), 1)
+		f.replayed(f.send(request("K", "B"), made), 201, "found")
+	})
+	for name, c := range map[string]struct {
+		change func(*core.Config)
+		body   string
+		cut    bool
+	}{
+		"RPL-27 over the limit":  {func(c *core.Config) { c.Keep.MaxBody = 4 }, "12345", false},
+		"RPL-30 of a route":      {func(c *core.Config) { c.Keep.OmitBody = func(*core.Response) bool { return true } }, "1234", false},
+		"RPL-27 not known whole": {func(*core.Config) {}, "part", true},
+	} {
+		inBubble(t, name+" without its body", func(t *testing.T) {
+			f := newFixture(t, c.change)
+			f.vanish(t)
+			require.NoError(t, f.Resolve(ctx, k, &core.Response{Status: 201, Header: []core.Field{length}, Body: []byte(c.body), Omitted: c.cut}))
+			f.omitted(f.send(request("K", "B"), made))
+		})
+	}
+}
+
+// CON-04: who waits is told by the operator, too.
+func TestWhoWaitsIsToldWhatTheOperatorSays(t *testing.T) {
+	inBubble(t, "CON-04", func(t *testing.T) {
+		f := newFixture(t, waiting(time.Hour), onUnknown(core.RefuseUnknown))
+		f.vanish(t)
+		slow := &nthFails{Store: f.inner}
+		resolve := f.with(func(c *core.Config) { c.Wait.Timeout, c.Store = 0, slowComplete{slow} })
+		done := make(chan error)
+		go func() { done <- resolve.Resolve(ctx, k, found()) }()
+		time.Sleep(100 * time.Millisecond)
+		retry := f.later(ctx, request("K", "B"), made)
+		assert.NoError(t, <-done)
+		f.replayed((<-retry).Result, 201, "found")
+		f.ran(1)
+	})
+}
+
+// slowComplete takes half a second to complete.
+type slowComplete struct{ core.Store }
+
+func (s slowComplete) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+	time.Sleep(500 * time.Millisecond)
+	return s.Store.Complete(ctx, c, outcome)
+}

@@ -1,0 +1,447 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/storetest"
+)
+
+// waiting lets requests wait for as long as timeout.
+func waiting(timeout time.Duration) func(*core.Config) {
+	return func(c *core.Config) { c.Wait.Timeout = timeout }
+}
+
+// listeners is a store that counts who watches it now. A deaf one wakes nobody.
+type listeners struct {
+	core.Store
+	deaf bool
+	now  atomic.Int64
+}
+
+func (l *listeners) Watch(ctx context.Context, key [32]byte, wake func()) (func(), error) {
+	if l.deaf {
+		wake = func() {}
+	}
+	stop, err := l.Store.(core.Notifier).Watch(ctx, key, wake)
+	if err != nil {
+		return nil, err
+	}
+	l.now.Add(1)
+	return func() {
+		l.now.Add(-1)
+		stop()
+	}, nil
+}
+
+// listened is a fixture whose requests wait, and its store.
+func listened(t *testing.T, timeout time.Duration, changes ...func(*core.Config)) (*fixture, *listeners) {
+	l := &listeners{}
+	return newFixture(t, append([]func(*core.Config){waiting(timeout), func(c *core.Config) {
+		l.Store = c.Store
+		c.Store = l
+	}}, changes...)...), l
+}
+
+// late is an answer that comes later.
+type late struct {
+	core.Result
+	after time.Duration
+}
+
+// later sends r, lets it come as far as it can, and returns where its answer will be.
+func (f *fixture) later(ctx context.Context, r core.Request, h handler) <-chan late {
+	answer, began := make(chan late, 1), time.Now()
+	go func() {
+		result, err := f.do(ctx, r, h)
+		assert.NoError(f.tb, err)
+		answer <- late{result, time.Since(began)}
+	}()
+	synctest.Wait()
+	return answer
+}
+
+// CON-04.
+func TestARetryWaitsForTheRunInProgressAndGetsItsOutcome(t *testing.T) {
+	for runs, begins := range map[time.Duration]int{
+		900 * time.Millisecond:  4, // the run's own, and of the retry: at first, when it watches, when it is woken
+		4900 * time.Millisecond: 6, // besides, after 1 s and after 3 s
+	} {
+		inBubble(t, fmt.Sprint("CON-04 without asking the store all the time ", runs), func(t *testing.T) {
+			f, l := listened(t, 10*time.Second)
+			running := f.hold(ctx, request("K", "B"), made)
+			retry := f.later(ctx, request("K", "B"), answers(500, "must not run"))
+			assert.EqualValues(t, 1, l.now.Load())
+			time.Sleep(runs)
+			f.answered(running.finish(), 201, "made")
+			result := <-retry
+			f.replayed(result.Result, 201, "made")
+			assert.Equal(t, runs, result.after, "as soon as the run has ended")
+			f.ran(1)
+			assert.Equal(t, begins, f.store.Calls("begin"))
+			assert.Equal(t, "begin kept replay", f.heard.names(), "who waits is in no conflict")
+			assert.Zero(t, l.now.Load(), "watches that are left")
+		})
+	}
+}
+
+// CON-05.
+func TestARetryThatHasWaitedLongEnoughIsRefused(t *testing.T) {
+	inBubble(t, "CON-05", func(t *testing.T) {
+		f, l := listened(t, 2500*time.Millisecond)
+		running := f.hold(ctx, request("K", "B"), made)
+		goroutines := runtime.NumGoroutine()
+		refused := <-f.later(ctx, request("K", "B"), made)
+		f.refused(refused.Result, 409, "in-progress")
+		assert.Regexp(t, `^[1-9][0-9]*$`, refused.Response.Get("Retry-After"))
+		assert.Equal(t, 2500*time.Millisecond, refused.after)
+		synctest.Wait()
+		assert.LessOrEqual(t, runtime.NumGoroutine(), goroutines, "goroutines that are left")
+		assert.Zero(t, l.now.Load(), "watches that are left")
+		assert.Equal(t, "begin conflict", f.heard.names())
+		f.answered(running.finish(), 201, "made")
+		f.ran(1)
+	})
+}
+
+// CON-10.
+func TestAWaiterWhoseClientLeavesIsFreedAtOnce(t *testing.T) {
+	inBubble(t, "CON-10 while it sleeps", func(t *testing.T) {
+		f, l := listened(t, time.Hour, func(c *core.Config) { c.Wait.MaxPerKey = 1 })
+		running := f.hold(ctx, request("K", "B"), made)
+		client, leave := context.WithCancel(ctx)
+		goroutines := runtime.NumGoroutine()
+		gone := f.later(client, request("K", "B"), made)
+		time.Sleep(1500 * time.Millisecond)
+		leave()
+		assert.Equal(t, 1500*time.Millisecond, (<-gone).after)
+		synctest.Wait()
+		assert.Zero(t, l.now.Load(), "watches that are left")
+		assert.LessOrEqual(t, runtime.NumGoroutine(), goroutines, "goroutines that are left")
+		assert.NoError(t, running.run.Err(), "the run is unaffected")
+
+		next := f.later(ctx, request("K", "B"), made) // there is room again
+		f.answered(running.finish(), 201, "made")
+		f.replayed((<-next).Result, 201, "made")
+		f.ran(1)
+	})
+	inBubble(t, "CON-10 while the store is asked to watch", func(t *testing.T) {
+		f := newFixture(t, waiting(time.Hour))
+		running := f.hold(ctx, request("K", "B"), made)
+		f.store.Inject("watch", storetest.Hang, 1)
+		client, leave := context.WithCancel(ctx)
+		gone := f.later(client, request("K", "B"), made)
+		leave()
+		assert.Zero(t, (<-gone).after)
+		assert.Equal(t, "begin conflict", f.heard.names(), "it is the client that left, not the store")
+		running.finish()
+		f.ran(1)
+	})
+}
+
+func TestOneOfManyWaitersTakesOverARunThatFailed(t *testing.T) {
+	inBubble(t, "and the others get its outcome", func(t *testing.T) {
+		f, l := listened(t, 10*time.Second)
+		running := f.hold(ctx, request("K", "B"), answers(500, "failed"))
+		var answers []<-chan late
+		for range 10 {
+			answers = append(answers, f.later(ctx, request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+				assert.Equal(t, 2, f.seen(ctx).Attempt)
+				time.Sleep(time.Second)
+				return made(ctx)
+			}))
+		}
+		assert.EqualValues(t, 10, l.now.Load())
+		time.Sleep(500 * time.Millisecond)
+		f.answered(running.finish(), 500, "failed")
+		first := 0
+		for _, answer := range answers {
+			result := <-answer
+			f.sends(result.Result, 201, "made")
+			assert.Equal(t, 1500*time.Millisecond, result.after)
+			if !result.Replayed {
+				first++
+			}
+		}
+		assert.Equal(t, 1, first)
+		f.ran(2)
+		assert.Zero(t, l.now.Load())
+	})
+	inBubble(t, "one after the other when each fails", func(t *testing.T) {
+		f, _ := listened(t, time.Minute)
+		var inside atomic.Int64
+		fails := func(context.Context) (*core.Response, error) {
+			assert.EqualValues(t, 1, inside.Add(1), "runs at a time")
+			defer inside.Add(-1)
+			time.Sleep(time.Second)
+			return &core.Response{Status: 503}, nil
+		}
+		var answers []<-chan late
+		for range 6 {
+			answers = append(answers, f.later(ctx, request("K", "B"), fails))
+		}
+		for _, answer := range answers {
+			assert.Equal(t, 503, (<-answer).Response.Status)
+		}
+		f.ran(6)
+	})
+}
+
+func TestAWaiterTakesOverWhenTheLeaseEnds(t *testing.T) {
+	inBubble(t, "of a run that vanished", func(t *testing.T) {
+		f, _ := listened(t, 10*lease)
+		f.store.Inject("extend", storetest.Before, always)
+		running := f.hold(ctx, request("K", "B"), made)
+		began := time.Now()
+		var heir core.Run
+		retry := f.later(ctx, request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+			heir = f.seen(ctx)
+			return answers(200, "heir")(ctx)
+		})
+		f.answered((<-retry).Result, 200, "heir")
+		assert.True(t, heir.Takeover)
+		assert.GreaterOrEqual(t, time.Since(began), lease)
+		assert.Less(t, time.Since(began), lease+100*time.Millisecond, "not at the next slow check")
+		f.refused(running.finish(), 409, "claim-lost")
+		f.ran(2)
+	})
+}
+
+// crowd sends n requests under key that wait.
+func (f *fixture) crowd(key string, n int) (answers []<-chan late) {
+	for range n {
+		answers = append(answers, f.later(ctx, request(key, "B"), made))
+	}
+	return answers
+}
+
+func TestWaitersAreBoundedPerKeyAndInAll(t *testing.T) {
+	inBubble(t, "also over derived engines, and places are given back", func(t *testing.T) {
+		f, l := listened(t, 10*time.Second, func(c *core.Config) { c.Wait.MaxPerKey, c.Wait.Max = 2, 3 })
+		derived := f.with(func(c *core.Config) { c.Keep.MaxBody = 1000 })
+		for range 3 {
+			k, m := f.hold(ctx, request("K", "B"), answers(429, "")), f.hold(ctx, request("M", "B"), answers(429, ""))
+			waiters := append(f.crowd("K", 1), derived.crowd("K", 1)...)
+			for _, engine := range []*fixture{f, derived} {
+				full := <-engine.later(ctx, request("K", "B"), made)
+				f.refused(full.Result, 409, "in-progress")
+				assert.Zero(t, full.after, "MaxPerKey: refused at once")
+			}
+			waiters = append(waiters, derived.crowd("M", 1)...)
+			full := <-f.later(ctx, request("M", "B"), made)
+			f.refused(full.Result, 409, "in-progress")
+			assert.Zero(t, full.after, "Max: refused at once")
+			assert.EqualValues(t, 3, l.now.Load())
+
+			close(k.letGo)
+			close(m.letGo)
+			for _, waiter := range waiters {
+				assert.Equal(t, 201, (<-waiter).Response.Status)
+			}
+			<-k.done
+			<-m.done
+			assert.Zero(t, l.now.Load())
+			time.Sleep(retention) // the keys are new in the next round
+		}
+	})
+	inBubble(t, "and a place is given back when OnUnknown panics", func(t *testing.T) {
+		f, l := listened(t, 10*lease, func(c *core.Config) { c.Wait.MaxPerKey, c.Wait.Max = 1, 1 },
+			onUnknown(func(context.Context, *core.Request) (*core.Response, error) { panic(errTest) }))
+		f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+			core.Decide(ctx, core.LeaveUnknown)
+			return &core.Response{Status: 504}, nil
+		})
+		passes(t, errTest, func() { f.send(request("K", "B"), made) })
+		assert.Zero(t, l.now.Load())
+		running := f.hold(ctx, request("L", "B"), made)
+		retry := f.later(ctx, request("L", "B"), made)
+		f.answered(running.finish(), 201, "made")
+		f.replayed((<-retry).Result, 201, "made")
+	})
+}
+
+func TestALostWakeCostsOneSlowCheck(t *testing.T) {
+	for name, silence := range map[string]func(*fixture, *listeners){
+		"the store wakes nobody": func(_ *fixture, l *listeners) { l.deaf = true },
+		"the watch fails":        func(f *fixture, _ *listeners) { f.store.Inject("watch", storetest.Before, 1) },
+		"its answer is lost":     func(f *fixture, _ *listeners) { f.store.Inject("watch", storetest.After, 1) },
+	} {
+		for runs, want := range map[time.Duration]time.Duration{
+			500 * time.Millisecond:  time.Second,
+			1500 * time.Millisecond: 3 * time.Second,
+			3500 * time.Millisecond: 5 * time.Second, // the last moment, before the next check
+		} {
+			inBubble(t, fmt.Sprint(name, " and the run takes ", runs), func(t *testing.T) {
+				f, l := listened(t, 5*time.Second)
+				silence(f, l)
+				running := f.hold(ctx, request("K", "B"), made)
+				retry := f.later(ctx, request("K", "B"), made)
+				time.Sleep(runs)
+				running.finish()
+				result := <-retry
+				f.replayed(result.Result, 201, "made")
+				assert.Equal(t, want, result.after)
+				f.ran(1)
+				assert.Zero(t, l.now.Load())
+				assert.Equal(t, 1, f.store.Calls("watch"), "one is enough")
+			})
+		}
+	}
+	inBubble(t, "and a watch that fails is heard of", func(t *testing.T) {
+		f := newFixture(t, waiting(5*time.Second))
+		f.store.Inject("watch", storetest.Hang, 1)
+		running := f.hold(ctx, request("K", "B"), made)
+		retry := f.later(ctx, request("K", "B"), made)
+		time.Sleep(storeTimeout / 2)
+		running.finish()
+		result := <-retry
+		f.replayed(result.Result, 201, "made")
+		assert.Equal(t, storeTimeout, result.after)
+		assert.Equal(t, "begin kept store-error replay", f.heard.names())
+	})
+}
+
+// What ends between the first Begin of a retry and its watch wakes nobody: the retry asks once more.
+func TestARunThatEndsBeforeTheWatchStandsIsNotMissed(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		f, l := listened(t, time.Minute)
+		running := f.hold(ctx, request("K", "B"), made)
+		slow := f.with(func(c *core.Config) { c.Store = slowWatch{l} })
+		retry := slow.later(ctx, request("K", "B"), made)
+		running.finish()
+		result := <-retry
+		f.replayed(result.Result, 201, "made")
+		assert.Equal(t, storeTimeout/2, result.after)
+	})
+}
+
+// Some stores wake only those whose Begin has asked for it, so each Begin behind the watch must.
+func TestWhoWatchesAsksToBeWoken(t *testing.T) {
+	inBubble(t, "CON-04", func(t *testing.T) {
+		f, l := listened(t, time.Minute)
+		running := f.hold(ctx, request("K", "B"), answers(500, "failed"))
+		store := &asked{listeners: l}
+		retry := f.with(func(c *core.Config) { c.Store = store }).later(ctx, request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+			time.Sleep(lease / 2)
+			return made(ctx)
+		})
+		time.Sleep(1500 * time.Millisecond)
+		running.finish()
+		f.answered((<-retry).Result, 201, "made")
+		assert.Equal(t, []bool{false, true, true, true}, store.waits, "at first, when it watches, when it checks, when it is woken")
+		assert.Equal(t, []bool{false, false}, store.runs, "its extension and its outcome are no questions")
+	})
+}
+
+// asked notes which verbs come from a claim that waits.
+type asked struct {
+	*listeners
+	waits, runs []bool
+}
+
+func (a *asked) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
+	a.waits = append(a.waits, c.Waits)
+	return a.listeners.Begin(ctx, c)
+}
+
+func (a *asked) Extend(ctx context.Context, c core.Claim) error {
+	a.runs = append(a.runs, c.Waits)
+	return a.listeners.Extend(ctx, c)
+}
+
+func (a *asked) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+	a.runs = append(a.runs, c.Waits)
+	return a.listeners.Complete(ctx, c, outcome)
+}
+
+// slowWatch takes its time to watch.
+type slowWatch struct{ *listeners }
+
+func (s slowWatch) Watch(ctx context.Context, key [32]byte, wake func()) (func(), error) {
+	time.Sleep(storeTimeout / 2)
+	return s.listeners.Watch(ctx, key, wake)
+}
+
+func TestAWaiterNeverFailsOpen(t *testing.T) {
+	inBubble(t, "it knows of a run", func(t *testing.T) {
+		f, l := listened(t, time.Minute, func(c *core.Config) { c.DangerouslyFailOpen = true })
+		running := f.hold(ctx, request("K", "B"), made)
+		retry := f.later(ctx, request("K", "B"), made)
+		f.store.Inject("begin", storetest.Before, 1)
+		f.refused(f.healed().send(request("K", "other"), made), 422, "fingerprint-mismatch")
+		running.finish()
+		f.refused((<-retry).Result, 503, "store-unavailable")
+		f.close()
+		f.ran(1)
+		assert.Zero(t, l.now.Load())
+		f.replayed(f.send(request("K", "B"), made), 201, "made")
+	})
+}
+
+// CON-06.
+func TestWhoCanNotGetTheOutcomeDoesNotWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		change change
+		code   string
+	}{
+		"CON-06 another request": {body("B'", nil), "fingerprint-mismatch"},
+		"another scope":          {scope(""), "scope-missing"},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			f := newFixture(t, waiting(time.Minute))
+			running := f.hold(ctx, request("K", "B"), made)
+			refused := <-f.later(ctx, changed(c.change), made)
+			assert.Equal(t, c.code, refused.Problem)
+			assert.Zero(t, refused.after)
+			assert.Zero(t, f.store.Calls("watch"))
+			running.finish()
+		})
+	}
+	inBubble(t, "CON-01 nor does anybody by default", func(t *testing.T) {
+		f := newFixture(t)
+		running := f.hold(ctx, request("K", "B"), made)
+		refused := <-f.later(ctx, request("K", "B"), made)
+		f.refused(refused.Result, 409, "in-progress")
+		assert.Zero(t, refused.after)
+		assert.Zero(t, f.store.Calls("watch"))
+		running.finish()
+	})
+}
+
+// CON-07: who waits for one key holds nobody up who comes with another.
+func TestKeysAreWaitedForApart(t *testing.T) {
+	inBubble(t, "CON-07", func(t *testing.T) {
+		f, l := listened(t, time.Minute)
+		k, m := f.hold(ctx, request("K", "B"), answers(200, "K")), f.hold(ctx, request("M", "B"), answers(200, "M"))
+		forK, forM := f.later(ctx, request("K", "B"), made), f.later(ctx, request("M", "B"), made)
+		m.finish()
+		f.replayed((<-forM).Result, 200, "M")
+		assert.EqualValues(t, 1, l.now.Load())
+		k.finish()
+		f.replayed((<-forK).Result, 200, "K")
+	})
+}
+
+// A request that waits when the service stops is not left alone: its own context ends it.
+func TestAWaitersOwnDeadlineEndsItsWait(t *testing.T) {
+	inBubble(t, "deadline", func(t *testing.T) {
+		f, l := listened(t, time.Hour)
+		running := f.hold(ctx, request("K", "B"), made)
+		hurried, cancel := context.WithTimeoutCause(ctx, 2*time.Second, errors.New("shutting down"))
+		defer cancel()
+		refused := <-f.later(hurried, request("K", "B"), made)
+		f.refused(refused.Result, 409, "in-progress")
+		assert.Equal(t, 2*time.Second, refused.after)
+		assert.Zero(t, l.now.Load())
+		running.finish()
+	})
+}
