@@ -156,7 +156,7 @@ func (s *Behaviours) TestStoreFailures() {
 	})
 	s.Run("LSE-09 when the store dies after the handler, the client gets its answer and a retry does not run", func() {
 		svc := s.serve(ok(), lease(time.Second))
-		svc.store.Inject("complete", storetest.Before, 1000)
+		svc.store.Inject("complete", storetest.Before, 6)
 		s.Equal(201, svc.post("K", "B").status)
 		s.problem(svc.post("K", "B"), 409, "in-progress")
 		s.ran(svc, 1)
