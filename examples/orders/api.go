@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	idem "github.com/go-idem/idem/adapters/http"
+)
+
+// newServer routes: authentication, then the engine, then the handler.
+func newServer(s *service) *http.Server {
+	a := &api{orders: &orders{s.db}, service: s}
+	guard := idem.HTTP(s.engine)
+	mux := http.NewServeMux()
+	mux.Handle("POST /orders", guard(http.HandlerFunc(a.place)))
+	mux.Handle("POST /orders/{id}/confirmation", guard(http.HandlerFunc(a.confirm)))
+	mux.HandleFunc("GET /orders/{id}", a.show)
+	outer := http.NewServeMux()
+	outer.Handle("/orders", a.authenticated(mux))
+	outer.Handle("/orders/", a.authenticated(mux))
+	outer.HandleFunc("GET /healthz", a.health)
+	return &http.Server{Handler: outer, ReadHeaderTimeout: 5 * time.Second}
+}
+
+type api struct {
+	*service
+	orders *orders
+}
+
+type customerKey struct{}
+
+// customer returns who sends the request; "" when nobody was authenticated. It is the scope of keys.
+func customer(ctx context.Context) string {
+	name, _ := ctx.Value(customerKey{}).(string)
+	return name
+}
+
+func (a *api) authenticated(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		name := a.cfg.Tokens[token]
+		if name == "" {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			refuse(w, http.StatusUnauthorized, "send a token that the service knows")
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), customerKey{}, name)))
+	})
+}
+
+func (a *api) place(w http.ResponseWriter, r *http.Request) {
+	var o order
+	if err := json.NewDecoder(r.Body).Decode(&o); err != nil || o.Item == "" || o.Quantity < 1 {
+		refuse(w, http.StatusBadRequest, `send an order in JSON, such as {"item": "book", "quantity": 2}`)
+		return
+	}
+	o = order{Item: o.Item, Quantity: o.Quantity}
+	if err := a.orders.place(r.Context(), &o); err != nil {
+		a.unavailable(w, err)
+		return
+	}
+	gap("the order is committed, the answer is not kept")
+	w.Header().Set("Location", "/orders/"+strconv.FormatInt(o.ID, 10))
+	answer(w, http.StatusCreated, o)
+}
+
+func (a *api) confirm(w http.ResponseWriter, r *http.Request) {
+	a.one(w, r, func(ctx context.Context, id int64) (order, error) {
+		o, err := a.orders.confirm(ctx, id)
+		if err == nil {
+			gap("the confirmation is committed, the answer is not kept")
+		}
+		return o, err
+	})
+}
+
+func (a *api) show(w http.ResponseWriter, r *http.Request) { a.one(w, r, a.orders.find) }
+
+// one answers with one order.
+func (a *api) one(w http.ResponseWriter, r *http.Request, get func(context.Context, int64) (order, error)) {
+	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
+	if err != nil {
+		refuse(w, http.StatusNotFound, errNoOrder.Error())
+		return
+	}
+	o, err := get(r.Context(), id)
+	switch {
+	case errors.Is(err, errNoOrder):
+		refuse(w, http.StatusNotFound, err.Error())
+	case err != nil:
+		a.unavailable(w, err)
+	default:
+		answer(w, http.StatusOK, o)
+	}
+}
+
+// unavailable answers when the database did not: nobody can tell whether the transaction was committed. A 503 is not kept,
+// so a retry with the same key runs again, and finds out.
+func (a *api) unavailable(w http.ResponseWriter, err error) {
+	a.log.Warn("database error", "err", err)
+	w.Header().Set("Retry-After", "1")
+	refuse(w, http.StatusServiceUnavailable, "send the request again with the same key")
+}
+
+func (a *api) health(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+	defer cancel()
+	if err := errors.Join(a.db.Ping(ctx), a.redis.Ping(ctx).Err()); err != nil {
+		a.log.Warn("not healthy", "err", err)
+		refuse(w, http.StatusServiceUnavailable, "a server is away")
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func refuse(w http.ResponseWriter, status int, why string) {
+	answer(w, status, map[string]string{"error": why})
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client has left
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/go-idem/idem/core"
+)
+
+const (
+	group      = "shipping" // of the stream, and of the messages
+	readAtOnce = 10
+	block      = time.Second // how long a read waits for messages, so also how long a shutdown waits for a read
+)
+
+// consumer reads the stream in a group and hands each event to handle.
+type consumer struct {
+	*service
+	name   string
+	handle func(context.Context, event) (shipped, error)
+}
+
+func newConsumer(s *service) *consumer {
+	name, _ := os.Hostname() // a name that stays: the group remembers every name that it has seen
+	return &consumer{s, name, (&shipping{s.db}).handle}
+}
+
+func (c *consumer) run(ctx context.Context) error {
+	var workers errgroup.Group
+	for range c.cfg.Consumers {
+		workers.Go(func() error { c.work(ctx); return nil })
+	}
+	return workers.Wait()
+}
+
+// work consumes until ctx ends, and finishes the messages that it has read.
+func (c *consumer) work(ctx context.Context) {
+	cursor := "0-0" // of XAUTOCLAIM
+	for joined := false; ctx.Err() == nil; {
+		err := c.round(context.WithoutCancel(ctx), &joined, &cursor)
+		if err != nil && !errors.Is(err, redis.Nil) {
+			c.log.Warn("consumer", "err", err)
+			joined = false
+			pause(ctx, 100*time.Millisecond)
+		}
+	}
+}
+
+// round handles what others have left, or else what is new.
+func (c *consumer) round(ctx context.Context, joined *bool, cursor *string) error {
+	if !*joined {
+		err := c.redis.XGroupCreateMkStream(ctx, stream, group, "0").Err()
+		if err != nil && !strings.HasPrefix(err.Error(), "BUSYGROUP") {
+			return err
+		}
+		*joined = true
+	}
+	left, next, err := c.redis.XAutoClaim(ctx, &redis.XAutoClaimArgs{
+		Stream: stream, Group: group, Consumer: c.name, MinIdle: c.abandoned(), Start: *cursor, Count: readAtOnce,
+	}).Result()
+	if err != nil {
+		return err
+	}
+	*cursor = next
+	if len(left) > 0 {
+		return c.each(ctx, left)
+	}
+	read, err := c.redis.XReadGroup(ctx, &redis.XReadGroupArgs{
+		Streams: []string{stream, ">"}, Group: group, Consumer: c.name, Count: readAtOnce, Block: block,
+	}).Result()
+	if err != nil {
+		return err
+	}
+	return c.each(ctx, read[0].Messages)
+}
+
+// abandoned is how long a message that was delivered is left to who has it. A run that died holds its message for its
+// lease, so there is no use in coming sooner.
+func (c *consumer) abandoned() time.Duration { return c.cfg.Lease + c.cfg.Lease/2 }
+
+func (c *consumer) each(ctx context.Context, messages []redis.XMessage) error {
+	for _, m := range messages {
+		if err := c.one(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// one handles one delivery, and acknowledges it as its verdict says. When that fails, the message is delivered again.
+func (c *consumer) one(ctx context.Context, m redis.XMessage) error {
+	e := eventOf(m)
+	message := core.Message{Group: group, ID: e.ID, Payload: e.Payload}
+	d := core.Consume(ctx, c.engine, message, func(ctx context.Context) (shipped, error) { return c.handle(ctx, e) })
+	gap("the outcome of the event is kept, the stream's entry is not acknowledged")
+	switch d.Verdict {
+	case core.Done, core.Duplicate:
+		return c.redis.XAck(ctx, stream, group, m.ID).Err()
+	case core.Dead:
+		c.log.Error("dead", "event", e.ID, "entry", m.ID, "err", d.Err)
+		return c.bury(ctx, m, d.Err)
+	default:
+		c.log.Info("later", "event", e.ID, "verdict", d.Verdict, "attempt", d.Attempt, "err", d.Err)
+		return c.later(ctx, m, d.RedeliverAfter*time.Duration(max(d.Attempt, 1)))
+	}
+}
+
+// later leaves a message pending, and makes it look idle for so long that XAUTOCLAIM takes it after the given time, or
+// after abandoned if that is sooner. It is then anyone's, this process may be gone.
+func (c *consumer) later(ctx context.Context, m redis.XMessage, after time.Duration) error {
+	idle := max(c.abandoned()-after, 0)
+	return c.redis.Do(ctx, "XCLAIM", stream, group, c.name, 0, m.ID, "IDLE", idle.Milliseconds(), "JUSTID").Err()
+}
+
+// bury moves a message to the dead, where somebody looks at it. There it is twice when the reply of this was lost.
+func (c *consumer) bury(ctx context.Context, m redis.XMessage, cause error) error {
+	_, err := c.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		values := []any{"entry", m.ID, "cause", cause.Error()}
+		for name, value := range m.Values {
+			values = append(values, name, value)
+		}
+		p.XAdd(ctx, &redis.XAddArgs{Stream: deadStream, Values: values})
+		p.XAck(ctx, stream, group, m.ID)
+		return nil
+	})
+	return err
+}
+
+// eventOf reads an entry of the stream. What is missing stays zero: an event without an ID is dead.
+func eventOf(m redis.XMessage) event {
+	text := func(name string) string { s, _ := m.Values[name].(string); return s }
+	e := event{ID: text("id"), Type: text("type"), Payload: []byte(text("payload"))}
+	e.OrderID, _ = strconv.ParseInt(text("order"), 10, 64)
+	e.Version, _ = strconv.Atoi(text("version"))
+	return e
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/go-idem/idem/core"
+)
+
+type order struct {
+	ID       int64  `json:"id"`
+	Item     string `json:"item"`
+	Quantity int    `json:"quantity"`
+	State    string `json:"state,omitempty"` // not of an order that is placed: the answer does not change with it
+}
+
+var errNoOrder = errors.New("there is no such order")
+
+// longestTransaction bounds a transaction, waiting for a connection included.
+const longestTransaction = 5 * time.Second
+
+// orders writes orders together with the events that tell of them.
+type orders struct{ db *pgxpool.Pool }
+
+// place writes o and its first event, or finds what an earlier run of the same request wrote.
+func (s *orders) place(ctx context.Context, o *order) error {
+	return s.transaction(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		operation := core.ChildKey(ctx, "order")
+		err := tx.QueryRow(ctx, `
+			INSERT INTO orders (operation, customer, item, quantity) VALUES ($1, $2, $3, $4)
+			ON CONFLICT (operation) DO NOTHING RETURNING id`, operation, customer(ctx), o.Item, o.Quantity).Scan(&o.ID)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return tx.QueryRow(ctx, `SELECT id FROM orders WHERE operation = $1`, operation).Scan(&o.ID)
+		}
+		if err != nil {
+			return err
+		}
+		return emit(ctx, tx, event{OrderID: o.ID, Version: 1, Type: orderPlaced}, o)
+	})
+}
+
+// confirm moves an order from placed to confirmed; one that is confirmed it leaves as it is.
+func (s *orders) confirm(ctx context.Context, id int64) (o order, err error) {
+	err = s.transaction(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		var version int
+		err := tx.QueryRow(ctx, `
+			UPDATE orders SET state = 'confirmed', version = version + 1
+			WHERE id = $1 AND customer = $2 AND state = 'placed' RETURNING version`, id, customer(ctx)).Scan(&version)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		if o, err = read(ctx, tx, id); err != nil || version == 0 {
+			return err
+		}
+		return emit(ctx, tx, event{OrderID: id, Version: version, Type: orderConfirmed}, o)
+	})
+	return o, err
+}
+
+func (s *orders) find(ctx context.Context, id int64) (o order, err error) {
+	err = s.transaction(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		o, err = read(ctx, tx, id)
+		return err
+	})
+	return o, err
+}
+
+// read reads an order of the customer.
+func read(ctx context.Context, tx pgx.Tx, id int64) (o order, err error) {
+	err = tx.QueryRow(ctx, `SELECT id, item, quantity, state FROM orders WHERE id = $1 AND customer = $2`, id, customer(ctx)).
+		Scan(&o.ID, &o.Item, &o.Quantity, &o.State)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = errNoOrder
+	}
+	return o, err
+}
+
+func (s *orders) transaction(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, longestTransaction)
+	defer cancel()
+	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error { return do(ctx, tx) })
+}

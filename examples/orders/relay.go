@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+)
+
+// The names share a hash tag, so that one transaction of a Redis Cluster can write both.
+const (
+	stream     = "{orders}:events"
+	deadStream = "{orders}:dead"
+)
+
+const batchSize = 100
+
+// relay moves events from the outbox to the stream. Any number of workers, in any number of processes, share the work.
+type relay struct {
+	*service
+	wake chan struct{} // holds a value for each worker that is to look
+}
+
+func newRelay(s *service) *relay { return &relay{s, make(chan struct{}, s.cfg.Relays)} }
+
+func (r *relay) run(ctx context.Context) error {
+	var g errgroup.Group
+	for range r.cfg.Relays {
+		g.Go(func() error { r.work(ctx); return nil })
+	}
+	g.Go(func() error { r.listen(ctx); return nil })
+	g.Go(func() error { r.tidy(ctx); return nil })
+	return g.Wait()
+}
+
+// work publishes until ctx ends, and finishes the batch that it is at.
+func (r *relay) work(ctx context.Context) {
+	for ctx.Err() == nil {
+		n, err := r.publish(context.WithoutCancel(ctx))
+		if err != nil {
+			r.log.Warn("relay", "err", err)
+			pause(ctx, 100*time.Millisecond)
+			continue
+		}
+		if n > 0 { // what comes after one of these is open now
+			continue
+		}
+		select {
+		case <-r.wake:
+		case <-time.After(r.cfg.Poll):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// publish moves one batch: it claims rows, adds them to the stream, and marks them, in one transaction. A crash between the
+// two leaves rows that are published again, with the same ids.
+func (r *relay) publish(ctx context.Context) (n int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, longestTransaction)
+	defer cancel()
+	err = pgx.BeginFunc(ctx, r.db, func(tx pgx.Tx) error {
+		events, err := claim(ctx, tx)
+		if n = len(events); err != nil || n == 0 {
+			return err
+		}
+		if err := r.add(ctx, events); err != nil {
+			return err
+		}
+		gap("the events are in the stream, the outbox is not marked")
+		return mark(ctx, tx, events)
+	})
+	return n, err
+}
+
+// claim locks the oldest unpublished event of each order, passing by those that another worker has. Later events of an
+// order are open when the earlier one is marked, and that is committed: no event overtakes another of its order.
+func claim(ctx context.Context, tx pgx.Tx) ([]event, error) {
+	rows, err := tx.Query(ctx, `
+		SELECT id::text, order_id, version, type, payload FROM outbox o
+		WHERE published_at IS NULL AND NOT EXISTS (
+			SELECT FROM outbox earlier
+			WHERE earlier.order_id = o.order_id AND earlier.version < o.version AND earlier.published_at IS NULL)
+		ORDER BY o.id LIMIT $1 FOR UPDATE SKIP LOCKED`, batchSize)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[event])
+}
+
+// add adds events to the stream in one round trip.
+func (r *relay) add(ctx context.Context, events []event) error {
+	_, err := r.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, e := range events {
+			p.XAdd(ctx, &redis.XAddArgs{
+				Stream: stream, MinID: strconv.FormatInt(time.Now().Add(-r.cfg.KeepFor).UnixMilli(), 10), Approx: true,
+				Values: []any{"id", e.ID, "order", e.OrderID, "version", e.Version, "type", e.Type, "payload", e.Payload},
+			})
+		}
+		return nil
+	})
+	return err
+}
+
+func mark(ctx context.Context, tx pgx.Tx, events []event) error {
+	ids := make([]string, len(events))
+	for i, e := range events {
+		ids[i] = e.ID
+	}
+	_, err := tx.Exec(ctx, `UPDATE outbox SET published_at = now() WHERE id = ANY($1::text[]::bigint[])`, ids)
+	return err
+}
+
+// listen wakes workers when there is something to publish. What is missed while it is not connected, polling finds.
+func (r *relay) listen(ctx context.Context) {
+	for {
+		if err := r.notified(ctx); ctx.Err() == nil {
+			r.log.Warn("listen", "err", err)
+		}
+		if !pause(ctx, time.Second) {
+			return
+		}
+	}
+}
+
+// notified listens on a connection of its own, for as long as that lasts.
+func (r *relay) notified(ctx context.Context) error {
+	conn, err := pgx.ConnectConfig(ctx, r.db.Config().ConnConfig)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	if _, err := conn.Exec(ctx, "LISTEN outbox"); err != nil {
+		return err
+	}
+	for {
+		select {
+		case r.wake <- struct{}{}:
+		default: // as many as there are workers are woken already
+		}
+		if _, err := conn.WaitForNotification(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// tidy deletes events that were published long ago.
+func (r *relay) tidy(ctx context.Context) {
+	for pause(ctx, r.cfg.KeepFor/100) {
+		if _, err := r.db.Exec(ctx, `DELETE FROM outbox WHERE published_at < now() - $1::interval`, r.cfg.KeepFor); err != nil {
+			r.log.Warn("tidy", "err", err)
+		}
+	}
+}

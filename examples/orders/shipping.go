@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/go-idem/idem/core"
+)
+
+// shipping is the effect of the chain: one shipment for each order, which follows the order's events.
+type shipping struct{ db *pgxpool.Pool }
+
+// shipped is the result that is kept of an event.
+type shipped struct {
+	State string `json:"state"`
+}
+
+var (
+	states   = map[string]string{orderPlaced: "reserved", orderConfirmed: "sent"}
+	errEarly = errors.New("an earlier event of the order has not been handled yet")
+)
+
+// handle lets an event have its effect, unless it had it in a run that died before its outcome was kept.
+func (s *shipping) handle(ctx context.Context, e event) (shipped, error) {
+	state, known := states[e.Type]
+	if !known {
+		return shipped{}, fmt.Errorf("there is no event %q", e.Type)
+	}
+	ctx, cancel := context.WithTimeout(ctx, longestTransaction)
+	defer cancel()
+	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		effect, err := advance(ctx, tx, e, state)
+		if err != nil {
+			return err
+		}
+		return note(ctx, tx, e, effect)
+	})
+	if err != nil {
+		return shipped{}, err
+	}
+	gap("the effect is committed, its outcome is not kept")
+	return shipped{state}, nil
+}
+
+// advance moves the shipment from the version before the event's to the event's: once, and in order, whoever asks and how
+// often. False when the shipment is there already.
+func advance(ctx context.Context, tx pgx.Tx, e event, state string) (effect bool, err error) {
+	_, err = tx.Exec(ctx, `INSERT INTO shipments (order_id, version, state) VALUES ($1, 0, '') ON CONFLICT DO NOTHING`, e.OrderID)
+	if err != nil {
+		return false, err
+	}
+	var version int
+	if err := tx.QueryRow(ctx, `SELECT version FROM shipments WHERE order_id = $1 FOR UPDATE`, e.OrderID).Scan(&version); err != nil {
+		return false, err
+	}
+	switch {
+	case version >= e.Version:
+		return false, nil
+	case version < e.Version-1:
+		return false, errEarly
+	}
+	_, err = tx.Exec(ctx, `UPDATE shipments SET version = $2, state = $3 WHERE order_id = $1`, e.OrderID, e.Version, state)
+	return true, err
+}
+
+// note writes the run down.
+func note(ctx context.Context, tx pgx.Tx, e event, effect bool) error {
+	run, _ := core.FromContext(ctx)
+	_, err := tx.Exec(ctx, `INSERT INTO shipping_log (event_id, order_id, version, fence, attempt, effect) VALUES ($1, $2, $3, $4, $5, $6)`,
+		e.ID, e.OrderID, e.Version, run.Fence, run.Attempt, effect)
+	return err
+}
