@@ -92,15 +92,13 @@ func TestNothingRunsThatIsNotDurable(t *testing.T) {
 
 func TestAClusterWaitsOnTheNodeOfTheKey(t *testing.T) {
 	t.Parallel()
-	client := redistest.Cluster(t) // has no replicas
-	store := redisstore.New(client, redisstore.WaitReplicas(1, 5*time.Millisecond))
-	for range 20 {
-		_, err := store.Begin(ctx, storetest.NewClaim(time.Minute, time.Hour))
-		assert.ErrorIs(t, err, core.ErrNotDurable)
-	}
-	alone := redisstore.New(client)
-	for range 20 {
-		claimed(t, alone, time.Minute)
+	client := redistest.Cluster(t) // each master has one replica
+	for replicas, want := range map[int]error{1: nil, 2: core.ErrNotDurable} {
+		store := redisstore.New(client, redisstore.WaitReplicas(replicas, 250*time.Millisecond))
+		for range 10 {
+			_, err := store.Begin(ctx, storetest.NewClaim(time.Minute, time.Hour))
+			assert.ErrorIs(t, err, want, "%d replicas", replicas)
+		}
 	}
 }
 
