@@ -2,6 +2,7 @@ package adapters_test
 
 import (
 	"bufio"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"net"
@@ -313,11 +314,12 @@ func (s *Behaviours) TestReplay() {
 	})
 	s.Run("RPL-16 lines of the current exchange stand", func() {
 		var id string
+		key := rand.Text() // of many runs of this test on one store
 		h := func(request) answer { return answer{status: 200, body: "x"} }
 		for _, id = range []string{"first", "second"} {
 			outer := map[string]string{"X-Request-Id": id, "Access-Control-Allow-Origin": id}
 			svc := start(s.T(), s.framework, s.store, h, setup{outer: outer}, func(c *core.Config) { c.Scope = core.SingleTenant })
-			r := svc.post(s.T().Name(), "B")
+			r := svc.post(key, "B")
 			s.Equal([]string{id}, r.header.Values("X-Request-Id"), "neither stored nor doubled")
 			s.Equal([]string{id}, r.header.Values("Access-Control-Allow-Origin"))
 			s.Equal(id == "second", r.replayed())
@@ -629,8 +631,9 @@ func (s *Behaviours) TestScopes() {
 	byHeader := setup{scope: "X-Tenant"}
 	s.Run("SCP-01 tenants do not meet", func() {
 		svc := start(s.T(), s.framework, s.store, ok(), byHeader, nil)
+		key := rand.Text()
 		tenant := func(name string) reply {
-			return svc.send("POST", "/orders", "B", "Idempotency-Key", "K"+s.T().Name(), "X-Tenant", name+s.T().Name())
+			return svc.send("POST", "/orders", "B", "Idempotency-Key", key, "X-Tenant", name)
 		}
 		first, second := tenant("a"), tenant("b")
 		s.NotEqual(first.body, second.body)

@@ -202,9 +202,12 @@ func (g *gate) handler(h handler) handler {
 
 func (g *gate) open() { close(g.leave) }
 
-// async runs a request in the background and returns where its answer will be.
+// async runs a request in the background and returns where its answer will be, or a zero reply when it failed.
 func async(f func() reply) <-chan reply {
 	c := make(chan reply, 1)
-	go func() { c <- f() }()
+	go func() {
+		defer close(c)
+		c <- f()
+	}()
 	return c
 }

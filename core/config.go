@@ -69,10 +69,11 @@ type KeyConfig struct {
 	MinLength, MaxLength int
 
 	// MaxAge refuses a request with 412 when it was first sent so long ago or longer, and with 400 when it does not tell: with
-	// MaxAge at most Keep.Retention, no retry comes so late that it runs anew (TTL-07). Default 0: any age.
+	// MaxAge at most Keep.Retention, no retry comes so late that it runs anew (TTL-07). The time is the client's: a clock that
+	// is ahead takes as much off, so leave room between the two. Default 0: any age.
 	MaxAge time.Duration
 
-	// SentAt tells when a request was first sent; false when it does not say, or not well. It must be safe for concurrent
+	// SentAt, for MaxAge, tells when a request was first sent; false when it does not say, or not well. It must be safe for concurrent
 	// use. Default: the HTTP date in its Repeatability-First-Sent line, else the time in a UUIDv7 key (RFC 9562).
 	SentAt func(req *Request, key string) (time.Time, bool)
 }

@@ -233,8 +233,8 @@ func TestOptionsOfOptionsNameWhatIsMissing(t *testing.T) {
 		"waiters":              {"Wait.Timeout", "Wait.Max", func(c *core.Config) { c.Wait.Max = 3 }},
 		"blobs from":           {"Keep.BlobsFrom", "Keep.Blobs,", func(c *core.Config) { c.Keep.BlobsFrom = 3 }},
 		"version":              {"Fingerprint.Version", "Fingerprint.Func", func(c *core.Config) { c.Fingerprint.Version = 3 }},
-		"version in the past":  {"Fingerprint.Version", "Fingerprint.Func", func(c *core.Config) { c.Fingerprint.Previous = &core.FingerprintConfig{Version: 3} }},
-		"nonsense in the past": {"Fingerprint.Off", "Func", func(c *core.Config) { c.Fingerprint.Previous = &core.FingerprintConfig{Off: true, Func: v1} }},
+		"version in the past":  {"Fingerprint.Previous.Version", "Fingerprint.Func", func(c *core.Config) { c.Fingerprint.Previous = &core.FingerprintConfig{Version: 3} }},
+		"nonsense in the past": {"Fingerprint.Previous.Off", "Func", func(c *core.Config) { c.Fingerprint.Previous = &core.FingerprintConfig{Off: true, Func: v1} }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := validConfig()

@@ -27,6 +27,7 @@ type operation struct {
 	final  final
 	ended  bool // nothing more is to be done for the claim
 
+	compared  bool // by another algorithm than the config's
 	isMessage bool // the caller is a consumer, who keeps causes
 }
 
@@ -152,9 +153,10 @@ func (op *operation) send() (Entry, error) {
 // compareAs puts the fingerprint that the record's algorithm makes into the claim; false when it is there already or can
 // not be made.
 func (op *operation) compareAs(a algorithm) bool {
-	if a == algorithm(op.claim.Fingerprint[:2]) {
+	if op.compared || a == algorithm(op.claim.Fingerprint[:2]) {
 		return false
 	}
+	op.compared = true
 	config := op.engine.cfg.Fingerprint.understood(a)
 	if config == nil {
 		return false

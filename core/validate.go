@@ -34,7 +34,7 @@ func (c Config) validate() error {
 	f.check(c.Scope != nil, "Scope", "is required: say who a key belongs to, or core.SingleTenant if every caller may share one set of keys")
 	f.check(len(c.Secret) == 0 || len(c.Secret) >= 16, "Secret", "%d bytes: must have at least 16, or none", len(c.Secret))
 	c.Key.validate(&f)
-	c.Fingerprint.validate(&f)
+	c.Fingerprint.validate(&f, "Fingerprint.")
 	c.validateTimes(&f)
 	c.validateWait(&f)
 	c.Keep.validate(&f)
@@ -61,6 +61,7 @@ func (k *KeyConfig) validate(f *faults) {
 		f.check(isToken(m) && m == strings.ToUpper(m), "Key.Methods", "%q is not a method; methods are upper-case", m)
 		f.check(!slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE"}, m), "Key.Methods", "%s is safe to repeat and can not be guarded", m)
 	}
+	f.check(k.SentAt == nil || k.MaxAge > 0, "Key.SentAt", "is for Key.MaxAge, which is not set")
 	f.check(k.MinLength > 0, "Key.MinLength", "%d: must be positive", k.MinLength)
 	f.check(k.MaxLength >= k.MinLength, "Key.MaxLength", "%d is less than Key.MinLength %d", k.MaxLength, k.MinLength)
 }
@@ -75,17 +76,17 @@ func isReserved(name string) bool {
 	return slices.ContainsFunc(reserved, func(r string) bool { return strings.EqualFold(r, name) })
 }
 
-func (p *FingerprintConfig) validate(f *faults) {
+func (p *FingerprintConfig) validate(f *faults, in string) {
 	part := p.JSON || p.Multipart || p.SortQuery || len(p.Headers) > 0
-	f.check(!p.Off || !part && p.Func == nil, "Fingerprint.Off", "goes with no other field: Fingerprint.JSON, Multipart, SortQuery, Headers and Func compare requests, and Off compares none")
-	f.check(p.Func == nil || !part, "Fingerprint.Func", "replaces Fingerprint.JSON, Multipart, SortQuery and Headers: leave them out")
-	f.check(p.Version == 0 || p.Func != nil, "Fingerprint.Version", "%d: tells one Fingerprint.Func from the next, and there is none", p.Version)
+	f.check(!p.Off || !part && p.Func == nil, in+"Off", "goes with no other field: Fingerprint.JSON, Multipart, SortQuery, Headers and Func compare requests, and Off compares none")
+	f.check(p.Func == nil || !part, in+"Func", "replaces Fingerprint.JSON, Multipart, SortQuery and Headers: leave them out")
+	f.check(p.Version == 0 || p.Func != nil, in+"Version", "%d: tells one Fingerprint.Func from the next, and there is none", p.Version)
 	for _, name := range p.Headers {
-		f.check(isToken(name), "Fingerprint.Headers", "%q is not a header name", name)
+		f.check(isToken(name), in+"Headers", "%q is not a header name", name)
 	}
 	if p.Previous != nil {
-		f.check(p.Previous.Previous == nil, "Fingerprint.Previous", "has a Previous of its own; one is remembered")
-		p.Previous.validate(f)
+		f.check(p.Previous.Previous == nil, in+"Previous", "has a Previous of its own; one is remembered")
+		p.Previous.validate(f, in+"Previous.")
 	}
 }
 
@@ -119,7 +120,7 @@ func (k *KeepConfig) validate(f *faults) {
 	f.check(!k.NoMarker || !k.MarkAll && !k.ExposeMarker, "Keep.NoMarker", "goes with neither Keep.MarkAll nor Keep.ExposeMarker: there is no marker to send or expose")
 	for _, name := range k.AllowHeaders {
 		f.check(isToken(name), "Keep.AllowHeaders", "%q is not a header name", name)
-		f.check(!neverKept[strings.ToLower(name)] && !strings.EqualFold(name, k.Marker), "Keep.AllowHeaders", "%q belongs to one exchange and can not be repeated", name)
+		f.check(!neverKept[strings.ToLower(name)] && !strings.EqualFold(name, k.Marker), "Keep.AllowHeaders", "%q belongs to one exchange, or is Keep.Marker, and can not be repeated", name)
 		denied := slices.ContainsFunc(k.DenyHeaders, func(d string) bool { return strings.EqualFold(d, name) })
 		f.check(!denied, "Keep.AllowHeaders", "%q is in Keep.DenyHeaders, too", name)
 	}

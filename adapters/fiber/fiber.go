@@ -26,7 +26,8 @@ func Skip(f func(*fiber.Ctx) bool) Option { return func(o *options) { o.skip = f
 // Fiber returns a middleware that runs the handlers behind it under e. Put it behind recover, authentication and rate
 // limits, and inside compression. Handlers find the run's context in UserContext. An error that a handler returns
 // becomes its answer through the app's ErrorHandler here, before it is kept; middleware outside sees the answer, not the
-// error. An answer whose body is a stream reaches the client whole; its replays come without the body.
+// error. An answer whose body is a stream reaches the client whole; its replays come without the body. fasthttp does not tell
+// that a client has left, so one that waits (Config.Wait) keeps its place until its time is over.
 func Fiber(e *core.Engine, opts ...Option) fiber.Handler {
 	var o options
 	for _, opt := range opts {
