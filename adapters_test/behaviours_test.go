@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +35,7 @@ func TestAdapters(t *testing.T) {
 			})
 		}
 		for _, engine := range engines {
-			if engine.framework == f.name {
+			if engine.framework == f.name || os.Getenv("SOAK") != "" {
 				t.Run(f.name+"/"+engine.name, func(t *testing.T) {
 					t.Parallel()
 					suite.Run(t, &Behaviours{framework: f, newStore: engine.new})

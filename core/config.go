@@ -21,7 +21,7 @@ type Config struct {
 	Scope func(context.Context, *Request) string
 
 	// DangerouslyFailOpen runs the handler without protection when the store can not answer: twice, if the client retries.
-	// Such an answer carries "Idempotent-Unprotected: true", and Hooks.StoreError hears of it (LSE-08). By default the
+	// Such an answer carries "Idempotent-Unprotected: true", and Hooks.Unprotected hears of it (LSE-08). By default the
 	// request is refused with 503.
 	DangerouslyFailOpen bool
 

@@ -43,7 +43,7 @@ func dependencies(t *testing.T) map[string][]string {
 func TestNobodyPaysForWhatTheyDidNotImport(t *testing.T) {
 	own := map[string][]string{
 		"core": nil, "core/capture": {"/core"}, "core/memstore": {"/core"}, "core/storetest": {"/core"},
-		"core/seal": {"/core"}, "core/blobs": {"/core"}, "core/blobs/blobstest": {"/core"},
+		"core/seal": {"/core"}, "core/metrics": {"/core"}, "core/blobs": {"/core"}, "core/blobs/blobstest": {"/core"},
 		"adapters/http": {"/core", "/core/capture"},
 	}
 	may := map[string]string{

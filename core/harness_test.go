@@ -257,6 +257,7 @@ func (l *eventLog) hooks() core.Hooks {
 	return core.Hooks{
 		Begin: l.on("begin"), Takeover: l.on("takeover"), Replay: l.on("replay"), Conflict: l.on("conflict"), Mismatch: l.on("mismatch"),
 		Kept: l.on("kept"), Failed: l.on("failed"), Lost: l.on("lost"), Unknown: l.on("unknown"), StoreError: l.on("store-error"),
+		Unprotected: l.on("unprotected"),
 	}
 }
 

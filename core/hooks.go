@@ -11,16 +11,17 @@ type Hook func(context.Context, Event)
 
 // Hooks are called as things happen; nil fields are not.
 type Hooks struct {
-	Begin      Hook // a claim was given; the handler is about to run
-	Takeover   Hook // as Begin, and an earlier run had vanished; called before Begin
-	Replay     Hook // a kept outcome is about to be sent
-	Conflict   Hook // refused: another run is in progress
-	Mismatch   Hook // refused: the key belongs to another request
-	Kept       Hook // the outcome is stored
-	Failed     Hook // the run ended without an outcome to keep; Err is its cause
-	Unknown    Hook // a run ended, or was found ended, without telling its outcome; Err is what is known of it
-	Lost       Hook // the claim went to another run, or its lease ran out unconfirmed; Err says which
-	StoreError Hook // the store could not answer, or holds something unreadable; Err is what it said
+	Begin       Hook // a claim was given; the handler is about to run
+	Takeover    Hook // as Begin, and an earlier run had vanished; called before Begin
+	Replay      Hook // a kept outcome is about to be sent
+	Conflict    Hook // refused: another run is in progress
+	Mismatch    Hook // refused: the key belongs to another request
+	Kept        Hook // the outcome is stored
+	Failed      Hook // the run ended without an outcome to keep; Err is its cause
+	Unknown     Hook // a run ended, or was found ended, without telling its outcome; Err is what is known of it
+	Lost        Hook // the claim went to another run, or its lease ran out unconfirmed; Err says which
+	Unprotected Hook // the handler is about to run without a claim: Config.DangerouslyFailOpen
+	StoreError  Hook // the store could not answer, or holds something unreadable; Err is what it said
 }
 
 // Event is what a hook is told. It carries no key, scope, body or address.

@@ -227,6 +227,7 @@ func again(until time.Time, send func() (done bool)) bool {
 
 // runUnprotected runs the handler without a claim, and says so in its answer.
 func (op *operation) runUnprotected() (Result, error) {
+	op.hear(op.engine.cfg.Hooks.Unprotected, 0, nil)
 	ctx := context.WithValue(context.WithValue(op.ctx, claimKey{}, &op.claim), unprotectedKey{}, true)
 	response, err := op.run(ctx)
 	if err != nil || response == nil || response.Sent {
