@@ -82,7 +82,7 @@ func decodeOutcome(b []byte) (r *Response, blob string, err error) {
 	if r.Body = d.b[d.at:]; b[1] == flagBlob {
 		r.Body, blob = nil, string(r.Body)
 	}
-	if d.bad || b[1] > flagBlob || r.Omitted && len(r.Body) > 0 || r.Status < 100 || r.Status > 999 {
+	if d.bad || b[1] > flagBlob || b[1] == flagBlob && blob == "" || r.Omitted && len(r.Body) > 0 || r.Status < 100 || r.Status > 999 {
 		return nil, "", fmt.Errorf("%w: malformed outcome", ErrUnreadable)
 	}
 	return r, blob, nil

@@ -127,6 +127,7 @@ func TestRecordThatFitsItsChecksumIsStillChecked(t *testing.T) {
 		"format before":          seal("0\x00", "\xc8\x01", "\x00", "\x01", "\x01A", "\x01v", "body"),
 		"format from the future": seal("2\x00", "\xc8\x01", "\x00", "\x01", "\x01A", "\x01v", "body"),
 		"flag from the future":   seal("1\x03", "\xc8\x01", "\x00", "\x01", "\x01A", "\x01v", "body"),
+		"blob without a name":    seal("1\x02", "\xc8\x01", "\x00", "\x00"),
 		"omitted body is there":  seal("1\x01", "\xc8\x01", "\x00", "\x01", "\x01A", "\x01v", "body"),
 		"nothing":                nil,
 		"checksum alone":         seal(),
@@ -189,6 +190,8 @@ func FuzzDecodeOutcome(f *testing.F) {
 		f.Add([]byte(golden[:len(golden)-checksumLength]))
 	}
 	f.Add([]byte("1\x00\xc8\x01\x00\xff\xff\xff\xff\x0f"))
+	f.Add([]byte("1\x02\xc8\x01\x00\x00"))
+	f.Add([]byte("1\x02\xc8\x01\x00\x00blob-7"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, record := range [][]byte{b, seal(string(b))} {
 			r, blob, err := decodeOutcome(record)
