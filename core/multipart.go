@@ -55,7 +55,7 @@ func appendHeader(form []byte, header map[string][]string) []byte {
 	form = binary.AppendUvarint(form, uint64(lines))
 	for _, name := range slices.Sorted(maps.Keys(header)) {
 		for _, value := range header[name] {
-			form = appendText(appendText(form, name), value)
+			form = appendText(appendText(form, name), strings.Trim(value, " \t")) // a folded line may end in them
 		}
 	}
 	return form
