@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"time"
+)
+
+// load is what a service asks of its Redis.
+type load struct {
+	rate                      float64 // new keys per second
+	lease, handler, retention time.Duration
+	body, headers             int     // bytes of an answer
+	ratio                     float64 // of an outcome's size, after compression
+	quantum                   quantum
+}
+
+const (
+	nameLength   = len("idem:{}") + 43 // 32 bytes in base64, see redisstore
+	headerLength = 90                  // of a record, see lua/record.lua
+	frameLength  = 10                  // of an outcome, see core/outcome.go: format, flags, status 2, two counts, checksum 4
+
+	objectLength = 16 // robj
+	entryLength  = 24 // dictEntry: key, value, next
+	bucketLength = 8
+
+	textbookKey, textbookOwner, textbookStatus = 40, 36, 3
+)
+
+// part is some of the memory, and what for.
+type part struct {
+	bytes int
+	what  string
+}
+
+type parts []part
+
+func (p parts) sum() (sum int) {
+	for _, part := range p {
+		sum += part.bytes
+	}
+	return sum
+}
+
+// quantum is the step of jemalloc's small sizes.
+type quantum int
+
+// alloc is what jemalloc gives for n bytes: its sizes are a quantum apart, or an eighth of the next power of two if that is more.
+func (q quantum) alloc(n int) int {
+	step := max(int(q), nextPower(n)/8)
+	return (n + step - 1) / step * step
+}
+
+// key is one key of Redis with a string and a TTL. A string below 45 bytes lies in one piece with its object, and takes as
+// much.
+func (q quantum) key(name, value int) parts {
+	return parts{
+		{q.alloc(entryLength), fmt.Sprintf("entry in the table of keys: %d", entryLength)},
+		{q.alloc(entryLength), fmt.Sprintf("entry in the table of expiries: %d", entryLength)},
+		{q.alloc(text(name)), fmt.Sprintf("name: %d, and %d around a string", name, text(name)-name)},
+		{q.alloc(objectLength), fmt.Sprintf("object: %d", objectLength)},
+		{q.alloc(text(value)), fmt.Sprintf("value: %s, and %d around a string", grouped(value), text(value)-value)},
+	}
+}
+
+// claim is a record without an outcome.
+func (q quantum) claim() parts { return q.key(nameLength, headerLength) }
+
+// completed is a record with an outcome.
+func (q quantum) completed(outcome int) parts { return q.key(nameLength, headerLength+outcome) }
+
+// outcome is the length of what a store is given to keep.
+func (l load) outcome() int { return int(math.Ceil(l.ratio * float64(frameLength+l.headers+l.body))) }
+
+// text is the length of a string as sds keeps it: lengths and type before it, a zero behind.
+func text(n int) int {
+	switch {
+	case n < 1<<8:
+		return 3 + n + 1
+	case n < 1<<16:
+		return 5 + n + 1
+	}
+	return 9 + n + 1
+}
+
+// keys is how many keys there are at a time, of those that come at this rate and live so long.
+func keys(rate float64, life time.Duration) int { return int(math.Ceil(rate * life.Seconds())) }
+
+// tables is the memory of the buckets of both tables, between two doublings.
+func tables(keys int) int { return 2 * bucketLength * buckets(keys) }
+
+func buckets(keys int) int { return max(4, nextPower(keys)) }
+
+// nextPower is the least power of two that is not below n.
+func nextPower(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
