@@ -46,6 +46,10 @@ var ways = []way{
 		c := b.dial(true)
 		return throughStore(c), func() { _ = c.Close() }, nil
 	}},
+	{"plain client, redisstore in batches", func(b *bench) (pairing, func(), error) {
+		c := b.dial(true)
+		return throughStore(c, redisstore.Batch()), func() { _ = c.Close() }, nil
+	}},
 	{"AutoPipeline under redisstore", func(b *bench) (pairing, func(), error) {
 		return b.auto(b.dial(true), (*redis.Client).AutoPipeline, func(ap *redis.AutoPipeliner) pairing { return throughStore(ap) })
 	}},
@@ -83,8 +87,8 @@ func (b *bench) auto(c *redis.Client, open opener, pair func(*redis.AutoPipeline
 }
 
 // throughStore is a pair of calls of the store, under deadlines as the engine sets them.
-func throughStore(client redis.UniversalClient) pairing {
-	store := redisstore.New(client)
+func throughStore(client redis.UniversalClient, opts ...redisstore.Option) pairing {
+	store := redisstore.New(client, opts...)
 	return func(ctx context.Context, key [32]byte, outcome []byte) error {
 		c := core.Claim{Key: key, Owner: [16]byte(key[:16]), Fingerprint: [32]byte{1}, Lease: 30 * time.Second, Retention: 24 * time.Hour}
 		var entry core.Entry
