@@ -183,6 +183,87 @@ func FuzzParseKey(f *testing.F) {
 	})
 }
 
+// FuzzReadKey reads the lines of Header and of two aliases; each text is its lines, one behind each line break.
+func FuzzReadKey(f *testing.F) {
+	for _, c := range keyCases {
+		lines := linesOf(c.lines)
+		f.Add(lines, "", "")
+		f.Add("", lines, "")
+		f.Add("\nK", "", lines)
+		f.Add(lines, lines, lines)
+	}
+	f.Fuzz(func(t *testing.T, header, first, second string) {
+		names := map[string]string{"Key": header, "First": first, "Second": second}
+		k := &KeyConfig{Header: "Key", Aliases: []string{"First", "Second"}, MinLength: 1, MaxLength: math.MaxInt}
+		key, problem := k.read(&Request{Header: func(name string) []string { return strings.Split(names[name], "\n")[1:] }})
+		wantKey, wantProblem := oracleKeys(header, first, second)
+		assert.Equal(t, wantProblem, problem, "%q, %q, %q", header, first, second)
+		assert.Equal(t, wantKey, key, "%q, %q, %q", header, first, second)
+	})
+}
+
+func linesOf(lines []string) string {
+	var text strings.Builder
+	for _, line := range lines {
+		text.WriteString("\n" + line)
+	}
+	return text.String()
+}
+
+// oracleKeys reads headers in another way: the first one that is wrong counts, then how many keys the others make.
+func oracleKeys(headers ...string) (key, problem string) {
+	var keys []string
+	for _, lines := range headers {
+		switch _, line, _ := strings.Cut(lines, "\n"); {
+		case !strings.Contains(lines, "\n"):
+			continue
+		case strings.Contains(line, "\n"):
+			return "", codeKeyRepeated
+		default:
+			key, problem = oracleKey(line)
+		}
+		if problem != "" {
+			return "", problem
+		}
+		if keys = append(keys, key); key != keys[0] {
+			return "", codeKeyRepeated
+		}
+	}
+	if len(keys) == 0 {
+		return "", codeKeyMissing
+	}
+	return keys[0], ""
+}
+
+// FuzzStrictKey: Strict takes what a parser of structured fields reads as a String, and nothing else; what it takes is the same
+// key without Strict, which takes bare keys besides: where that parser reads them as a Token, as the same text.
+func FuzzStrictKey(f *testing.F) {
+	for _, c := range keyCases {
+		for _, line := range c.lines {
+			f.Add(line)
+		}
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		strict, strictProblem := (&KeyConfig{Strict: true, MinLength: 1, MaxLength: math.MaxInt}).parse([]string{line})
+		lenient, lenientProblem := (&KeyConfig{MinLength: 1, MaxLength: math.MaxInt}).parse([]string{line})
+		item, err := unmarshalItem(strings.Trim(line, " \t"))
+		text, isString := item.Value.(string)
+		isKey := err == nil && isString && strings.Trim(text, " ") != ""
+		assert.Equal(t, isKey, strictProblem == "", "%q: %s", line, strictProblem)
+		if isKey {
+			assert.Equal(t, []string{text, text, ""}, []string{strict, lenient, lenientProblem}, "%q", line)
+			return
+		}
+		assert.Empty(t, strict, "%q", line)
+		if token, ok := item.Value.(httpsfv.Token); ok && err == nil && lenientProblem == "" {
+			assert.Equal(t, string(token), lenient, "%q", line)
+		}
+		if lenientProblem == "" {
+			assert.Regexp(t, bareKey, lenient, "%q", line)
+		}
+	})
+}
+
 var bareKey = regexp.MustCompile(`^[!#-+\--:<-~]*$`) // visible ASCII but quote, comma and semicolon
 
 // oracleKey reads a line of any length in another way: with an independent parser of structured fields when it begins

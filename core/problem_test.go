@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -146,6 +147,56 @@ func TestRetryAfterIsThereWhenTheSameRequestIsWorthSendingAgain(t *testing.T) {
 		}
 		assert.Empty(t, result.Response.Get("Retry-After"))
 	})
+}
+
+// FuzzProblem: whatever New accepts, a refusal is JSON that says what its header says, and no text of it ends a line or a link.
+func FuzzProblem(f *testing.F) {
+	codes := slices.Sorted(maps.Keys(problems))
+	for i := range codes {
+		f.Add("https://example.com/errors#", uint8(i), 0, int64(0))
+		f.Add("urn:problem:", uint8(i), 423, int64(time.Hour))
+	}
+	f.Add("https://example.com/>;rel=next,<https://example.org/", uint8(0), 400, int64(-1))
+	f.Add("https://example.com/\xff \u00fc\u2028", uint8(9), 500, int64(1))
+	f.Fuzz(func(t *testing.T, base string, code uint8, status int, left int64) {
+		name := codes[int(code)%len(codes)]
+		cfg := ProblemConfig{BaseURL: base, Link: true, Status: map[string]int{name: status}}
+		if status == 0 {
+			cfg.Status = nil
+		}
+		var wrong faults
+		if cfg.validate(&wrong); len(wrong) > 0 {
+			return
+		}
+		refusals := newRefusals(cfg)
+		for _, after := range []time.Duration{0, retryAfter(time.Duration(left))} {
+			checkRefusal(t, base, name, status, refusals.result(name, after))
+		}
+	})
+}
+
+var link = regexp.MustCompile(`^<([^<>"\x00-\x20\x7F-\x{10FFFF}]+)>; rel="describedby"$`)
+
+func checkRefusal(t *testing.T, base, code string, status int, result Result) {
+	t.Helper()
+	r := result.Response
+	var body map[string]any
+	require.NoError(t, json.Unmarshal(r.Body, &body), "%s", r.Body)
+	assert.Equal(t, map[string]any{
+		"type": base + code, "title": problems[code].Title, "detail": problems[code].Detail, "code": code, "status": float64(r.Status),
+	}, body)
+	assert.Equal(t, cmp.Or(status, statuses[code]), r.Status)
+	assert.Equal(t, strconv.Itoa(len(r.Body)), r.Get("Content-Length"))
+	require.Len(t, r.Added, 1)
+	found := link.FindStringSubmatch(r.Added[0].Value)
+	require.NotNil(t, found, "%q", r.Added[0].Value)
+	assert.Equal(t, body["type"], found[1])
+	for _, line := range slices.Concat(r.Header, r.Added) {
+		assert.False(t, strings.ContainsAny(line.Name+line.Value, "\r\n\x00"), "%q", line)
+		if line.Name == "Retry-After" {
+			assert.Regexp(t, positive, line.Value)
+		}
+	}
 }
 
 // CON-02.

@@ -135,6 +135,7 @@ func (k *KeepConfig) validate(f *faults) {
 func (p *ProblemConfig) validate(f *faults) {
 	base, err := url.Parse(p.BaseURL)
 	f.check(err == nil && base.IsAbs(), "Problems.BaseURL", "%q is not an absolute URL", p.BaseURL)
+	f.check(strings.Trim(p.BaseURL, uriCharacters) == "", "Problems.BaseURL", "%q: write what is not a URI character with %%, or it would end a Link", p.BaseURL)
 	f.check(p.Render == nil || !p.Link, "Problems.Link", "is for the default answer, which Problems.Render replaces")
 	for _, code := range slices.Sorted(maps.Keys(p.Status)) {
 		_, known := problems[code]
@@ -142,3 +143,6 @@ func (p *ProblemConfig) validate(f *faults) {
 		f.check(validStatus(p.Status[code]), "Problems.Status", "%s: %d is not a 4xx or 5xx status", code, p.Status[code])
 	}
 }
+
+// uriCharacters are those of RFC 3986, section 2.
+const uriCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~:/?#[]@!$&'()*+,;=%"

@@ -144,6 +144,10 @@ func send(url, key string) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	return readAnswer(res)
+}
+
+func readAnswer(res *http.Response) (answer, error) {
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
 	a := answer{status: res.StatusCode, body: string(body), replayed: res.Header.Get("Idempotent-Replayed") != "", retry: res.Header.Get("Retry-After"), at: time.Now()}
