@@ -117,6 +117,11 @@ func (s *Store) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
 		s.bytes += recordBytes
 		return s.claim(r, c, now, false), nil
 	}
+	return s.begin(r, c, now)
+}
+
+// begin is Begin on a record that is there.
+func (s *Store) begin(r *record, c core.Claim, now time.Time) (core.Entry, error) {
 	left := r.leaseEnd.Sub(now)
 	if r.claim.Owner == c.Owner {
 		switch r.state {

@@ -108,7 +108,12 @@ func (s *Store) begin(ctx context.Context, c *core.Claim) (entry core.Entry, aga
 	if err != nil {
 		return core.Entry{}, false, storeError(err)
 	}
-	word, numbers, err := readAnswer(q.word())
+	return entryOf(q.word(), record, c)
+}
+
+// entryOf reads begin's answer and the record behind it.
+func entryOf(answer string, record []byte, c *core.Claim) (entry core.Entry, again bool, err error) {
+	word, numbers, err := readAnswer(answer)
 	switch {
 	case err != nil:
 		return core.Entry{}, false, err
