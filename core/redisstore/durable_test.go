@@ -39,7 +39,8 @@ func TestAWriteThatNoReplicaHasIsNotDurable(t *testing.T) {
 	t.Parallel()
 	client, replica := replicated(t)
 	store := redisstore.New(client, redisstore.WaitReplicas(1, 200*time.Millisecond))
-	completing, failing := claimed(t, store, time.Minute), claimed(t, store, time.Minute)
+	patient := redisstore.New(client, redisstore.WaitReplicas(1, 4*time.Second)) // a busy replica is no broken one
+	completing, failing := claimed(t, patient, time.Minute), claimed(t, patient, time.Minute)
 
 	replica.Pause()
 	c := storetest.NewClaim(time.Minute, time.Hour)
@@ -55,7 +56,7 @@ func TestAWriteThatNoReplicaHasIsNotDurable(t *testing.T) {
 
 	replica.Resume()
 	require.Eventually(t, func() bool { return store.Complete(ctx, completing, []byte("kept")) == nil }, 20*time.Second, 10*time.Millisecond)
-	_, err = store.Begin(ctx, c)
+	_, err = patient.Begin(ctx, c)
 	assert.NoError(t, err)
 }
 
