@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 		runChild(spec[0], spec[1], spec[2], spec[3], spec[4])
 		return
 	}
-	goleak.VerifyTestMain(m, // but for the server that the tests share
+	goleak.VerifyTestMain(m, // but for the server that the tests share, and a subscriber that sleeps before it sees that it is closed
+		goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream.(*Subscriber).read"),
 		goleak.IgnoreAnyFunction("github.com/go-idem/idem/internal/redistest.startTied.func1"),
 		goleak.IgnoreAnyFunction("github.com/go-idem/idem/internal/redistest.(*Server).spawn.func1"))
 }
