@@ -5,7 +5,7 @@
 
 GO ?= go
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
-FUZZTIME ?= 10000x
+FUZZTIME ?= 30000x
 BENCH ?=
 # Modules of their own, so that who uses the library does not see what they need.
 NESTED := $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod))

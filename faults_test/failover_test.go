@@ -99,7 +99,7 @@ var durabilities = []struct {
 	opts    []redisstore.Option
 	mayLose int
 }{
-	{"asynchronous", nil, math.MaxInt}, // what was not replicated: nothing is promised, and mostly nothing lost
+	{"asynchronous", nil, math.MaxInt}, // what was not replicated: nothing is promised, the count is logged
 	{"on a replica", []redisstore.Option{redisstore.WaitReplicas(1, 500*time.Millisecond)}, 0},
 }
 
