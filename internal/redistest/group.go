@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -107,9 +108,18 @@ func (s *Server) knowsGroup(tb testing.TB) bool {
 		sentinel.CkQuorum(context.Background(), groupName).Err() == nil
 }
 
-// Primary returns the node that most sentinels that answer call the primary.
+// Primary returns the node that most sentinels call the primary.
 func (g *Group) Primary(tb testing.TB) *Server {
 	tb.Helper()
+	primary := g.Agreed()
+	if primary == nil {
+		tb.Fatalf("redistest: the sentinels do not agree on a primary")
+	}
+	return primary
+}
+
+// Agreed is Primary where they may not agree, and then it is nil: a failover reaches one after the other.
+func (g *Group) Agreed() *Server {
 	votes := map[string]int{}
 	for _, s := range g.Sentinels {
 		if addr := s.primaryOf(); addr != "" {
@@ -121,8 +131,20 @@ func (g *Group) Primary(tb testing.TB) *Server {
 			return node
 		}
 	}
-	tb.Fatalf("redistest: the sentinels do not agree on a primary: %v", votes)
 	return nil
+}
+
+// Failovers returns how many there were.
+func (g *Group) Failovers(tb testing.TB) (n int) {
+	tb.Helper()
+	for _, s := range g.Sentinels {
+		sentinel := redis.NewSentinelClient(&redis.Options{Addr: s.Addr})
+		epoch, err := strconv.Atoi(sentinel.Master(context.Background(), groupName).Val()["config-epoch"])
+		must(tb, err)
+		must(tb, sentinel.Close())
+		n = max(n, epoch)
+	}
+	return n
 }
 
 func (s *Server) primaryOf() string {
