@@ -84,11 +84,15 @@ func (s *Behaviours) TestLeases() {
 			cause = r.ctx.Err()
 			return answer{status: 201, body: "done"}
 		}), nil)
-		impatient := *svc.client
-		impatient.Timeout = 50 * time.Millisecond
-		_, err := svc.try(&impatient, "POST", "/orders", "B", "Idempotency-Key", "K")
-		s.Error(err)
+		ctx, leave := context.WithCancel(context.Background())
+		gone := make(chan error, 1)
+		go func() {
+			_, err := svc.tryUntil(ctx, svc.client, "POST", "/orders", "B", "Idempotency-Key", "K")
+			gone <- err
+		}()
 		<-g.entered
+		leave()
+		s.Error(<-gone)
 		g.open()
 		s.Eventually(func() bool { return svc.store.Calls("complete") == 1 }, 5*time.Second, time.Millisecond)
 		s.NoError(cause, "the handler's context must outlive the client")

@@ -116,11 +116,16 @@ func (s *service) send(method, path, body string, lines ...string) reply {
 }
 
 func (s *service) try(c *http.Client, method, path, body string, lines ...string) (reply, error) {
+	return s.tryUntil(context.Background(), c, method, path, body, lines...)
+}
+
+// tryUntil is try by a client that leaves when ctx ends.
+func (s *service) tryUntil(ctx context.Context, c *http.Client, method, path, body string, lines ...string) (reply, error) {
 	var reader io.Reader
 	if body != "" {
 		reader = strings.NewReader(body)
 	}
-	req, err := http.NewRequest(method, s.url+path, reader)
+	req, err := http.NewRequestWithContext(ctx, method, s.url+path, reader)
 	if err != nil {
 		return reply{}, err
 	}
