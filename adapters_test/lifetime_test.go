@@ -51,12 +51,12 @@ func (s *Behaviours) TestRetention() {
 func (s *Behaviours) TestLeases() {
 	s.Run("LSE-03 a handler five times as long as its lease stays the only run", func() {
 		g := newGate()
-		svc := s.serve(g.handler(ok()), lease(500*time.Millisecond)) // long enough for a busy machine to renew in time
+		svc := s.serve(g.handler(ok()), lease(time.Second)) // long enough for a busy machine to renew in time
 		first := async(func() reply { return svc.post("K", "B") })
 		<-g.entered
-		for end := time.Now().Add(2500 * time.Millisecond); time.Now().Before(end); {
+		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
 			s.problem(svc.post("K", "B"), 409, "in-progress")
-			time.Sleep(5 * time.Millisecond) // other suites run beside this one
+			time.Sleep(50 * time.Millisecond) // other suites run beside this one
 		}
 		s.GreaterOrEqual(svc.store.Calls("extend"), 5)
 		g.open()
