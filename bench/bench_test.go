@@ -116,7 +116,7 @@ func TestTheRawScriptsAndTheStoreReadEachOthersRecords(t *testing.T) {
 	require.Len(t, names, 1)
 
 	raw := &wire{key: names[0], owner: claim.Owner, fingerprint: claim.Fingerprint}
-	word, fence, err := answer(raw.begin(ctx, b.client))
+	word, fence, _, err := answer(raw.begin(ctx, b.client))
 	require.NoError(t, err)
 	assert.Equal(t, "claimed", word, "the same owner is known")
 	assert.Equal(t, entry.Fence, fence)
@@ -152,16 +152,13 @@ func TestEveryLayoutReplaysWhatItKeeps(t *testing.T) {
 		l.complete(ctx, b.client, "key", jsonBody(4<<10))
 		assert.Greater(t, weigh(ctx, b.client, l.keys("key")), running+4<<10, l.name)
 	}
-	begin, _ := beginAndGet(ctx, b.client, claimOf("new"))
-	word, _, err := answer(begin)
+	word, _, _, err := answer(claimOf("new").begin(ctx, b.client))
 	require.NoError(t, err)
 	assert.Equal(t, "claimed", word)
 	ownComplete(ctx, b.client, "new", "body")
-	begin, get := beginAndGet(ctx, b.client, &wire{key: claimOf("new").key, fingerprint: [32]byte{1}})
-	word, _, err = answer(begin)
+	_, _, record, err := answer((&wire{key: claimOf("new").key, fingerprint: [32]byte{1}}).begin(ctx, b.client))
 	require.NoError(t, err)
-	assert.Equal(t, "completed", word)
-	assert.Equal(t, string(packed("body")), get.Val()[headBytes:])
+	assert.Equal(t, string(packed("body")), string(record[headBytes:]))
 	for _, replay := range []func() ([]string, error){
 		func() ([]string, error) { return hashAnswers(b) },
 		func() ([]string, error) { return pairAnswers(b) },

@@ -143,7 +143,7 @@ func submitBegin(ctx context.Context, ap *redis.AutoPipeliner, c *wire, withGet 
 			return 0, err
 		}
 	}
-	word, fence, err := answer(begin)
+	word, fence, _, err := answer(begin)
 	if err == nil && word != "claimed" {
 		err = fmt.Errorf("begin: %s", word)
 	}

@@ -53,21 +53,15 @@ func claimOf(key string) *wire {
 
 func ownKeys(key string) []string { return []string{"idem:{" + key + "}"} }
 
-// ownBegin is what redisstore sends: the GET behind the script reads the outcome of a replay.
-func ownBegin(ctx context.Context, to redis.Cmdable, key string) { beginAndGet(ctx, to, claimOf(key)) }
+func ownBegin(ctx context.Context, to redis.Cmdable, key string) { claimOf(key).begin(ctx, to) }
 
+// ownReplay reads a long record by a GET behind the script, as redisstore does when it has met one.
 func ownReplay(ctx context.Context, to redis.Cmdable, key string) {
 	c := claimOf(key)
 	c.owner[0]++
-	beginAndGet(ctx, to, c)
-}
-
-func beginAndGet(ctx context.Context, to redis.Cmdable, c *wire) (begin *redis.Cmd, get *redis.StringCmd) {
-	_, _ = to.Pipelined(ctx, func(p redis.Pipeliner) error {
-		begin, get = c.begin(ctx, p), p.Get(ctx, c.key)
-		return nil
-	})
-	return begin, get
+	if _, _, record, _ := answer(c.begin(ctx, to)); record == nil {
+		to.Get(ctx, c.key)
+	}
 }
 
 func ownComplete(ctx context.Context, to redis.Cmdable, key, body string) {

@@ -25,16 +25,11 @@ const (
 func rawScripts(client *redis.Client, s *shop) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, c := r.Context(), newWire("raw:{"+r.Header.Get(keyHeader)+"}")
-		word, fence, err := answer(c.begin(ctx, client))
+		word, fence, record, err := answer(c.begin(ctx, client))
 		switch {
 		case err != nil:
 			unavailable(w, err)
-		case word == "completed":
-			record, err := client.Get(ctx, c.key).Bytes()
-			if err != nil {
-				unavailable(w, err)
-				return
-			}
+		case record != nil:
 			replayed(w, record[headBytes:])
 		case word != "claimed":
 			conflict(w)

@@ -42,7 +42,7 @@ const scriptsText = `
 ## Server time
 
 µs of the server per call, by its own account (INFO commandstats), one call at a time. "This library" is what redisstore
-sends: begin and replay are a script and a GET behind it.
+sends: each is a script, and from 2 KiB on a replay is a GET, too.
 
 `
 

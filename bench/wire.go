@@ -62,18 +62,21 @@ func (c *wire) record(fence int64, outcome []byte) []byte {
 
 const headBytes = 90 // of a record: what is behind them is the outcome
 
-// answer takes begin's answer apart. The fence is 0 unless the claim was given.
-func answer(cmd *redis.Cmd) (word string, fence int64, err error) {
+// answer takes begin's answer apart. The fence is 0 unless the claim was given; the record is nil unless it came along.
+func answer(cmd *redis.Cmd) (word string, fence int64, record []byte, err error) {
 	text, err := cmd.Text()
 	if err != nil {
-		return "", 0, fmt.Errorf("begin answered %v: %w", cmd.Val(), err)
+		return "", 0, nil, fmt.Errorf("begin answered %v: %w", cmd.Val(), err)
+	}
+	if text[0] == '1' {
+		return "completed", 0, []byte(text), nil
 	}
 	word, rest, _ := strings.Cut(text, " ")
 	if word == "claimed" {
 		number, _, _ := strings.Cut(rest, " ")
 		fence, err = strconv.ParseInt(number, 10, 64)
 	}
-	return word, fence, err
+	return word, fence, nil, err
 }
 
 // loadScripts makes a server know all scripts, so that no subject pays for it.

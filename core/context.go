@@ -77,9 +77,12 @@ func (c *lazyContext) made() context.Context {
 	if c.detached {
 		base = context.WithoutCancel(base)
 	}
-	c.inner, c.cancel = context.WithCancelCause(base)
+	if c.keeper != nil || c.deadline.IsZero() { // a call of the store ends without a cause
+		c.inner, c.cancel = context.WithCancelCause(base)
+		base = c.inner
+	}
 	if !c.deadline.IsZero() {
-		c.inner, c.free = context.WithDeadline(c.inner, c.deadline)
+		c.inner, c.free = context.WithDeadline(base, c.deadline)
 	}
 	if c.over {
 		c.stop(nil)
@@ -102,7 +105,9 @@ func (c *lazyContext) end(cause error) {
 
 // stop cancels inner; the caller holds mu.
 func (c *lazyContext) stop(cause error) {
-	c.cancel(cause)
+	if c.cancel != nil {
+		c.cancel(cause)
+	}
 	if c.free != nil {
 		c.free()
 	}

@@ -10,21 +10,22 @@
 -- ARGV[6]  who will wait when the key is in progress: '0' nobody, '1' a listener of PUBLISH, '2' of SPUBLISH
 -- ARGV[7]  '1' to be told what is left of the retention of an outcome; else absent
 --
--- Returns one string, words and numbers with spaces between, and the edge it stands for:
+-- Returns one string, a word and what belongs to it with spaces between, and the edge it stands for:
 --   claimed fence attempt takeover µs-left   absent, FAILED, or STARTED with its lease over -> STARTED;
 --                                            the same answer again to the owner of a STARTED record
 --   in-progress µs-left    STARTED under another owner; the record remembers who waits
 --   unknown fence          STARTED, lease over, no takeover allowed
---   completed ms-left      COMPLETED; what is left of the retention, or 0; the outcome is read by the GET behind this script
---                          in the pipeline
---   mismatch               another fingerprint; the GET reads that, too
+--   a record               COMPLETED; it begins with its format, as no word does
+--   completed ms-left record   the same, to who asks what is left of the retention
+--   completed ms-left      COMPLETED, and the record has 2048 bytes or more: Lua copies slowly, so it is left to a GET
+--   mismatch fingerprint   another request's fingerprint is in the record
 --   expired                absent, but there is a tombstone: an outcome was kept, and its retention is over
 --   lost                   FAILED by this very owner: this begin arrives after its own fail
 --   unreadable             not a record of format 1
 --
 -- SET comes first of all writes: a full server that evicts nothing refuses a new claim.
-local head = redis.call('GETRANGE', KEYS[1], 0, 89)
-if head == '' then -- what most requests find: this and a plain replay do without the functions below
+local record = redis.call('GETRANGE', KEYS[1], 0, 2047)
+if record == '' then -- what most requests find: this and a plain replay do without the functions below
   if KEYS[2] and redis.call('EXISTS', KEYS[2]) == 1 then return 'expired' end
   local time = redis.call('TIME')
   local fence = string.sub('0000000000', #time[1] + 1) .. time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
@@ -32,12 +33,13 @@ if head == '' then -- what most requests find: this and a plain replay do withou
   redis.call('SET', KEYS[1], '1100000001' .. fence .. lease_end .. ARGV[2] .. ARGV[1], 'PX', ARGV[4])
   return 'claimed ' .. fence .. ' 1 0 ' .. ARGV[3]
 end
-if not ARGV[7] and #head == 90 and string.sub(head, 1, 2) == '12' and string.sub(head, 43, 74) == ARGV[2] then
-  return 'completed 0'
+if not ARGV[7] and #record >= 90 and string.sub(record, 1, 2) == '12' and string.sub(record, 43, 74) == ARGV[2] then
+  return #record < 2048 and record or 'completed 0'
 end
 
 -- [record.lua]
 
+local head = string.sub(record, 1, 90)
 if not readable(head) then return 'unreadable' end
 
 local found = state(head)
@@ -48,8 +50,11 @@ if owner(head) == ARGV[1] then
   end
 end
 local free = found == FAILED and fingerprint(head) == string.rep('\0', 32)
-if not free and fingerprint(head) ~= ARGV[2] then return 'mismatch' end
-if found == COMPLETED then return string.format('completed %.0f', ARGV[7] and redis.call('PTTL', KEYS[1]) or 0) end
+if not free and fingerprint(head) ~= ARGV[2] then return 'mismatch ' .. fingerprint(head) end
+if found == COMPLETED then
+  local left = string.format('completed %.0f', ARGV[7] and redis.call('PTTL', KEYS[1]) or 0)
+  return #record < 2048 and left .. ' ' .. record or left
+end
 
 local past, waiting = '0', '0'
 if found == STARTED then

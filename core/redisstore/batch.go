@@ -50,17 +50,17 @@ type batcher struct {
 
 // gathered is a query that waits for its round trip.
 type gathered struct {
-	query    query
+	query    *query
 	deadline time.Time
 	done     chan struct{}
 }
 
-// send returns when q has its answer, or ctx ends. In that case q may still be sent.
+// send returns when q has its answer, or ctx ends. In that case q may still be sent, and is the batch's for good.
 func (b *batcher) send(ctx context.Context, q *query) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	g := &gathered{query: *q, done: make(chan struct{})}
+	g := &gathered{query: q, done: make(chan struct{})}
 	g.deadline, _ = ctx.Deadline()
 	b.mu.Lock()
 	b.gathered = append(b.gathered, g)
@@ -77,7 +77,6 @@ func (b *batcher) send(ctx context.Context, q *query) error {
 	}
 	select {
 	case <-g.done:
-		q.eval, q.record = g.query.eval, g.query.record // the query itself is the batch's until here
 		return q.eval.Err()
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -126,7 +125,7 @@ func (b *batcher) exchange(batch []*gathered) {
 	}
 	p := b.node.Pipeline()
 	for _, g := range batch {
-		g.query.put(ctx, p, (*redis.Script).EvalSha, durability{})
+		g.query.put(ctx, p, durability{})
 	}
 	_, _ = p.Exec(ctx) // each command has its own error
 	for _, g := range batch {

@@ -6,52 +6,100 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/go-idem/idem/core"
 )
 
-// query is one script on one record, with what goes behind it in the same round trip.
+// script is one of package lua, by its text and its SHA-1, both in the form of an argument.
+type script struct{ text, hash any }
+
+func newScript(text string) *script { return &script{text, redis.NewScript(text).Hash()} }
+
+// query is one script on one record, with what goes behind it in the same round trip. It is made for one call: arguments
+// point into it, since a value in an interface would be a copy on the heap.
 type query struct {
-	script  *redis.Script
-	keys    []string
-	args    []any
-	get     bool   // read the record
-	durable string // the answer's beginning that has to be as safe as WaitReplicas says; "" for none
+	script   *script
+	name     string // of the record
+	claim    core.Claim
+	lease    int64 // µs
+	duration int64 // of the retention, ms
+	record   bytesArgument
+	args     []any  // of the command: EVALSHA, the script, the number of keys, keys, and the script's own
+	get      bool   // read the record
+	durable  string // the answer's beginning that has to be as safe as WaitReplicas says; "" for none
 
 	eval   *redis.Cmd
-	record *redis.StringCmd
+	found  *redis.StringCmd
 	wait   *redis.Cmd
+	memory [12]any // of args
 }
 
-// put sends the query's commands to p. run is redis.Script's EvalSha or Eval.
-func (q *query) put(ctx context.Context, p redis.Pipeliner, run runner, d durability) {
-	q.eval = run(q.script, ctx, p, q.keys, q.args...)
+// newQuery returns a query on the record of c and on the keys beside it that have these names behind theirs.
+func (s *Store) newQuery(script *script, c *core.Claim, beside ...string) *query {
+	q := &query{script: script, name: s.name(c.Key), claim: *c, lease: c.Lease.Microseconds(), duration: milliseconds(c.Retention)}
+	q.args = append(q.memory[:0], "evalsha", script.hash, 1+len(beside), q.name)
+	for _, key := range beside {
+		q.args = append(q.args, q.name+key)
+	}
+	return q
+}
+
+// ofRun puts in what the arguments of every verb but begin start with.
+func (q *query) ofRun() *query {
+	q.args = append(q.args, (*ownerArgument)(&q.claim.Owner), &q.claim.Fence)
+	return q
+}
+
+// A pointer to one of these is an argument that is not copied.
+type (
+	ownerArgument       [16]byte
+	fingerprintArgument [32]byte
+	bytesArgument       []byte
+)
+
+// MarshalBinary implements encoding.BinaryMarshaler.
+func (a *ownerArgument) MarshalBinary() ([]byte, error) { return a[:], nil }
+
+// MarshalBinary implements encoding.BinaryMarshaler.
+func (a *fingerprintArgument) MarshalBinary() ([]byte, error) { return a[:], nil }
+
+// MarshalBinary implements encoding.BinaryMarshaler.
+func (a *bytesArgument) MarshalBinary() ([]byte, error) { return *a, nil }
+
+// put sends the query's commands to p.
+func (q *query) put(ctx context.Context, p redis.Pipeliner, d durability) {
+	_ = p.Process(ctx, q.command(ctx))
 	if q.get {
-		q.record = p.Get(ctx, q.keys[0])
+		q.found = p.Get(ctx, q.name)
 	}
 	if d.on() && q.durable != "" {
 		q.wait = d.send(ctx, p)
 	}
 }
 
-type runner = func(*redis.Script, context.Context, redis.Scripter, []string, ...any) *redis.Cmd
+func (q *query) command(ctx context.Context) *redis.Cmd {
+	q.eval = redis.NewCmd(ctx, q.args...)
+	q.eval.SetFirstKeyPos(3)
+	return q.eval
+}
 
 // send sends a query and returns the error of its script. A server that does not know the script, such as a replica that
 // was just promoted, gets its text in a second round trip.
 func (s *Store) send(ctx context.Context, q *query) error {
 	node, err := s.client, error(nil)
 	if s.wait.on() || s.batches != nil {
-		if node, err = s.node(ctx, q.keys[0]); err != nil {
+		if node, err = s.node(ctx, q.name); err != nil {
 			return err
 		}
 	}
 	if s.batches != nil {
 		err = s.batches.of(node).send(ctx, q)
 	} else {
-		s.sendAlone(ctx, node, q, (*redis.Script).EvalSha)
-		err = q.eval.Err()
+		err = s.sendAlone(ctx, node, q)
 	}
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		s.sendAlone(ctx, node, q, (*redis.Script).Eval)
-		err = q.eval.Err()
+		q.args[0], q.args[1] = "eval", q.script.text
+		err = s.sendAlone(ctx, node, q)
 	}
 	if err != nil || q.wait == nil || !strings.HasPrefix(q.word(), q.durable) {
 		return err
@@ -59,14 +107,14 @@ func (s *Store) send(ctx context.Context, q *query) error {
 	return s.wait.reached(q.wait)
 }
 
-func (s *Store) sendAlone(ctx context.Context, node redis.UniversalClient, q *query, run runner) {
-	if !q.get && q.durable == "" {
-		q.eval = run(q.script, ctx, node, q.keys, q.args...)
-		return
+func (s *Store) sendAlone(ctx context.Context, node redis.UniversalClient, q *query) error {
+	if !q.get && (q.durable == "" || !s.wait.on()) {
+		return node.Process(ctx, q.command(ctx))
 	}
 	p := node.Pipeline()
-	q.put(ctx, p, run, s.wait)
+	q.put(ctx, p, s.wait)
 	_, _ = p.Exec(ctx) // each command has its own error
+	return q.eval.Err()
 }
 
 // word is the script's answer where that is one string, else "".
@@ -75,9 +123,9 @@ func (q *query) word() string {
 	return word
 }
 
-// read returns the record that the GET found, nil if there was none.
-func (q *query) read() ([]byte, error) {
-	record, err := q.record.Bytes()
+// read returns a record that was read by GET, nil if there was none.
+func read(found *redis.StringCmd) ([]byte, error) {
+	record, err := found.Bytes()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}

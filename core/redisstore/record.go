@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"bytes"
 	"strconv"
 
 	"github.com/go-idem/idem/core"
@@ -9,6 +8,7 @@ import (
 
 // The header of a record, as lua/record.lua describes it.
 const (
+	format           = "1"
 	headerLength     = 90
 	fingerprintStart = 42
 	fingerprintEnd   = 74
@@ -17,7 +17,7 @@ const (
 // completedRecord is the whole string of a COMPLETED record. Its lease end is of no use any more.
 func completedRecord(c *core.Claim, outcome []byte) []byte {
 	b := make([]byte, 0, headerLength+len(outcome))
-	b = append(b, '1', '2')
+	b = append(append(b, format...), '2')
 	b = append(b, flag(c.Takeover)...)
 	b = append(b, '0')
 	b = appendPadded(appendPadded(appendPadded(b, int64(c.Attempt), 6), c.Fence, 16), 0, 16)
@@ -36,18 +36,9 @@ func appendPadded(b []byte, n int64, width int) []byte {
 }
 
 // outcomeOf takes the outcome out of a COMPLETED record of c's request; false when the record is another by now.
-func outcomeOf(record []byte, c *core.Claim) ([]byte, bool) {
-	if len(record) < headerLength || record[1] != '2' || !bytes.Equal(record[fingerprintStart:fingerprintEnd], c.Fingerprint[:]) {
+func outcomeOf[T string | []byte](record T, c *core.Claim) ([]byte, bool) {
+	if len(record) < headerLength || record[1] != '2' || string(record[fingerprintStart:fingerprintEnd]) != string(c.Fingerprint[:]) {
 		return nil, false
 	}
-	return record[headerLength:], true
-}
-
-// fingerprintOf takes the fingerprint out of a record of another request than c's; false when the record is another by now.
-func fingerprintOf(record []byte, c *core.Claim) (fingerprint [32]byte, ok bool) {
-	if len(record) < headerLength {
-		return fingerprint, false
-	}
-	copy(fingerprint[:], record[fingerprintStart:fingerprintEnd])
-	return fingerprint, fingerprint != c.Fingerprint && fingerprint != [32]byte{}
+	return []byte(record[headerLength:]), true
 }

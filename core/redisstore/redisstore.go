@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,11 +23,11 @@ import (
 )
 
 var (
-	beginScript    = redis.NewScript(lua.Begin)
-	extendScript   = redis.NewScript(lua.Extend)
-	completeScript = redis.NewScript(lua.Complete)
-	failScript     = redis.NewScript(lua.Fail)
-	stepScript     = redis.NewScript(lua.Step)
+	beginScript    = newScript(lua.Begin)
+	extendScript   = newScript(lua.Extend)
+	completeScript = newScript(lua.Complete)
+	failScript     = newScript(lua.Fail)
+	stepScript     = newScript(lua.Step)
 )
 
 // Store is a core.Store in Redis. Each verb is one round trip. Every key it writes has a TTL.
@@ -35,7 +36,8 @@ type Store struct {
 	prefix   string
 	sharded  bool // on Cluster, who publishes to all nodes wakes nobody faster
 	wait     durability
-	batches  *batches // nil: off
+	batches  *batches     // nil: off
+	long     atomic.Int32 // scripts that are to have a GET behind them
 	notifier notifier
 }
 
@@ -68,7 +70,9 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 
 // name names a record. The braces are a hash tag: what lies beside the record shares its slot on Cluster.
 func (s *Store) name(key [32]byte) string {
-	return s.prefix + "{" + base64.RawURLEncoding.EncodeToString(key[:]) + "}"
+	var text [43]byte // of 32 bytes
+	base64.RawURLEncoding.Encode(text[:], key[:])
+	return s.prefix + "{" + string(text[:]) + "}"
 }
 
 const (
@@ -78,7 +82,7 @@ const (
 
 // Begin implements core.Store.
 func (s *Store) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
-	for range 3 { // a COMPLETED record may expire between the script and the GET behind it: then the key is free
+	for range 3 { // a COMPLETED record may expire between the script and a GET: then the key is free
 		entry, again, err := s.begin(ctx, &c)
 		if !again {
 			return entry, err
@@ -87,97 +91,124 @@ func (s *Store) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
 	return core.Entry{}, errors.New("idem: record changed on every read")
 }
 
-// begin sends the script with a GET behind it in one round trip. The GET is for replays: an outcome that is copied through
-// Lua costs the server seven times as much at 64 KiB, see docs/layout.md. again is true when the two did not see the
-// same record.
+// begin sends the script. Most outcomes come with its answer; one that is longer is read by a GET, since Lua would take seven
+// times as long for it, see docs/layout.md. Where that has happened, the next scripts have the GET behind them, in the same
+// round trip. again is true when the two did not see the same record.
 func (s *Store) begin(ctx context.Context, c *core.Claim) (entry core.Entry, again bool, err error) {
-	keys := make([]string, 1, 2)
-	keys[0] = s.name(c.Key)
-	if c.LateRetry > 0 {
-		keys = append(keys, keys[0]+tombstone)
-	}
-	args := append(make([]any, 0, 7), c.Owner[:], c.Fingerprint[:], c.Lease.Microseconds(), milliseconds(c.Retention), takeover(c), s.waits(c))
-	if c.TellLeft {
-		args = append(args, "1")
-	}
-	q := query{script: beginScript, keys: keys, args: args, get: true, durable: "claimed"}
-	if err := s.send(ctx, &q); err != nil {
+	q := s.beginQuery(c)
+	if err := s.send(ctx, q); err != nil {
 		return core.Entry{}, false, storeError(err)
 	}
-	record, err := q.read()
+	a, err := readAnswer(q.word())
 	if err != nil {
-		return core.Entry{}, false, storeError(err)
+		return core.Entry{}, false, err
 	}
-	return entryOf(q.word(), record, c)
+	if a.word != "completed" {
+		entry, err = entryOf(a)
+		return entry, false, err
+	}
+	outcome, found := outcomeOf(a.rest, c)
+	if a.rest == "" {
+		s.long.Store(readBehind)
+		record, err := s.longRecord(ctx, q)
+		if err != nil {
+			return core.Entry{}, false, storeError(err)
+		}
+		outcome, found = outcomeOf(record, c)
+	}
+	return core.Entry{State: core.Completed, Outcome: outcome, Left: time.Duration(a.numbers[0]) * time.Millisecond}, !found, nil
 }
 
-// entryOf reads begin's answer and the record behind it.
-func entryOf(answer string, record []byte, c *core.Claim) (entry core.Entry, again bool, err error) {
-	word, numbers, err := readAnswer(answer)
-	switch {
-	case err != nil:
-		return core.Entry{}, false, err
-	case word == "claimed":
-		return core.Entry{
-			State: core.Claimed, Fence: numbers[0], Attempt: int(numbers[1]), Takeover: numbers[2] == 1, Left: microseconds(numbers[3]),
-		}, false, nil
-	case word == "in-progress":
-		return core.Entry{State: core.InProgress, Left: microseconds(numbers[0])}, false, nil
-	case word == "unknown":
-		return core.Entry{State: core.Unknown, Fence: numbers[0]}, false, nil
-	case word == "completed":
-		outcome, ok := outcomeOf(record, c)
-		return core.Entry{State: core.Completed, Outcome: outcome, Left: time.Duration(numbers[0]) * time.Millisecond}, !ok, nil
-	case word == "mismatch":
-		fingerprint, ok := fingerprintOf(record, c)
-		return core.Entry{State: core.Mismatch, Fingerprint: fingerprint}, !ok, nil
-	case word == "expired":
-		return core.Entry{State: core.Expired}, false, nil
+// readBehind is how many scripts have a GET behind them after a long record.
+const readBehind = 100
+
+func (s *Store) beginQuery(c *core.Claim) (q *query) {
+	if c.LateRetry > 0 {
+		q = s.newQuery(beginScript, c, tombstone)
+	} else {
+		q = s.newQuery(beginScript, c)
 	}
-	return core.Entry{}, false, wordError(word)
+	q.args = append(q.args, (*ownerArgument)(&q.claim.Owner), (*fingerprintArgument)(&q.claim.Fingerprint), &q.lease, &q.duration, takeover(c), s.waits(c))
+	if c.TellLeft {
+		q.args = append(q.args, "1")
+	}
+	q.durable, q.get = "claimed", s.long.Load() > 0 && s.long.Add(-1) >= 0
+	return q
+}
+
+// longRecord returns what the GET behind the script has read, or reads now.
+func (s *Store) longRecord(ctx context.Context, q *query) ([]byte, error) {
+	if q.get {
+		return read(q.found)
+	}
+	node, err := s.node(ctx, q.name)
+	if err != nil {
+		return nil, err
+	}
+	return read(node.Get(ctx, q.name))
+}
+
+// entryOf gives begin's answers their meaning, but for completed.
+func entryOf(a answer) (core.Entry, error) {
+	switch n := a.numbers; a.word {
+	case "claimed":
+		return core.Entry{State: core.Claimed, Fence: n[0], Attempt: int(n[1]), Takeover: n[2] == 1, Left: microseconds(n[3])}, nil
+	case "in-progress":
+		return core.Entry{State: core.InProgress, Left: microseconds(n[0])}, nil
+	case "unknown":
+		return core.Entry{State: core.Unknown, Fence: n[0]}, nil
+	case "mismatch":
+		entry := core.Entry{State: core.Mismatch}
+		copy(entry.Fingerprint[:], a.rest)
+		return entry, nil
+	case "expired":
+		return core.Entry{State: core.Expired}, nil
+	}
+	return core.Entry{}, wordError(a.word)
 }
 
 // Extend implements core.Store.
 func (s *Store) Extend(ctx context.Context, c core.Claim) error {
-	keys := []string{s.name(c.Key)}
+	var beside []string
 	if c.Steps {
-		keys = append(keys, keys[0]+steps)
+		beside = []string{steps}
 	}
-	return s.run(ctx, &query{script: extendScript, keys: keys}, &c, c.Lease.Microseconds(), milliseconds(c.Retention))
+	q := s.newQuery(extendScript, &c, beside...).ofRun()
+	return s.run(ctx, q, &q.lease, &q.duration)
 }
 
 // Complete implements core.Store.
 func (s *Store) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
-	keys := []string{s.name(c.Key)}
-	args := []any{milliseconds(c.Retention), completedRecord(&c, outcome)}
+	var beside []string
 	if c.Steps || c.LateRetry > 0 {
-		keys = append(keys, keys[0]+tombstone, keys[0]+steps)
-		args = append(args, late(&c))
+		beside = []string{tombstone, steps}
 	}
-	q := &query{script: completeScript, keys: keys}
-	if s.wait.on() {
-		q.durable = "ok"
+	q := s.newQuery(completeScript, &c, beside...).ofRun()
+	q.record, q.durable = completedRecord(&c, outcome), "ok"
+	q.args = append(q.args, &q.duration, &q.record)
+	if beside != nil {
+		q.args = append(q.args, late(&c))
 	}
-	return s.run(ctx, q, &c, args...)
+	return s.run(ctx, q)
 }
 
-// late is how long a tombstone lives.
-func late(c *core.Claim) string {
+// late is how long a tombstone lives, ms.
+func late(c *core.Claim) int64 {
 	if c.LateRetry <= 0 {
-		return "0"
+		return 0
 	}
 	return milliseconds(c.Retention + c.LateRetry)
 }
 
 // Fail implements core.Store.
 func (s *Store) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
-	q := &query{script: failScript, keys: []string{s.name(c.Key)}}
-	return s.run(ctx, q, &c, milliseconds(c.Retention), flag(f.Free), f.Cause[:min(len(f.Cause), 200)])
+	q := s.newQuery(failScript, &c).ofRun()
+	return s.run(ctx, q, &q.duration, flag(f.Free), f.Cause[:min(len(f.Cause), 200)])
 }
 
-// run runs a script that answers with one word. Its arguments begin with owner and fence.
-func (s *Store) run(ctx context.Context, q *query, c *core.Claim, args ...any) error {
-	q.args = append([]any{c.Owner[:], c.Fence}, args...)
+// run runs a script that answers with one word.
+func (s *Store) run(ctx context.Context, q *query, args ...any) error {
+	q.args = append(q.args, args...)
 	if err := s.send(ctx, q); err != nil {
 		return storeError(err)
 	}
@@ -205,10 +236,9 @@ func (s *Store) Checkpoints(ctx context.Context, c core.Claim) (map[string][]byt
 
 // steps runs the step script and returns what follows its word.
 func (s *Store) steps(ctx context.Context, c *core.Claim, stepAndResult ...any) ([]string, error) {
-	name := s.name(c.Key)
-	args := append([]any{c.Owner[:], c.Fence, milliseconds(c.Retention)}, stepAndResult...)
-	q := query{script: stepScript, keys: []string{name, name + steps}, args: args}
-	if err := s.send(ctx, &q); err != nil {
+	q := s.newQuery(stepScript, c, steps).ofRun()
+	q.args = append(append(q.args, &q.duration), stepAndResult...)
+	if err := s.send(ctx, q); err != nil {
 		return nil, storeError(err)
 	}
 	answer, err := q.eval.StringSlice()
@@ -221,23 +251,43 @@ func (s *Store) steps(ctx context.Context, c *core.Claim, stepAndResult ...any) 
 	return answer[1:], wordError(answer[0])
 }
 
-// numbersOf is how many numbers come behind each of begin's words.
-var numbersOf = map[string]int{"claimed": 4, "in-progress": 1, "unknown": 1, "completed": 1}
+// answer is begin's: a word, whole numbers, and of two words bytes of a record.
+type answer struct {
+	word    string
+	numbers [4]int64
+	rest    string
+}
 
-// readAnswer takes begin's answer apart: a word and whole numbers.
-func readAnswer(answer string) (word string, numbers [4]int64, err error) {
-	word, rest, _ := strings.Cut(answer, " ")
-	for i := range numbersOf[word] {
-		var text string
-		text, rest, _ = strings.Cut(rest, " ")
-		if numbers[i], err = strconv.ParseInt(text, 10, 64); err != nil {
-			return "", numbers, fmt.Errorf("idem: begin answered %q", answer)
+// readAnswer takes begin's answer apart.
+func readAnswer(text string) (a answer, err error) {
+	if strings.HasPrefix(text, format) {
+		return answer{word: "completed", rest: text}, nil
+	}
+	a.word, a.rest, _ = strings.Cut(text, " ")
+	for i := range numbersOf(a.word) {
+		var number string
+		number, a.rest, _ = strings.Cut(a.rest, " ")
+		if a.numbers[i], err = strconv.ParseInt(number, 10, 64); err != nil {
+			return answer{}, fmt.Errorf("idem: begin answered %q", text)
 		}
 	}
-	if rest != "" {
-		return "", numbers, fmt.Errorf("idem: begin answered %q", answer)
+	isShort := a.word == "mismatch" && len(a.rest) != len(core.Claim{}.Fingerprint)
+	isLong := a.word != "mismatch" && a.word != "completed" && a.rest != ""
+	if isShort || isLong {
+		return answer{}, fmt.Errorf("idem: begin answered %q", text)
 	}
-	return word, numbers, nil
+	return a, nil
+}
+
+// numbersOf is how many numbers come behind a word.
+func numbersOf(word string) int {
+	switch word {
+	case "claimed":
+		return 4
+	case "in-progress", "unknown", "completed":
+		return 1
+	}
+	return 0
 }
 
 // wordError gives the words of the scripts their meaning.
@@ -262,15 +312,15 @@ func storeError(err error) error {
 }
 
 // takeover is what begin may take over: any claim, none, or one.
-func takeover(c *core.Claim) string {
+func takeover(c *core.Claim) any {
 	if c.NoTakeover {
-		return strconv.FormatInt(c.Over, 10)
+		return c.Over
 	}
 	return "1"
 }
 
 // waits is how the record of a run that c waits for is to tell.
-func (s *Store) waits(c *core.Claim) string {
+func (s *Store) waits(c *core.Claim) any {
 	switch {
 	case !c.Waits:
 		return "0"
@@ -290,6 +340,6 @@ func flag(b bool) string {
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
 // milliseconds rounds up: a retention is never shorter than asked for, and never the 0 that Redis refuses.
-func milliseconds(d time.Duration) string {
-	return strconv.FormatInt(max(1, int64((d+time.Millisecond-1)/time.Millisecond)), 10)
+func milliseconds(d time.Duration) int64 {
+	return max(1, int64((d+time.Millisecond-1)/time.Millisecond))
 }

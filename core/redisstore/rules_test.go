@@ -403,11 +403,11 @@ func TestANewRequestIsTwoRoundTripsAndEverythingElseOne(t *testing.T) {
 	require.NoError(t, store.Complete(ctx, warm, nil))
 	trips := &roundTrips{}
 	client.AddHook(trips)
-	expect := func(name string, want int64, verb func()) {
+	expect := func(name string, want, wantScripts int64, verb func()) {
 		scripts, sent := executions(t, client, "evalsha"), trips.n.Load()
 		verb()
 		assert.EqualValues(t, want, trips.n.Load()-sent, "%s: round trips", name)
-		assert.EqualValues(t, want, executions(t, client, "evalsha")-scripts, "%s: scripts that the server executed", name)
+		assert.EqualValues(t, wantScripts, executions(t, client, "evalsha")-scripts, "%s: scripts that the server executed", name)
 	}
 	c := storetest.NewClaim(time.Minute, time.Hour)
 	begin := func(c core.Claim, want core.State) core.Entry {
@@ -420,13 +420,19 @@ func TestANewRequestIsTwoRoundTripsAndEverythingElseOne(t *testing.T) {
 	rival.Owner[0] ^= 1
 	stranger.Owner[0] ^= 2
 	stranger.Fingerprint[0] ^= 1
-	expect("begin and conflict", 2, func() {
+	expect("begin and conflict", 2, 2, func() {
 		c.Fence = begin(c, core.Claimed).Fence
 		begin(rival, core.InProgress)
 	})
-	expect("complete", 1, func() { require.NoError(t, store.Complete(ctx, c, make([]byte, 64<<10))) })
-	expect("replay of 64 KiB", 1, func() { require.Len(t, begin(rival, core.Completed).Outcome, 64<<10) })
-	expect("mismatch", 1, func() { begin(stranger, core.Mismatch) })
+	short := storetest.NewClaim(time.Minute, time.Hour)
+	short.Fence = begin(short, core.Claimed).Fence
+	expect("complete", 1, 1, func() { require.NoError(t, store.Complete(ctx, c, make([]byte, 64<<10))) })
+	expect("complete", 1, 1, func() { require.NoError(t, store.Complete(ctx, short, make([]byte, 1<<10))) })
+	expect("replay of 1 KiB", 1, 1, func() { require.Len(t, begin(short, core.Completed).Outcome, 1<<10) })
+	expect("mismatch", 1, 1, func() { begin(stranger, core.Mismatch) })
+	expect("the first replay of 64 KiB", 2, 1, func() { require.Len(t, begin(rival, core.Completed).Outcome, 64<<10) })
+	begin(rival, core.Completed) // pipelines have connections of their own, which introduce themselves
+	expect("replay of 64 KiB", 1, 1, func() { require.Len(t, begin(rival, core.Completed).Outcome, 64<<10) })
 }
 
 func TestADeadServerIsAnErrorWithinTheDeadline(t *testing.T) {
