@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/go-idem/idem/core"
@@ -63,14 +64,30 @@ func (x *Exchange) Read(limit int64) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
-	var buf bytes.Buffer
-	buf.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead)
-	_, err := buf.ReadFrom(io.LimitReader(r.Body, limit+1))
+	body, err := readAll(io.LimitReader(r.Body, limit+1), r.ContentLength)
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) || x.TooLarge != nil && errors.Is(err, x.TooLarge) {
 		return nil, core.ErrBodyTooLarge
 	}
-	x.body = rereadable{bytes.NewReader(buf.Bytes()), r.Body}
-	return buf.Bytes(), err
+	x.body = rereadable{bytes.NewReader(body), r.Body}
+	return body, err
+}
+
+// readAll is io.ReadAll for a body whose length may be known, or else is negative.
+func readAll(r io.Reader, length int64) (body []byte, err error) {
+	if length < 0 {
+		return io.ReadAll(r)
+	}
+	body = make([]byte, 0, length+1) // one more, to see the end
+	for err == nil {
+		var n int
+		body = slices.Grow(body, 1)
+		n, err = r.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return body, err
 }
 
 // rereadable is a body in memory that closes the one it came from.

@@ -45,14 +45,7 @@ type batcher struct {
 
 	mu       sync.Mutex
 	underWay int
-	gathered []*gathered
-}
-
-// gathered is a query that waits for its round trip.
-type gathered struct {
-	query    *query
-	deadline time.Time
-	done     chan struct{}
+	gathered []*query
 }
 
 // send returns when q has its answer, or ctx ends. In that case q may still be sent, and is the batch's for good.
@@ -60,10 +53,10 @@ func (b *batcher) send(ctx context.Context, q *query) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	g := &gathered{query: q, done: make(chan struct{})}
-	g.deadline, _ = ctx.Deadline()
+	q.done = make(chan struct{})
+	q.deadline, _ = ctx.Deadline()
 	b.mu.Lock()
-	b.gathered = append(b.gathered, g)
+	b.gathered = append(b.gathered, q)
 	isFirst := b.underWay < maxUnderWay
 	if isFirst {
 		b.underWay++
@@ -76,7 +69,7 @@ func (b *batcher) send(ctx context.Context, q *query) error {
 		}
 	}
 	select {
-	case <-g.done:
+	case <-q.done:
 		return q.eval.Err()
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -91,7 +84,7 @@ func (b *batcher) work() {
 }
 
 // take returns what is to go next; with nothing, one round trip less is under way.
-func (b *batcher) take() []*gathered {
+func (b *batcher) take() []*query {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := min(len(b.gathered), maxBatch)
@@ -116,7 +109,7 @@ func (b *batcher) rest() bool {
 }
 
 // exchange makes one round trip. It may take as long as the most patient of its queries.
-func (b *batcher) exchange(batch []*gathered) {
+func (b *batcher) exchange(batch []*query) {
 	ctx := context.Background()
 	if latest := latestDeadline(batch); !latest.IsZero() {
 		bounded, cancel := context.WithDeadline(ctx, latest)
@@ -124,23 +117,23 @@ func (b *batcher) exchange(batch []*gathered) {
 		ctx = bounded
 	}
 	p := b.node.Pipeline()
-	for _, g := range batch {
-		g.query.put(ctx, p, durability{})
+	for _, q := range batch {
+		q.put(ctx, p, durability{})
 	}
 	_, _ = p.Exec(ctx) // each command has its own error
-	for _, g := range batch {
-		close(g.done)
+	for _, q := range batch {
+		close(q.done)
 	}
 }
 
 // latestDeadline is zero when a query has none.
-func latestDeadline(batch []*gathered) (latest time.Time) {
-	for _, g := range batch {
-		if g.deadline.IsZero() {
+func latestDeadline(batch []*query) (latest time.Time) {
+	for _, q := range batch {
+		if q.deadline.IsZero() {
 			return time.Time{}
 		}
-		if g.deadline.After(latest) {
-			latest = g.deadline
+		if q.deadline.After(latest) {
+			latest = q.deadline
 		}
 	}
 	return latest

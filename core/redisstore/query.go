@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -32,6 +33,9 @@ type query struct {
 	found  *redis.StringCmd
 	wait   *redis.Cmd
 	memory [12]any // of args
+
+	deadline time.Time     // in a batch: until when it is worth waiting
+	done     chan struct{} // in a batch: closed when it has its answer
 }
 
 // newQuery returns a query on the record of c and on the keys beside it that have these names behind theirs.
@@ -97,7 +101,7 @@ func (s *Store) send(ctx context.Context, q *query) error {
 	} else {
 		err = s.sendAlone(ctx, node, q)
 	}
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		q.args[0], q.args[1] = "eval", q.script.text
 		err = s.sendAlone(ctx, node, q)
 	}
