@@ -184,13 +184,18 @@ func (b *bench) pairs(w way, goroutines int) (pairs, error) {
 	if err := b.client.FlushAll(context.Background()).Err(); err != nil {
 		return pairs{}, err
 	}
+	return timePairs(pair, goroutines, b.plan.pairs, b.used)
+}
+
+// timePairs lets goroutines run pairs for a while; used tells the CPU so far.
+func timePairs(pair pairing, goroutines int, lasting time.Duration, used func() cpu) (pairs, error) {
 	if _, err := pairUp(pair, goroutines, time.Now()); err != nil { // opens the connections
 		return pairs{}, err
 	}
 	runtime.GC()
-	before, began := b.used(), time.Now()
-	latencies, err := pairUp(pair, goroutines, began.Add(b.plan.pairs))
-	took, after := time.Since(began), b.used()
+	before, began := used(), time.Now()
+	latencies, err := pairUp(pair, goroutines, began.Add(lasting))
+	took, after := time.Since(began), used()
 	per := func(used time.Duration) float64 { return used.Seconds() * 1e6 / float64(len(latencies)) }
 	return pairs{
 		perSecond: float64(len(latencies)) / took.Seconds(), p50: quantile(latencies, 0.5), p99: quantile(latencies, 0.99),

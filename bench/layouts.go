@@ -41,10 +41,8 @@ func packed(body string) []byte {
 	return append(append(b, body...), "sum4"...)
 }
 
-// jsonBody is an answer of so many bytes.
-func jsonBody(size int) string {
-	return strings.Repeat(`{"id":"pay_1","amount":100}`, size/27+1)[:size]
-}
+// jsonBody is always the same answer of so many bytes.
+func jsonBody(size int) string { return newAnswers(1).body(size) }
 
 // claimOf is the claim that owns a key.
 func claimOf(key string) *wire {
@@ -128,6 +126,15 @@ type pairResult struct {
 
 func newPairResult(body []byte) []byte {
 	b, _ := json.Marshal(pairResult{201, headLines, string(body), pairFingerprint}) // cannot fail
+	return b
+}
+
+// newBytesResult is newPairResult by who keeps a body as bytes, whatever they are.
+func newBytesResult(body []byte) []byte {
+	b, _ := json.Marshal(struct { // cannot fail
+		pairResult
+		Body []byte `json:"body"`
+	}{pairResult{Status: 201, Header: headLines, Fingerprint: pairFingerprint}, body})
 	return b
 }
 

@@ -1,8 +1,8 @@
 // Command bench measures this library beside what a user would pick instead, on a redis-server that it starts itself, and
 // writes docs/PERFORMANCE.md with its plot.
 //
-//	$ go -C bench run .               # about 15 minutes
-//	$ go -C bench run . -short        # about 2
+//	$ go -C bench run .               # about 20 minutes, and 4 GB for 10 million keys
+//	$ go -C bench run . -short        # about 3
 //	$ go -C bench run . -only allocations,scripts -out /tmp
 //
 // Client, handlers and middleware share one process, the same for every subject; redis-server is a process of its own.
@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -34,6 +35,8 @@ type plan struct {
 	scripts  int           // rounds of scripts
 	pairs    time.Duration // of load per client, concurrency and round
 	clients  int           // rounds of clients
+	keys     int           // live in the fullest server
+	answers  int           // kept in each form to weigh them
 	records  int           // kept to weigh them
 	weight   int           // bytes of records at most
 	profile  time.Duration // of load under the profiler
@@ -42,11 +45,11 @@ type plan struct {
 var (
 	full = plan{
 		rounds: 11, slice: 700 * time.Millisecond, crowds: 3, requests: 20_000, calls: 2000, scripts: 15,
-		pairs: 700 * time.Millisecond, clients: 7, records: 200_000, weight: 2 << 30, profile: 10 * time.Second,
+		pairs: 700 * time.Millisecond, clients: 7, keys: 10_000_000, answers: 1000, records: 200_000, weight: 2 << 30, profile: 10 * time.Second,
 	}
 	short = plan{
 		rounds: 3, slice: 200 * time.Millisecond, crowds: 1, requests: 2000, calls: 500, scripts: 5,
-		pairs: 200 * time.Millisecond, clients: 3, records: 20_000, weight: 256 << 20, profile: 3 * time.Second,
+		pairs: 200 * time.Millisecond, clients: 3, keys: 1_000_000, answers: 100, records: 20_000, weight: 256 << 20, profile: 3 * time.Second,
 	}
 )
 
@@ -62,12 +65,17 @@ var sections = []section{
 	{"allocations", measureAllocations},
 	{"scripts", measureScripts},
 	{"clients", measureClients},
+	{"clusters", measureClusters},
+	{"live", measureLive},
 	{"memory", measureMemory},
+	{"forms", measureForms},
+	{"planner", measurePlanner},
 	{"profile", measureProfile},
 }
 
 // bench is one run: what it works with, and what it has found.
 type bench struct {
+	tb       testing.TB // ends the servers
 	plan     plan
 	server   *redistest.Server
 	client   *redis.Client
@@ -84,22 +92,29 @@ type results struct {
 	scripts     []scriptTime
 	blocks      []block
 	clients     []clientSpeed
+	clusters    []clusterSpeed
+	live        []liveSpeed
 	weights     []weight
+	forms       []formWeight
+	filled      filled
+	planned     []planned // without a server
 	hottest     []hotLine
 }
 
 func main() {
 	log.SetFlags(0)
-	isShort := flag.Bool("short", false, "measure for 2 minutes, not 15")
+	isShort := flag.Bool("short", false, "measure for 3 minutes, not 20")
 	only := flag.String("only", "", "measure only these sections, with commas between: "+strings.Join(names(), ", "))
 	filter := flag.String("run", "", "measure only subjects whose framework and name match this pattern")
 	out := flag.String("out", "../docs", "write PERFORMANCE.md and performance.svg into this directory")
+	keys := flag.Int("keys", 0, "live keys in the fullest server (default 10000000, 1000000 with -short)")
 	profile := flag.String("cpuprofile", "", "keep the CPU profile of the profile section in this file")
 	flag.Parse()
 	p := full
 	if *isShort {
 		p = short
 	}
+	p.keys = cmp.Or(*keys, p.keys)
 	chosen, err := choose(*only)
 	if err != nil {
 		log.Fatal(err)

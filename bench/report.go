@@ -16,7 +16,10 @@ func (b *bench) write(dir string) error {
 		return err
 	}
 	r := &b.results
-	parts := []string{about, b.loadTables(), b.crowdTable(), r.allocationTable(), r.scriptTables(), r.clientTables(), r.memoryTable(), r.hotTable()}
+	parts := []string{
+		about, b.loadTables(), b.crowdTable(), r.allocationTable(), r.scriptTables(), r.clientTables(), r.clusterTable(), r.liveTable(),
+		r.memoryTable(), r.formTable(), r.plannerTable(), r.hotTable(),
+	}
 	parts = slices.DeleteFunc(parts, func(part string) bool { return part == "" })
 	if r.loads != nil {
 		if err := os.WriteFile(filepath.Join(dir, "performance.svg"), []byte(chart(b.bars())), 0o644); err != nil {
@@ -226,9 +229,15 @@ func (r *results) hotTable() string {
 	if r.hottest == nil {
 		return ""
 	}
-	t := newTable("share", "line", "in")
+	said := map[string]bool{}
+	t := newTable("share", "line", "in", "what it is, and what was done about it")
 	for _, h := range r.hottest {
-		t.row(h.share, h.line, "`"+h.function+"`")
+		text := lineText(h.function)
+		if said[text] {
+			text = "as above"
+		}
+		t.row(h.share, h.line, "`"+h.function+"`", text)
+		said[text] = text != "—"
 	}
 	return hotText + t.String()
 }

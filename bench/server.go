@@ -44,5 +44,5 @@ func (p *program) end() {
 func newBench(tb testing.TB, p plan) (*bench, error) {
 	server := redistest.Start(tb)
 	client := server.Client(tb, func(o *redis.Options) { o.PoolSize = crowdSize })
-	return &bench{plan: p, server: server, client: client, subjects: subjects()}, loadScripts(context.Background(), client)
+	return &bench{tb: tb, plan: p, server: server, client: client, subjects: subjects()}, loadScripts(context.Background(), client)
 }

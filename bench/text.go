@@ -61,11 +61,82 @@ caller can stop waiting; two commands of one goroutine are then two pipelines, w
 
 `
 
+const clustersText = `
+## Cluster
+
+Pairs of begin and complete on new keys by %d goroutines, answers of 512 bytes, on Clusters of masters without replicas that
+share the slots evenly. CPU is in µs per pair, that of the servers summed over all nodes; "in commands" is how long scripts and
+GET took them by INFO commandstats, which counts on while another process has the core.
+
+Clients and all nodes share the cores of this one machine, so here the rate falls with the nodes instead of growing: each is
+woken for fewer requests at once, and they push one another off the cores. What scales is what a pair costs its node, and that
+the nodes have even shares of the keys.
+
+`
+
+const capacityText = `
+A pair touches one node, the one that its key hashes to, and Redis runs commands on one core. So with a core for each of n nodes
+
+- **pairs/s = n × 1,000,000 / CPU of the server per pair in µs**: the last column of one node is what a node has room for. A
+  replay costs less, see Server time;
+- **bytes of a node = records × bytes per record + 16 × the power of two from records on**, where records are new keys/s ×
+  retention / n. ` + "`go run ./examples/plan`" + ` reckons this line by line, with the share of one node as its -rate; see Memory. Cluster's
+  own index of the keys of a slot comes on top.
+`
+
+const liveText = `
+## Live keys
+
+Servers with few and many live keys, each call alone on one connection, with keys that are new to the server and go away after
+the round; rounds go through the servers in turn. They were filled by a script that writes copies of a COMPLETED record under
+the names of records, with a TTL, in place of so many begins and completes; their hash tables have the size that the
+keys need, and do not grow meanwhile. Answers are of 512 bytes; server µs are by INFO commandstats.
+
+`
+
+const liveRatiosText = `
+With %s live keys a begin takes the server %[3]s of what it takes with %[2]s, a complete %[4]s, a replay %[5]s; the client's
+p50 is %[6]s, %[7]s and %[8]s.
+`
+
 const memoryText = `
 ## Memory
 
 Bytes per record, by MEMORY USAGE with every part counted, and "of many" by the growth of used_memory over so many records.
 The answer is JSON with six header lines.
+
+`
+
+const formsText = `
+### Compressed, sealed
+
+Bytes per record by MEMORY USAGE, on average over many answers with six header lines. They are
+%s.
+The dictionary is %s of other such answers, one after another; the codecs are those of Keep.Codecs. Two keys with JSON are a
+lock and a result, both plain: the columns behind it are for when the lock's TTL is over, and for a body that is []byte to Go.
+
+`
+
+const boundsText = `
+Of what two keys with JSON take, what each should take at most, and what it takes. That JSON has the body as a string, which
+only text fits into; one that any body fits into is larger, and in the last column.
+
+`
+
+const dictionaryText = `
+A dictionary of %s leaves %s of an outcome with an answer of 512 bytes, zstd without one %s. By default outcomes below 1 KiB
+are left as they are, and with a dictionary those below 128 bytes.
+`
+
+const plannerText = `
+### Planned
+
+A server was filled with %s records, a tenth of them running and the others with answers of 512 bytes. They take **%s bytes**,
+hash tables included; the planner says %s, which is **%+.2f %%** off: ` + "`go run ./examples/plan %s`" + `.
+
+The case that is often reckoned, with keys of 40 bytes and owners of 36: a lock for each key under way and a result for each
+key of a day. The textbook's sums are lengths of strings; Redis takes more for them, and this library keeps header lines,
+fingerprint and fence, too. -ratio is what the dictionary leaves of an outcome, see above.
 
 `
 

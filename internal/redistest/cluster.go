@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -9,27 +10,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Shards is a cluster of three masters with a replica each.
+// Shards is a cluster. Its masters share the slots evenly.
 type Shards struct {
-	Nodes []*Server // masters first, until a failover; the replica of a master comes three places behind it
+	Nodes []*Server // masters first, until a failover; the replica of the first master is the first behind them, and so on
+
+	masters int
 }
 
-const masters = 3
-
-// StartCluster starts a cluster for this test; args are for its nodes. It returns when every node has the same view of all
-// slots, and every master sees its replica online.
+// StartCluster starts a cluster of three masters with a replica each for this test; args are for its nodes. It returns when
+// every node has the same view of all slots, and every master sees its replica online.
 func StartCluster(tb testing.TB, args ...string) *Shards {
 	tb.Helper()
-	c := &Shards{}
-	for range 2 * masters {
-		c.Nodes = append(c.Nodes, Start(tb, append([]string{
-			"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "2000",
-			"--repl-diskless-sync-delay", "0",
-		}, args...)...))
-	}
-	c.assignSlots(tb)
-	c.meet(tb)
-	for i, replica := range c.Nodes[masters:] {
+	c := startNodes(tb, 3, 6, args)
+	for i, replica := range c.Nodes[c.masters:] {
 		client := replica.Client(tb)
 		id := c.Nodes[i].id(tb)
 		Eventually(tb, "a replica knows its master", func() bool {
@@ -40,13 +33,34 @@ func StartCluster(tb testing.TB, args ...string) *Shards {
 	return c
 }
 
+// StartMasters is StartCluster for any number of masters, without replicas.
+func StartMasters(tb testing.TB, masters int, args ...string) *Shards {
+	tb.Helper()
+	c := startNodes(tb, masters, masters, args)
+	c.WaitReady(tb)
+	return c
+}
+
+func startNodes(tb testing.TB, masters, nodes int, args []string) *Shards {
+	c := &Shards{masters: masters}
+	for range nodes {
+		c.Nodes = append(c.Nodes, Start(tb, append([]string{
+			"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "2000",
+			"--repl-diskless-sync-delay", "0",
+		}, args...)...))
+	}
+	c.assignSlots(tb)
+	c.meet(tb)
+	return c
+}
+
 func (c *Shards) assignSlots(tb testing.TB) {
 	const slots = 16384
 	for i, node := range c.Nodes {
 		client := node.Client(tb)
 		must(tb, client.Do(context.Background(), "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
-		if i < masters {
-			must(tb, client.ClusterAddSlotsRange(context.Background(), i*slots/masters, (i+1)*slots/masters-1).Err())
+		if i < c.masters {
+			must(tb, client.ClusterAddSlotsRange(context.Background(), i*slots/c.masters, (i+1)*slots/c.masters-1).Err())
 		}
 	}
 }
@@ -74,10 +88,10 @@ func (c *Shards) WaitReady(tb testing.TB) {
 		Eventually(tb, node.Addr+" is part of the cluster", func() bool {
 			info := client.ClusterInfo(context.Background()).Val()
 			ready := infoField(info, "cluster_state") == "ok" && infoField(info, "cluster_slots_ok") == "16384" &&
-				infoField(info, "cluster_known_nodes") == "6"
+				infoField(info, "cluster_known_nodes") == strconv.Itoa(len(c.Nodes))
 			replication := client.Info(context.Background(), "replication").Val()
 			if infoField(replication, "role") == "master" {
-				return ready && strings.Contains(replication, "state=online")
+				return ready && (len(c.Nodes) == c.masters || strings.Contains(replication, "state=online"))
 			}
 			return ready && infoField(replication, "master_link_status") == "up"
 		})

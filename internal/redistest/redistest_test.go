@@ -56,3 +56,19 @@ func TestAClusterFailsOverToTheReplicaOfTheMaster(t *testing.T) {
 	c.WaitReady(t)
 	assert.Equal(t, "slave", master.Info(t, "role"))
 }
+
+func TestMastersShareTheSlotsEvenly(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 4} {
+		c := StartMasters(t, n)
+		require.Len(t, c.Nodes, n)
+		shards, err := c.Client(t).ClusterShards(ctx).Result()
+		require.NoError(t, err)
+		require.Len(t, shards, n)
+		for _, s := range shards {
+			require.Len(t, s.Slots, 1)
+			assert.EqualValues(t, 16384/n, s.Slots[0].End-s.Slots[0].Start+1)
+			assert.Len(t, s.Nodes, 1, "no replica")
+		}
+	}
+}

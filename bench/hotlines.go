@@ -1,0 +1,56 @@
+package main
+
+import "strings"
+
+// lineTexts say of a function what its lines in the profile are, and what was done about them. The longest name that a
+// function begins with counts.
+var lineTexts = map[string]string{
+	"core/redisstore.(*Store).sendAlone": "a round trip: go-redis and the kernel. Done: one for each verb, of one command; begin " +
+		"returns a short record itself; redisstore.Batch lets requests share it",
+	"core/redisstore.(*batcher)": "round trips that requests share. Done: up to 128 requests in one, and two under way at a time",
+	"core/redisstore.(*Store).name": "the record's name in base64. Done: the hash is made once for all verbs, and encoded on the stack. " +
+		"Left: the name is made for each verb, since a claim does not carry it",
+	"core/redisstore.(*Store).newQuery": "one value for all of a call. Done: arguments point into it, and none is copied to the heap",
+	"core/redisstore.(*query)":          "the command of a round trip, as go-redis makes it",
+	"core/redisstore.completedRecord":   "the whole record. Done: made here in one piece, so that no script joins strings",
+	"core/redisstore.readAnswer":        "begin's answer, taken apart",
+	"core.(*lazyContext).": "the context of a call, which go-redis waits on for a connection: it has the deadline of " +
+		"Limits.StoreTimeout. Done: made only when somebody asks for its end, so not on the memory store, nor for a run; and one of the standard library, not two",
+	"core.(*lazyContext).stop":     "the end of such a context: its timer is stopped",
+	"core.(*lazyContext).Deadline": "the deadline of a call, as go-redis asks for it",
+	"core.(*KeyConfig)":            "the key, read from the header. Done: no copy of it is made",
+	"core.(*operation).ask":        "the owner: 16 random bytes. Done: read once for all verbs. Left: nobody may guess it",
+	"core.(*operation).execute": "a run and what follows it: the handler, the final verb, and the guard against a panic. Done: the " +
+		"first extensions wait in one queue of the engine, without a timer each",
+	"core.(*Engine).Do":         "one value for all of a request. Done: claim, keeper and contexts are parts of it",
+	"core.(*headerRules)":       "which header lines are kept. Done: names are lowered, and kept lines listed, on the stack",
+	"core.encodeOutcome":        "the outcome and its checksum. Done: one buffer, of the length that is needed; CRC-32C is an instruction",
+	"core.decodeOutcome":        "the outcome of a replay, taken apart. Done: body and lines share its memory",
+	"core.hashing":              "SHA-256 of key and request. Done: states are used again",
+	"core.(*hashState)":         "SHA-256 of key and request. Done: states are used again, and the parts go in as one",
+	"core.(*FingerprintConfig)": "SHA-256 of the request. Done: states are used again",
+	"core.FingerprintConfig":    "SHA-256 of the request. Done: states are used again",
+	"core/capture.(*Exchange).Read": "the request's body, read to make the fingerprint; the handler reads the same bytes. Done: one " +
+		"buffer, of Content-Length",
+	"core/capture.(*Exchange).For": "the request with the run's context, as net/http copies it: the handler must see both",
+	"core/capture.NewExchange":     "one value for all of an exchange. Done: it has room for an answer of 512 bytes and eight header lines",
+	"core/capture.(*Exchange).Hold": "the handler's own header map: what is set around it is no part of the outcome. Done: made once, and " +
+		"the rest lies in the exchange",
+	"core/capture.send":           "net/http writes status, header lines and body: a bare handler pays for this, too",
+	"core/capture.(*Writer).":     "the answer, held back until it is kept. Done: the first 512 bytes need no memory of their own",
+	"core/capture.changes":        "what the handler changed in the header. Done: up to eight lines need no memory of their own",
+	"core/capture.replaceLines":   "header lines of the answer, put into net/http's map. Done: their values lie in one piece",
+	"adapters/http.HTTP.func1.1.": "the handler itself, and the request's context for it",
+	"adapters/http.HTTP":          "the middleware around the handler",
+}
+
+// lineText returns the text of a function, "—" for one without.
+func lineText(function string) string {
+	text, longest := "—", 0
+	for name, t := range lineTexts {
+		if strings.HasPrefix(function, name) && len(name) > longest {
+			text, longest = t, len(name)
+		}
+	}
+	return text
+}
