@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
@@ -273,4 +274,54 @@ func TestEarlyHintsGoOutAtOnce(t *testing.T) {
 			assert.Empty(t, r.header.Get("Link"))
 		})
 	}
+}
+
+func TestTheContextOfAStreamThatItsClientLeftEndsWithItsHandler(t *testing.T) {
+	for _, contentType := range []string{"text/plain", "text/event-stream"} {
+		eachMount(t, func(t *testing.T, wrap func(*core.Engine, http.HandlerFunc) http.Handler) {
+			run := make(chan context.Context, 1)
+			engine, err := core.New(core.Config{Store: memstore.New(), Scope: core.SingleTenant})
+			require.NoError(t, err)
+			server := httptest.NewServer(wrap(engine, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", contentType)
+				chunk := make([]byte, 64<<10)
+				for {
+					if _, err := w.Write(chunk); err != nil {
+						break
+					}
+					if err := http.NewResponseController(w).Flush(); err != nil {
+						break
+					}
+				}
+				run <- r.Context()
+			}))
+			defer server.Close()
+			conn, err := net.Dial("tcp", server.Listener.Addr().String())
+			require.NoError(t, err)
+			_, err = conn.Write([]byte("POST / HTTP/1.1\r\nHost: x\r\nIdempotency-Key: K\r\nContent-Length: 0\r\n\r\n"))
+			require.NoError(t, err)
+			_, err = conn.Read(make([]byte, 100))
+			require.NoError(t, err)
+			require.NoError(t, conn.Close())
+			select {
+			case <-(<-run).Done():
+			case <-time.After(5 * time.Second):
+				t.Error("what the handler has left behind on its context would stay for ever")
+			}
+		})
+	}
+}
+
+// Echo's response would take an informational answer for the final status; who goes past it does without the engine, too.
+func TestEarlyHintsPastEchosResponseLeaveTheFinalStatusAlone(t *testing.T) {
+	m := mount(t, func(e *core.Engine, _ http.HandlerFunc) http.Handler {
+		app := echo.New()
+		app.POST("/", func(c echo.Context) error {
+			c.Response().Writer.WriteHeader(http.StatusEarlyHints)
+			return c.String(http.StatusCreated, "made")
+		}, idemecho.Echo(e))
+		return app
+	}, nil)
+	assert.Equal(t, http.StatusCreated, m.post(m.guarded).status)
+	assert.Equal(t, http.StatusCreated, m.post(m.guarded).status)
 }

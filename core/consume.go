@@ -34,7 +34,7 @@ type MessagesConfig struct {
 type Verdict string
 
 const (
-	Done      Verdict = "done"      // handled now, and its result is kept: acknowledge
+	Done      Verdict = "done"      // handled now, and its result is kept, or sent again to a store that is away: acknowledge
 	Duplicate Verdict = "duplicate" // handled by an earlier delivery: acknowledge
 	Busy      Verdict = "busy"      // in progress elsewhere, or the store is away: do not acknowledge, deliver again after RedeliverAfter
 	Failed    Verdict = "failed"    // handled without success: do not acknowledge, deliver again
@@ -48,7 +48,7 @@ type Delivery[T any] struct {
 	Omitted        bool          // Duplicate: Result is not kept: too long, taken away, forgotten, or another payload's
 	Attempt        int           // Done, Failed: how many runs of the message there have been, this one included
 	RedeliverAfter time.Duration // Busy, Failed: when it is worth delivering again
-	Err            error         // Failed, Dead: why; Busy: why, unless it is in progress elsewhere
+	Err            error         // Failed, Dead: why; Busy: why, unless it is in progress elsewhere; Duplicate: why Result can not be read
 }
 
 var (

@@ -5,8 +5,8 @@ import (
 	"encoding/hex"
 )
 
-// Hook observes. It runs in the request's own goroutine, or in the one that renews a lease, so it must be quick and safe
-// for concurrent use. The context carries the request's values but is not cancelled with it.
+// Hook observes. It runs in the request's own goroutine, or in one that renews a lease or sends an outcome again, so it must be
+// quick and safe for concurrent use. The context carries the request's values but is not cancelled with it.
 type Hook func(context.Context, Event)
 
 // Hooks are called as things happen; nil fields are not.

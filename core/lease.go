@@ -66,7 +66,14 @@ func (k *keeper) runs(record [32]byte) bool {
 func (k *keeper) watchClient() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.over && k.unwatch == nil {
+	if !k.over {
+		k.watch()
+	}
+}
+
+// watch is watchClient; the caller holds mu.
+func (k *keeper) watch() {
+	if k.unwatch == nil {
 		k.unwatch = context.AfterFunc(k.client, func() { k.run.end(context.Cause(k.client)) })
 	}
 }
@@ -79,9 +86,11 @@ func (k *keeper) stop() (leaseEnd time.Time, lost bool) {
 	defer k.mu.Unlock()
 	k.halt()
 	k.claim.Steps = k.steps.Load()
-	if !k.streams { // else something still works under it
-		k.run.end(nil)
+	if k.streams { // something may still work under it, for as long as under the client's
+		k.watch()
+		return k.confirmed.Add(k.claim.Lease), k.lost
 	}
+	k.run.end(nil)
 	if k.unwatch != nil {
 		k.unwatch()
 	}

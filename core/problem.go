@@ -102,9 +102,10 @@ func (r *refusals) result(code string, retryAfter time.Duration) Result {
 	problem, response := r.problems[code], r.responses[code]
 	problem.RetryAfter = max(problem.RetryAfter, retryAfter)
 	if r.render != nil {
-		if own := r.render(problem); own != nil {
+		if rendered := r.render(problem); rendered != nil {
+			own := *rendered // that one may be rendered for every problem
 			own.Status = cmp.Or(own.Status, problem.Status)
-			return Result{Problem: code, Response: own}
+			return Result{Problem: code, Response: &own}
 		}
 	}
 	response.Added = r.links[code]

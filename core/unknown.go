@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // ErrOutcomeUnknown is what a LeaseConfig.OnUnknown returns when it can not tell what became of a run.
@@ -31,9 +32,11 @@ func (op *operation) resolve(vanished int64) (again bool) {
 		return false
 	}
 	if found != nil {
+		own := *found // that one may be returned for every request
+		own.Header = slices.Clone(found.Header)
 		op.run = func(ctx context.Context) (*Response, error) {
 			Decide(ctx, Keep)
-			return found, nil
+			return &own, nil
 		}
 	}
 	op.claim.Over = vanished // what was found is about that run, and no later one

@@ -244,9 +244,15 @@ func TestAClusterLosesAMasterAndThenItsMajority(t *testing.T) {
 
 func TestSlotsThatMoveUnderLoadCostNoRequest(t *testing.T) {
 	t.Parallel()
+	for name, options := range map[string][]redisstore.Option{"alone": nil, "in batches": {redisstore.Batch()}} {
+		t.Run(name, func(t *testing.T) { slotsMoveUnderLoad(t, options) })
+	}
+}
+
+func slotsMoveUnderLoad(t *testing.T, options []redisstore.Option) {
 	c := redistest.StartCluster(t)
 	client := c.Client(t)
-	s := newService(t, redisstore.New(client), func(c *core.Config) { c.Lease.Duration, c.Limits.StoreTimeout = 10*time.Second, 5*time.Second })
+	s := newService(t, redisstore.New(client, options...), func(c *core.Config) { c.Lease.Duration, c.Limits.StoreTimeout = 10*time.Second, 5*time.Second })
 	l := s.traffic(4)
 	redistest.Eventually(t, "there are records to move", func() bool { return c.Nodes[0].Client(t).DBSize(ctx).Val() > 20 })
 	from, to := c.Nodes[0].Client(t), c.Nodes[1].Client(t)

@@ -95,8 +95,11 @@ func (t *Transport) repeat(base http.RoundTripper, req *http.Request) (*http.Res
 		if !time.Now().Add(pause).Before(end) {
 			return res, err
 		}
-		next, bodyErr := rewound(req)
-		if bodyErr != nil || !wait(req.Context(), pause) {
+		if !wait(req.Context(), pause) {
+			return res, err
+		}
+		next, bodyErr := rewound(req) // now, since nobody else would close it
+		if bodyErr != nil {
 			return res, err
 		}
 		drop(res)

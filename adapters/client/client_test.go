@@ -221,3 +221,24 @@ func TestAgainstTheEngine(t *testing.T) {
 	assert.EqualValues(t, 2, payments.Load(), "refused while the store was away, aborted, made")
 	assert.Equal(t, 3, store.Calls("begin"))
 }
+
+func TestABodyIsReadAgainOnlyForAnAttemptThatIsMade(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	transport := &idem.Transport{Base: roundTripper(func(*http.Request) (*http.Response, error) {
+		cancel()
+		return &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{}, Body: http.NoBody}, nil
+	})}
+	req, err := http.NewRequestWithContext(ctx, "POST", "http://localhost", strings.NewReader("B"))
+	require.NoError(t, err)
+	req.GetBody = func() (io.ReadCloser, error) {
+		t.Error("nobody closes this one")
+		return http.NoBody, nil
+	}
+	res, err := transport.RoundTrip(req)
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusServiceUnavailable, res.StatusCode)
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }

@@ -63,7 +63,7 @@ func Echo(e *core.Engine, opts ...Option) echo.MiddlewareFunc {
 // registered on the outer one with Before are for the answer when it is sent, not when it is held.
 func run(ctx context.Context, c echo.Context, x *capture.Exchange, keep core.KeepConfig, next echo.HandlerFunc) (*core.Response, error) {
 	outer, request, r := c.Response(), c.Request(), x.For(ctx)
-	held := x.Hold(ctx, outer, keep)
+	held := x.Hold(ctx, informer{outer}, keep)
 	inner := echo.NewResponse(held, c.Echo())
 	inner.Status = http.StatusOK
 	c.SetResponse(inner)
@@ -80,4 +80,15 @@ func run(ctx context.Context, c echo.Context, x *capture.Exchange, keep core.Kee
 		}
 	}
 	return held.Response(), nil
+}
+
+// informer sends informational answers past Echo's response, which takes the first status for the final one.
+type informer struct{ *echo.Response }
+
+func (i informer) WriteHeader(status int) {
+	if status < 200 && status != http.StatusSwitchingProtocols {
+		i.Writer.WriteHeader(status)
+		return
+	}
+	i.Response.WriteHeader(status)
 }

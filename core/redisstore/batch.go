@@ -56,14 +56,15 @@ func (b *batcher) send(ctx context.Context, q *query) error {
 	q.done = make(chan struct{})
 	q.deadline, _ = ctx.Deadline()
 	b.mu.Lock()
-	b.gathered = append(b.gathered, q)
 	isFirst := b.underWay < maxUnderWay
 	if isFirst {
 		b.underWay++
+	} else {
+		b.gathered = append(b.gathered, q)
 	}
 	b.mu.Unlock()
-	if isFirst { // here and now: another goroutine would come later
-		b.exchange(b.take())
+	if isFirst { // here and now, since another goroutine would come later; and alone, since it may be less patient than others
+		b.exchange([]*query{q})
 		if !b.rest() {
 			go b.work()
 		}

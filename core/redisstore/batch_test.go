@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -60,6 +61,41 @@ func TestRequestsThatComeTogetherShareRoundTrips(t *testing.T) {
 	wg.Wait()
 	assert.GreaterOrEqual(t, sent.queries.Load(), int64(many), "a script each, and greetings of connections")
 	assert.LessOrEqual(t, sent.n.Load(), int64(2+many/10))
+}
+
+// tripGauge knows how many pipelines of a client are under way. It answers none of them.
+type tripGauge struct{ underWay, most atomic.Int64 }
+
+func (g *tripGauge) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (g *tripGauge) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (g *tripGauge) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(context.Context, []redis.Cmder) error {
+		now := g.underWay.Add(1)
+		defer g.underWay.Add(-1)
+		for most := g.most.Load(); now > most && !g.most.CompareAndSwap(most, now); most = g.most.Load() {
+		}
+		runtime.Gosched() // others come
+		return nil
+	}
+}
+
+func TestNoLoadMakesMoreThanTwoRoundTripsAtOnce(t *testing.T) {
+	client := redis.NewClient(&redis.Options{})
+	defer client.Close()
+	gauge := &tripGauge{}
+	client.AddHook(gauge)
+	store := redisstore.New(client, redisstore.Batch())
+	c := storetest.NewClaim(time.Minute, time.Hour)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 20_000 {
+				_ = store.Extend(ctx, c)
+			}
+		})
+	}
+	wg.Wait()
+	assert.EqualValues(t, 2, gauge.most.Load())
 }
 
 func TestOneRequestOfABatchDoesNotWaitForTheOthers(t *testing.T) {

@@ -179,7 +179,7 @@ func (s *Store) checkScripts(ctx context.Context) []Finding {
 		}
 	}
 	if err != nil {
-		return []Finding{{"scripts", err.Error(), "no request can be protected", "allow EVALSHA, EVAL, GET, GETRANGE, SET, SETRANGE, PEXPIRE, TIME, EXISTS, DEL, HSET, HGET, HGETALL and PUBLISH on " + s.prefix + "*"}}
+		return []Finding{{"scripts", err.Error(), "no request can be protected", "allow EVALSHA, EVAL, GET, GETRANGE, SET, SETRANGE, PEXPIRE, PTTL, TIME, EXISTS, DEL, HSET, HGET, HGETALL, PUBLISH, SPUBLISH, SUBSCRIBE, UNSUBSCRIBE, SSUBSCRIBE and SUNSUBSCRIBE on " + s.prefix + "*"}}
 	}
 	return nil
 }

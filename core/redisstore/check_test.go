@@ -2,6 +2,8 @@ package redisstore_test
 
 import (
 	"context"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,8 +12,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/internal/redistest"
+	"github.com/go-idem/idem/lua"
 )
 
 // settings are what findings name, without the server they are of.
@@ -92,4 +96,44 @@ func TestCheckOfAServerThatIsAwayIsAnError(t *testing.T) {
 	defer cancel()
 	_, err := redisstore.Check(short, client)
 	assert.Error(t, err)
+}
+
+func TestWhatCheckSaysToAllowIsEnough(t *testing.T) {
+	server := redistest.Start(t)
+	admin := server.Client(t)
+	allow := func(commands ...string) {
+		rules := []any{"ACL", "SETUSER", "app", "reset", "on", ">secret", "~idem:*", "&idem:*"}
+		for _, command := range commands {
+			rules = append(rules, "+"+command)
+		}
+		require.NoError(t, admin.Do(ctx, rules...).Err())
+	}
+	allow("info")
+	client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" })
+	findings, err := redisstore.Check(ctx, client)
+	require.NoError(t, err)
+	i := slices.IndexFunc(findings, func(f redisstore.Finding) bool { return f.Setting == "scripts" })
+	require.GreaterOrEqual(t, i, 0, "%v", findings)
+	allow(regexp.MustCompile("[A-Z]{3,}").FindAllString(findings[i].Fix, -1)...)
+
+	store := redisstore.New(client)
+	c := claimed(t, store, time.Minute)
+	c.Steps, c.LateRetry = true, time.Hour
+	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	stop, err := store.Watch(bounded, c.Key, func() {})
+	require.NoError(t, err)
+	defer stop()
+	require.NoError(t, store.Extend(ctx, c))
+	require.NoError(t, store.Checkpoint(ctx, c, "step", nil))
+	require.NoError(t, store.Complete(ctx, c, []byte("kept")))
+	for _, script := range []string{lua.Begin, lua.Extend, lua.Complete, lua.Fail, lua.Step} {
+		for _, call := range regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`).FindAllStringSubmatch(script, -1) {
+			assert.Contains(t, findings[i].Fix, call[1])
+		}
+	}
+	c.TellLeft = true
+	entry, err := store.Begin(ctx, c)
+	require.NoError(t, err)
+	assert.Equal(t, core.Completed, entry.State)
 }

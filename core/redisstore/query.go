@@ -101,6 +101,9 @@ func (s *Store) send(ctx context.Context, q *query) error {
 	} else {
 		err = s.sendAlone(ctx, node, q)
 	}
+	if err != nil && node != s.client {
+		node, err = s.follow(ctx, node, q, err)
+	}
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		q.args[0], q.args[1] = "eval", q.script.text
 		err = s.sendAlone(ctx, node, q)
@@ -109,6 +112,19 @@ func (s *Store) send(ctx context.Context, q *query) error {
 		return err
 	}
 	return s.wait.reached(q.wait)
+}
+
+// follow sends a query again whose slot has left its node; not with a WAIT, which knows nodes only.
+func (s *Store) follow(ctx context.Context, node redis.UniversalClient, q *query, err error) (redis.UniversalClient, error) {
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok || !redis.HasErrorPrefix(err, "MOVED") && !redis.HasErrorPrefix(err, "ASK") {
+		return node, err
+	}
+	cluster.ReloadState(ctx) // for those to come
+	if s.wait.on() {
+		return node, err
+	}
+	return cluster, s.sendAlone(ctx, cluster, q)
 }
 
 func (s *Store) sendAlone(ctx context.Context, node redis.UniversalClient, q *query) error {

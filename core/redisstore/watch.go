@@ -30,6 +30,7 @@ type notifier struct {
 type subscription struct {
 	pubsub   *redis.PubSub
 	channels map[string]*channel
+	sending  sync.Mutex // keeps what the server is told in the order of channels
 }
 
 // channel is one record that is waited for.
@@ -46,7 +47,10 @@ func (n *notifier) watch(ctx context.Context, node redis.UniversalClient, sharde
 	sub, c, isNew := n.add(ctx, node, name, w)
 	stop := func() { n.remove(node, sub, sharded, name, w) }
 	if isNew {
-		if err := subscribe(ctx, sub.pubsub, sharded, name); err != nil {
+		sub.sending.Lock()
+		err := subscribe(ctx, sub.pubsub, sharded, name)
+		sub.sending.Unlock()
+		if err != nil {
 			stop()
 			return nil, err
 		}
@@ -102,6 +106,18 @@ func (n *notifier) remove(node redis.UniversalClient, sub *subscription, sharded
 	case isEmpty:
 		_ = sub.pubsub.Close()
 	case isLast:
+		n.unsubscribe(sub, sharded, name)
+	}
+}
+
+// unsubscribe ends the subscription of a channel, unless somebody watches it again.
+func (n *notifier) unsubscribe(sub *subscription, sharded bool, name string) {
+	sub.sending.Lock()
+	defer sub.sending.Unlock()
+	n.mu.Lock()
+	again := sub.channels[name] != nil
+	n.mu.Unlock()
+	if !again {
 		_ = unsubscribe(sub.pubsub, sharded, name)
 	}
 }
