@@ -32,9 +32,9 @@ unit:
 
 fuzz:
 	@set -e; for package in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
-		for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
-			echo "$(GO) test -run '^$$' -fuzz '^$$target$$' -fuzztime $(FUZZTIME) $$package"; \
-			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package; \
+		for target in $$($(GO) -C $$package test -list '^Fuzz' . | grep '^Fuzz'); do \
+			echo "$(GO) -C $$package test -run '^$$' -fuzz '^$$target$$' -fuzztime $(FUZZTIME) ."; \
+			$(GO) -C $$package test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) .; \
 		done; \
 	done
 
@@ -43,6 +43,7 @@ bench:
 
 soak:
 	SOAK=1 $(GO) test -run '^TestSoak$$' -v -timeout 60m ./adapters_test
+	SOAK=1 $(GO) test -run Waiters -v -timeout 30m ./faults_test
 	SOAK=1 SOAK_FOR=1m $(GO) test -race -shuffle=on -count=3 -timeout 120m ./...
 	@set -e; for module in $(NESTED); do echo "$$module:"; SOAK=1 $(GO) -C $$module test -race -shuffle=on -timeout 120m ./...; done
 	$(MAKE) fuzz FUZZTIME=10m

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -22,30 +21,28 @@ import (
 type Behaviours struct {
 	suite.Suite
 	framework framework
-	newStore  func(testing.TB) core.Store
-	store     core.Store
+	store     core.Store // shared by the frameworks: services have scopes of their own
 }
 
 func TestAdapters(t *testing.T) {
-	for _, f := range frameworks {
-		for _, store := range stores {
-			t.Run(f.name+"/"+store.name, func(t *testing.T) {
-				t.Parallel()
-				suite.Run(t, &Behaviours{framework: f, newStore: store.new})
-			})
-		}
-		for _, engine := range engines {
-			if engine.framework == f.name || os.Getenv("SOAK") != "" {
-				t.Run(f.name+"/"+engine.name, func(t *testing.T) {
+	for _, s := range stores {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			store := s.new(t)
+			for _, f := range frameworks {
+				t.Run(f.name, func(t *testing.T) {
 					t.Parallel()
-					suite.Run(t, &Behaviours{framework: f, newStore: engine.new})
+					suite.Run(t, &Behaviours{framework: f, store: store})
 				})
 			}
-		}
+			t.Run("from one framework to another", func(t *testing.T) {
+				t.Parallel()
+				isReplayedElsewhere(t, store)
+				waitsForARunElsewhere(t, store)
+			})
+		})
 	}
 }
-
-func (s *Behaviours) SetupSuite() { s.store = s.newStore(s.T()) }
 
 // serve starts a service with the default configuration, but for change.
 func (s *Behaviours) serve(h handler, change func(*core.Config)) *service {

@@ -25,25 +25,18 @@ import (
 
 const marker = "Idempotent-Replayed"
 
-// stores is every store that the behaviours are shown on.
+// stores is every store that the behaviours are shown on: on each of them in all frameworks.
 var stores = []struct {
 	name string
 	new  func(testing.TB) core.Store
 }{
 	{"memory", func(testing.TB) core.Store { return memstore.New() }},
 	{"redis", func(tb testing.TB) core.Store { return redisstore.New(redistest.Shared(tb).Client(tb)) }},
-}
-
-// engines are further stores, each of which is shown in one framework: what a record is kept in is none of an adapter's business.
-var engines = []struct {
-	name, framework string
-	new             func(testing.TB) core.Store
-}{
-	{"redis behind sentinel", "echo", func(tb testing.TB) core.Store {
+	{"redis behind sentinel", func(tb testing.TB) core.Store {
 		client, _ := redistest.Sentinel(tb)
 		return redisstore.New(client)
 	}},
-	{"redis cluster", "gin", func(tb testing.TB) core.Store { return redisstore.New(redistest.Cluster(tb)) }},
+	{"redis cluster", func(tb testing.TB) core.Store { return redisstore.New(redistest.Cluster(tb)) }},
 }
 
 // service is one handler behind one engine in one framework.

@@ -96,10 +96,6 @@ func TestHeadersAndScopeAreNoPartOfAFingerprint(t *testing.T) {
 }
 
 func FuzzDigest(f *testing.F) {
-	f.Add("abc", []byte{1}, []byte{2})
-	f.Add("a:b:c", []byte{3, 1}, []byte{1, 3})
-	f.Add("", []byte{0}, []byte{0, 0})
-	f.Add("\x00\x00\x00\x00\x00\x00\x00\x01a", []byte{0, 1}, []byte{9})
 	f.Fuzz(func(t *testing.T, text string, cuts, otherCuts []byte) {
 		list, other := split(text, cuts), split(text, otherCuts)
 		assert.Equal(t, slices.Equal(list, other), digestOf(list) == digestOf(other), "%q and %q", list, other)

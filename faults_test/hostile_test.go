@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"runtime"
+	"runtime/metrics"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -38,7 +39,12 @@ type besieged struct {
 	heap       int64 // before the test
 	goroutines int
 	calm       goleak.Option
+	began      time.Time
+	most       [len(watched)]atomic.Uint64 // that each of watched came to
 }
+
+// watched is what grows while clients are many: theirs, too, for they are in this process.
+var watched = [...]string{"/memory/classes/total:bytes", "/sched/goroutines:goroutines"}
 
 // besiege starts a service whose store may take its time, on a machine that is busy with its clients.
 func besiege(t *testing.T, change ...func(*core.Config)) *besieged {
@@ -53,18 +59,55 @@ func besiege(t *testing.T, change ...func(*core.Config)) *besieged {
 	}
 	b.http.Close()
 	inner := idem.HTTP(b.engine)(http.HandlerFunc(b.handle))
-	b.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	b.http = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b.inside.Add(1)
 		defer b.inside.Add(-1)
 		inner.ServeHTTP(w, r)
 	}))
+	b.http.Config.Protocols = protocols(true)
+	b.http.Start()
 	require.Equal(t, 201, b.sends(t, "warm").status)
 	require.NoError(t, b.redis.FlushDB(ctx).Err())
 	b.runs.Store(0)
 	b.client.CloseIdleConnections()
 	http.DefaultClient.CloseIdleConnections()
-	b.heap, b.goroutines, b.calm = liveHeap(), runtime.NumGoroutine(), goleak.IgnoreCurrent()
+	b.watch(t)
+	b.heap, b.goroutines, b.calm, b.began = liveHeap(), runtime.NumGoroutine(), goleak.IgnoreCurrent(), time.Now()
 	return b
+}
+
+// protocols is HTTP/2 without TLS, beside HTTP/1 or alone: over one connection of it go many requests at once.
+func protocols(http1 bool) *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(http1)
+	p.SetUnencryptedHTTP2(true)
+	return p
+}
+
+// watch keeps the peaks of what is watched until the test ends.
+func (b *besieged) watch(t *testing.T) {
+	t.Helper()
+	var samples [len(watched)]metrics.Sample
+	for i := range watched {
+		samples[i].Name = watched[i]
+	}
+	ended, stopped := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(ended); <-stopped })
+	go func() {
+		defer close(stopped)
+		for tick := time.NewTicker(10 * time.Millisecond); ; {
+			select {
+			case <-ended:
+				tick.Stop()
+				return
+			case <-tick.C:
+			}
+			metrics.Read(samples[:])
+			for i := range samples {
+				b.most[i].Store(max(b.most[i].Load(), samples[i].Value.Uint64()))
+			}
+		}
+	}()
 }
 
 func (b *besieged) handle(w http.ResponseWriter, r *http.Request) {
@@ -120,6 +163,7 @@ func liveHeap() int64 {
 // quiet checks that so many records are left, each with an outcome and an end, and nothing else: no request, no goroutine.
 func (b *besieged) quiet(t *testing.T, records int) {
 	t.Helper()
+	t.Logf("%v, at most %d MiB and %d goroutines", time.Since(b.began).Round(10*time.Millisecond), b.most[0].Load()>>20, b.most[1].Load())
 	b.client.CloseIdleConnections()
 	redistest.Eventually(t, "every request is answered", func() bool { return b.inside.Load() == 0 })
 	redistest.Eventually(t, "no goroutine is left", func() bool { return goleak.Find(b.calm) == nil })
@@ -159,6 +203,9 @@ func many(n, soak int) int {
 	}
 	return n
 }
+
+// raced is true under the race detector.
+var raced bool
 
 // each calls send n times, for so many clients at once.
 func each(n, atOnce int, send func(i int)) {
@@ -216,7 +263,7 @@ func TestWaitersAreBoundedAndTheirPlacesFreeWhenTheyHangUp(t *testing.T) {
 	b := besiege(t, func(c *core.Config) {
 		c.Wait = core.WaitConfig{Timeout: 5 * time.Minute, MaxPerKey: perKey, Max: most} // nobody waits so long here
 	})
-	b.client.Transport.(*http.Transport).DisableKeepAlives = true
+	b.client.Transport = &http.Transport{Protocols: protocols(false)}
 	firsts, finish := b.hold(t, keys)
 	n := many(2_000, 10_000)
 
@@ -227,7 +274,7 @@ func TestWaitersAreBoundedAndTheirPlacesFreeWhenTheyHangUp(t *testing.T) {
 	crowd.refusedAre(n - most)
 	assert.NotEmpty(t, b.redis.PubSubChannels(ctx, "*").Val())
 	redistest.Eventually(t, "only who waits holds something", func() bool { return runtime.NumGoroutine()-b.goroutines < 8*(most+keys) })
-	assert.Less(t, liveHeap()-b.heap, int64(16<<20))
+	assert.Less(t, liveHeap()-b.heap, int64(16<<20+n<<10), "a goroutine that has ended leaves half a kilobyte with the runtime")
 
 	crowd.hangUp()
 	crowd.wg.Wait()
@@ -242,6 +289,41 @@ func TestWaitersAreBoundedAndTheirPlacesFreeWhenTheyHangUp(t *testing.T) {
 	finish()
 	late.wg.Wait()
 	assert.EqualValues(t, perKey, late.replayed.Load(), "a place was not freed")
+	for range keys {
+		assert.Equal(t, 201, (<-firsts).status)
+	}
+	assert.EqualValues(t, keys, b.runs.Load())
+	b.quiet(t, keys)
+}
+
+func TestAsManyWaitersAsAreLetInAreFreedOrAnswered(t *testing.T) {
+	const keys = 10
+	n := many(1_000, 10_000)
+	if raced {
+		n = 1_000
+	}
+	b := besiege(t, func(c *core.Config) { c.Wait = core.WaitConfig{Timeout: 5 * time.Minute, MaxPerKey: n, Max: n} })
+	b.client.Transport = &http.Transport{Protocols: protocols(false)}
+	firsts, finish := b.hold(t, keys)
+	key := func(i int) string { return fmt.Sprint("K", i%keys) }
+
+	leaving, staying := newCrowd(b, t), newCrowd(b, t)
+	leaving.send(n/2, key)
+	staying.send(n/2, key)
+	redistest.Eventually(t, "all wait", func() bool { return b.inside.Load() == int64(keys+n) })
+	redistest.Eventually(t, "the server tells each key once", func() bool { return len(b.redis.PubSubChannels(ctx, "*").Val()) == keys })
+	each := (liveHeap() - b.heap) / int64(n)
+	t.Logf("%d bytes for each of %d who wait, the client's part included", each, n)
+	assert.Less(t, each, int64(64<<10))
+	assert.Less(t, runtime.NumGoroutine()-b.goroutines, 6*(n+keys))
+
+	leaving.hangUp()
+	leaving.wg.Wait()
+	assert.EqualValues(t, n/2, leaving.gone.Load())
+	redistest.Eventually(t, "half of them have hung up", func() bool { return b.inside.Load() == int64(keys+n/2) })
+	finish()
+	staying.wg.Wait()
+	assert.EqualValues(t, n/2, staying.replayed.Load())
 	for range keys {
 		assert.Equal(t, 201, (<-firsts).status)
 	}
@@ -284,9 +366,9 @@ func newCrowd(b *besieged, t *testing.T) *crowd {
 	return c
 }
 
-// send sends n requests. Who is refused makes room for the next, so that there are connections enough.
+// send sends n requests at once.
 func (c *crowd) send(n int, key func(i int) string) {
-	c.wg.Go(func() { each(n, min(n, 500), func(i int) { c.one(key(i)) }) })
+	c.wg.Go(func() { each(n, n, func(i int) { c.one(key(i)) }) })
 }
 
 func (c *crowd) one(key string) {
@@ -380,8 +462,8 @@ func (b *besieged) answerOn(t *testing.T, conn net.Conn) answer {
 
 // While bodies are on their way, their keys are anybody's.
 func TestManySlowBodiesHoldNoClaimAndBlockNobody(t *testing.T) {
-	const n, body = 50, `{"amount":100}`
-	b := besiege(t)
+	const body = `{"amount":100}`
+	n, b := many(50, 2_000), besiege(t)
 	conns := make([]net.Conn, n)
 	for i := range conns {
 		conns[i] = b.dials(t)
@@ -393,13 +475,13 @@ func TestManySlowBodiesHoldNoClaimAndBlockNobody(t *testing.T) {
 		huge.Go(func() { b.sendsTooMuch(t, fmt.Sprint("K", i)) })
 	}
 	huge.Wait()
-	redistest.Eventually(t, "all bodies are on their way", func() bool { return b.inside.Load() == n })
+	redistest.Eventually(t, "all bodies are on their way", func() bool { return b.inside.Load() == int64(n) })
 	assert.Zero(t, b.redis.DBSize(ctx).Val(), "a claim is held while bodies are on their way")
 
 	for _, conn := range conns[n/2:] {
 		_ = conn.Close()
 	}
-	redistest.Eventually(t, "half of them have hung up", func() bool { return b.inside.Load() == n/2 })
+	redistest.Eventually(t, "half of them have hung up", func() bool { return b.inside.Load() == int64(n/2) })
 	for i, conn := range conns[:n/2] {
 		a := b.sends(t, fmt.Sprint("K", i))
 		assert.True(t, a.status == 201 && !a.replayed, "K%d: %+v", i, a)

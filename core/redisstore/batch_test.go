@@ -19,11 +19,6 @@ import (
 	"github.com/go-idem/idem/internal/redistest"
 )
 
-func TestStoreKeepsTheContractInBatches(t *testing.T) {
-	store := redisstore.New(redistest.Shared(t).Client(t), redisstore.Batch())
-	storetest.Run(t, func(testing.TB) storetest.Harness { return storetest.Harness{Store: store, Advance: time.Sleep} })
-}
-
 // tripCounter counts the pipelines that a client sends.
 type tripCounter struct{ n, queries atomic.Int64 }
 

@@ -18,21 +18,13 @@ import (
 
 // replicated starts a primary with one replica that keeps up.
 func replicated(t *testing.T) (client *redis.Client, replica *redistest.Server) {
-	primary := redistest.Start(t)
+	primary := redistest.Start(t, "--repl-diskless-sync-delay", "0")
 	replica = redistest.Start(t, "--replicaof", strings.Replace(primary.Addr, ":", " ", 1), "--repl-diskless-sync-delay", "0")
 	client = primary.Client(t)
 	require.Eventually(t, func() bool {
 		return strings.Contains(client.Info(ctx, "replication").Val(), "state=online")
 	}, 20*time.Second, 10*time.Millisecond)
 	return client, replica
-}
-
-func TestStoreKeepsTheContractWhenItWaitsForAReplica(t *testing.T) {
-	t.Parallel()
-	client, _ := replicated(t)
-	storetest.Run(t, func(testing.TB) storetest.Harness {
-		return storetest.Harness{Store: redisstore.New(client, redisstore.WaitReplicas(1, 3*time.Second)), Advance: time.Sleep}
-	})
 }
 
 func TestAWriteThatNoReplicaHasIsNotDurable(t *testing.T) {

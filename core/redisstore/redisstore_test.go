@@ -30,22 +30,44 @@ func TestStoreKeepsTheContract(t *testing.T) {
 	t.Cleanup(func() { everyKeyHasTTL(t, client) })
 }
 
-func TestStoreKeepsTheContractOnACluster(t *testing.T) {
-	client := redistest.Cluster(t)
-	storetest.Run(t, func(testing.TB) storetest.Harness {
-		return storetest.Harness{Store: redisstore.New(client), Advance: time.Sleep}
-	})
-	batching := redisstore.New(client, redisstore.Batch())
-	t.Run("in batches", func(t *testing.T) {
-		storetest.Run(t, func(testing.TB) storetest.Harness { return storetest.Harness{Store: batching, Advance: time.Sleep} })
-	})
+// engines are what records are kept on. Each has a replica, so that a write can be confirmed.
+var engines = map[string]func(*testing.T) redis.UniversalClient{
+	"a server with a replica": func(t *testing.T) redis.UniversalClient { client, _ := replicated(t); return client },
+	"behind sentinel":         func(t *testing.T) redis.UniversalClient { client, _ := redistest.Sentinel(t); return client },
+	"on a cluster":            func(t *testing.T) redis.UniversalClient { return redistest.Cluster(t) },
 }
 
-func TestStoreKeepsTheContractBehindSentinel(t *testing.T) {
-	client, _ := redistest.Sentinel(t)
-	storetest.Run(t, func(testing.TB) storetest.Harness {
-		return storetest.Harness{Store: redisstore.New(client), Advance: time.Sleep}
-	})
+// ways are how a store sends what it sends.
+var ways = map[string][]redisstore.Option{
+	"one by one":                         nil,
+	"in batches":                         {redisstore.Batch()},
+	"confirmed by a replica":             {redisstore.WaitReplicas(1, 5*time.Second)},
+	"in batches, confirmed by a replica": {redisstore.Batch(), redisstore.WaitReplicas(1, 5*time.Second)},
+}
+
+func TestStoreKeepsTheContractOnEveryEngineInEveryWay(t *testing.T) {
+	for engine, start := range engines {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			client := start(t)
+			for way, options := range ways {
+				t.Run(way, func(t *testing.T) {
+					t.Parallel()
+					store := redisstore.New(client, options...)
+					storetest.Run(t, func(testing.TB) storetest.Harness { return storetest.Harness{Store: store, Advance: time.Sleep} })
+					t.Run("answers as memory does", func(t *testing.T) { alike(t, store, many(60, 2_000)) })
+				})
+			}
+		})
+	}
+}
+
+// many is n, or more where there is time.
+func many(n, soak int) int {
+	if os.Getenv("SOAK") != "" {
+		return soak
+	}
+	return n
 }
 
 // TestAPromotedReplicaLearnsTheScripts: it has the records, and none of the scripts.
@@ -99,11 +121,13 @@ func TestStoreKeepsTheContractOnMiniredis(t *testing.T) {
 }
 
 func TestLuaAndMemoryAnswerRandomSequencesAlike(t *testing.T) {
-	store := redisstore.New(redistest.Shared(t).Client(t, func(o *redis.Options) { o.PoolSize = 64 }))
-	sequences, seed := 1500, time.Now().UnixNano()
-	if os.Getenv("SOAK") != "" {
-		sequences = 50_000
-	}
+	alike(t, redisstore.New(redistest.Shared(t).Client(t, func(o *redis.Options) { o.PoolSize = 64 })), many(1500, 50_000))
+}
+
+// alike plays random sequences on store and in memory.
+func alike(t *testing.T, store *redisstore.Store, sequences int) {
+	t.Helper()
+	seed := time.Now().UnixNano()
 	t.Logf("seeds %d to %d", seed, seed+int64(sequences)-1)
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 64) // most of the time is spent waiting for leases to end
@@ -136,7 +160,7 @@ func claimed(t *testing.T, store core.Store, lease time.Duration) core.Claim {
 	return c
 }
 
-func onlyKey(t *testing.T, client *redis.Client, prefix string) string {
+func onlyKey(t testing.TB, client *redis.Client, prefix string) string {
 	t.Helper()
 	keys, err := client.Keys(ctx, prefix+"*").Result()
 	require.NoError(t, err)
@@ -145,7 +169,7 @@ func onlyKey(t *testing.T, client *redis.Client, prefix string) string {
 }
 
 // A store whose keys are found by their prefix.
-func prefixed(t *testing.T, client redis.UniversalClient) (*redisstore.Store, string) {
+func prefixed(t testing.TB, client redis.UniversalClient) (*redisstore.Store, string) {
 	prefix := fmt.Sprintf("%s:%d:", t.Name(), time.Now().UnixNano())
 	return redisstore.New(client, redisstore.Prefix(prefix)), prefix
 }

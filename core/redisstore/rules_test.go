@@ -289,7 +289,8 @@ func TestRule9AFullServerRefusesBeginAndRecordsWhatWasBegun(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
 	client := server.Client(t)
 	store := redisstore.New(client)
-	extending, completing, failing := claimed(t, store, time.Minute), claimed(t, store, time.Minute), claimed(t, store, time.Minute)
+	extending, failing := claimed(t, store, time.Minute), claimed(t, store, time.Minute)
+	completing, plain := claimed(t, store, time.Minute), claimed(t, store, time.Minute)
 	for _, size := range []int{10_000, 500, 10} {
 		var err error
 		for i := 0; err == nil; i++ {
@@ -308,6 +309,7 @@ func TestRule9AFullServerRefusesBeginAndRecordsWhatWasBegun(t *testing.T) {
 	waits, err := store.Begin(ctx, waiting)
 	assert.NoError(t, err, "who waits is not woken then, but waits")
 	assert.Equal(t, core.InProgress, waits.State)
+	assert.NoError(t, store.Complete(ctx, plain, make([]byte, 4096)))
 	completing.LateRetry, completing.Steps = time.Hour, true
 	assert.NoError(t, store.Complete(ctx, completing, make([]byte, 4096)))
 	assert.NoError(t, store.Fail(ctx, failing, core.Failure{Cause: "test"}))

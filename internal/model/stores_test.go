@@ -69,14 +69,14 @@ func clockedRedis(tb testing.TB, server *redistest.Server) *clocked {
 	name := rand.Text()
 	client := server.Client(tb)
 	move := redis.NewScript(`
-		redis.call('HSET', KEYS[1], 's', ARGV[1], 'us', 0)
+		redis.call('HSET', KEYS[1], 's', ARGV[1], 'us', ARGV[4])
 		for _, key in ipairs(redis.call('KEYS', ARGV[3])) do
 			redis.call('PEXPIRE', key, redis.call('PTTL', key) - ARGV[2])
 		end`)
 	now := epoch - tick
 	set := func(d, passed time.Duration) {
 		now += d
-		err := move.Run(ctx, client, []string{"clock:" + name}, int64(now/time.Second), passed.Milliseconds(), name+"*").Err()
+		err := move.Run(ctx, client, []string{"clock:" + name}, int64(now/time.Second), passed.Milliseconds(), name+"*", int64(now%time.Second/time.Microsecond)).Err()
 		if !errors.Is(err, redis.Nil) {
 			require.NoError(tb, err)
 		}

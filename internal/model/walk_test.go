@@ -14,7 +14,7 @@ import (
 )
 
 // epoch is the time at which the walk looks at every situation.
-const epoch = 1_000_000 * tick
+const epoch = 1_000_000*tick + 123_457*time.Microsecond // so that what counts in milliseconds shows
 
 // step is Step, or a wrong one.
 type step func(Record, Call, time.Duration) (Record, Answer)

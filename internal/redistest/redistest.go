@@ -216,7 +216,7 @@ func must(tb testing.TB, err error) {
 // Eventually waits for other processes to get somewhere.
 func Eventually(tb testing.TB, what string, done func() bool) {
 	tb.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !done(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			tb.Fatalf("redistest: never: %s", what)
 		}

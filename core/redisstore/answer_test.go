@@ -1,0 +1,78 @@
+package redisstore
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
+)
+
+// FuzzAnswer reads begin's answers.
+func FuzzAnswer(f *testing.F) {
+	f.Fuzz(func(t *testing.T, text string) {
+		want, ok := oracleAnswer(text)
+		a, err := readAnswer(text)
+		if !ok {
+			require.Error(t, err)
+			require.Zero(t, a)
+			return
+		}
+		require.NoError(t, err)
+		require.Equal(t, want, a)
+		if a.word == "completed" {
+			readsOutcomesOfItsRequest(t, a.rest)
+			return
+		}
+		entry, err := entryOf(a)
+		known := slices.Contains([]string{"claimed", "in-progress", "unknown", "mismatch", "expired"}, a.word)
+		assert.Equal(t, known, err == nil, "%q: %v", text, err)
+		assert.Equal(t, a.word == "claimed", err == nil && entry.State == core.Claimed)
+	})
+}
+
+// readsOutcomesOfItsRequest shows that a record is read by a claim of its own fingerprint alone.
+func readsOutcomesOfItsRequest(t *testing.T, record string) {
+	var own core.Claim
+	if len(record) >= headerLength {
+		copy(own.Fingerprint[:], record[fingerprintStart:fingerprintEnd])
+	}
+	outcome, ok := outcomeOf(record, &own)
+	require.Equal(t, len(record) >= headerLength && record[1] == '2', ok)
+	if ok {
+		assert.Equal(t, record[headerLength:], string(outcome))
+	}
+	own.Fingerprint[31] ^= 1
+	_, ok = outcomeOf(record, &own)
+	assert.False(t, ok, "the outcome of another request")
+}
+
+var oracleNumbers = map[string]int{"claimed": 4, "in-progress": 1, "unknown": 1, "completed": 1}
+
+// oracleAnswer reads an answer in another way: split at as many spaces as its word has numbers, and one more.
+func oracleAnswer(text string) (a answer, ok bool) {
+	if strings.HasPrefix(text, "1") {
+		return answer{word: "completed", rest: text}, true
+	}
+	word, _, _ := strings.Cut(text, " ")
+	n := oracleNumbers[word]
+	parts := append(strings.SplitN(text, " ", n+2), "")
+	if len(parts) < n+2 {
+		return answer{}, false
+	}
+	a.word, a.rest = word, parts[n+1]
+	for i, number := range parts[1 : n+1] {
+		var err error
+		if a.numbers[i], err = strconv.ParseInt(number, 10, 64); err != nil {
+			return answer{}, false
+		}
+	}
+	if word == "mismatch" {
+		return a, len(a.rest) == 32
+	}
+	return a, a.rest == "" || word == "completed"
+}
