@@ -44,6 +44,9 @@ type effect struct {
 	Takeover bool
 }
 
+// careful begins the keys of operations that must rather stay open than run again when nobody knows what became of a run.
+const careful = "careful-"
+
 // soakChild is the environment of a process of the soak: framework, address of Redis, path of the log.
 const soakChild = "IDEM_TEST_SOAK"
 
@@ -60,6 +63,12 @@ func runSoakChild(name, addr, path string) {
 	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 	cfg := core.Config{Store: redisstore.New(client, redisstore.Batch()), Scope: core.SingleTenant}
 	cfg.Lease.Duration, cfg.Limits.StoreTimeout, cfg.Wait.Timeout = soakLease, soakLease/2, soakLease/4
+	cfg.Lease.OnUnknown = func(_ context.Context, r *core.Request) (*core.Response, error) {
+		if strings.HasPrefix(r.Header("Idempotency-Key")[0], careful) {
+			return nil, core.ErrOutcomeUnknown
+		}
+		return nil, nil
+	}
 	cfg.Hooks.StoreError = func(_ context.Context, e core.Event) {
 		if e.Status != 0 {
 			note(effect{What: "away", Fence: e.Fence})
@@ -112,8 +121,8 @@ type soak struct {
 	processes []*soakProcess
 	seen      map[string]string // key -> the outcome that a client has seen
 
-	requests, runs, replays, conflicts, failures, refused, lost, violations atomic.Int64
-	faults                                                                  map[string]int
+	requests, runs, replays, conflicts, unknowns, failures, refused, lost, violations atomic.Int64
+	faults                                                                            map[string]int
 }
 
 type soakProcess struct {
@@ -185,17 +194,24 @@ func (s *soak) client(random *rand.Rand) {
 	defer c.CloseIdleConnections()
 	for n := 0; time.Now().Before(s.until); n++ {
 		key := fmt.Sprintf("%d-%d", random.Uint64(), n)
+		if random.IntN(8) == 0 {
+			key = careful + key
+		}
 		if len(old) > 0 && random.IntN(4) == 0 {
 			key = old[random.IntN(len(old))]
 		}
-		for time.Now().Before(s.until.Add(10*soakLease)) && !s.send(c, s.pick(random).addr, key) {
+		for !s.send(c, s.pick(random).addr, key) {
+			if time.Now().After(s.until.Add(10 * soakLease)) {
+				s.violate("%s: no outcome ten leases after the last fault", key)
+				return
+			}
 			time.Sleep(time.Duration(random.IntN(100)) * time.Millisecond)
 		}
 		old = append(old, key)
 	}
 }
 
-// send sends an operation once, and tells whether there is an outcome.
+// send sends an operation once, and tells whether there is an outcome, or will be none.
 func (s *soak) send(c *http.Client, addr, key string) bool {
 	s.requests.Add(1)
 	svc := &service{tb: s.t, url: "http://" + addr}
@@ -206,6 +222,12 @@ func (s *soak) send(c *http.Client, addr, key string) bool {
 	case r.status == http.StatusCreated:
 		s.sees(key, r)
 		return true
+	case r.status == http.StatusConflict && strings.Contains(r.body, "outcome-unknown"):
+		s.unknowns.Add(1)
+		if !strings.HasPrefix(key, careful) || s.outcomeOf(key) != "" && !s.excused(key) {
+			s.violate("%s: %s", key, r.body)
+		}
+		return true // nobody can find out more
 	case r.status == http.StatusConflict:
 		s.conflicts.Add(1)
 	case r.status == http.StatusServiceUnavailable && r.body == "failed":
@@ -223,6 +245,9 @@ func (s *soak) sees(key string, r reply) {
 	if r.replayed() {
 		s.replays.Add(1)
 	}
+	if !strings.Contains(r.body, strconv.Quote(key)) {
+		s.violate("%s: the outcome of another key: %s", key, r.body)
+	}
 	s.mu.Lock()
 	before, known := s.seen[key]
 	s.seen[key] = r.body
@@ -230,6 +255,13 @@ func (s *soak) sees(key string, r reply) {
 	if known && before != r.body && !s.excused(key) {
 		s.violate("%s: %s, and %s before", key, r.body, before)
 	}
+}
+
+// outcomeOf returns the outcome of key that a client has seen, "" for none.
+func (s *soak) outcomeOf(key string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen[key]
 }
 
 func (s *soak) violate(format string, args ...any) {
@@ -318,6 +350,9 @@ func (s *soak) judge() {
 			if e.Takeover {
 				takeovers++
 			}
+			if e.Takeover && strings.HasPrefix(e.Key, careful) {
+				s.violate("%s ran again, and nobody knows what became of the run before", e.Key)
+			}
 			if e.Fence <= k.fence {
 				s.violate("%s: a run with fence %d after %d", e.Key, e.Fence, k.fence)
 			}
@@ -338,6 +373,7 @@ func (s *soak) judge() {
 		}
 	}
 	require.NotEmpty(s.t, s.faults)
+	s.everyRecordEnds()
 	once := 0
 	for _, k := range keys {
 		if k.ran == 1 {
@@ -345,6 +381,16 @@ func (s *soak) judge() {
 		}
 	}
 	s.print(len(keys), once, takeovers)
+}
+
+// everyRecordEnds: nothing stays in the store for ever.
+func (s *soak) everyRecordEnds() {
+	ctx, client := context.Background(), s.server.Client(s.t)
+	for names := client.Scan(ctx, 0, "*", 1000).Iterator(); names.Next(ctx); {
+		if client.TTL(ctx, names.Val()).Val() == -1 {
+			s.violate("%s has no TTL", names.Val())
+		}
+	}
 }
 
 func (s *soak) print(keys, once, takeovers int) {
@@ -355,7 +401,8 @@ func (s *soak) print(keys, once, takeovers int) {
 		n    any
 	}{
 		{"requests", s.requests.Load()}, {"keys", keys}, {"handler runs", s.runs.Load()}, {"keys that ran once", once},
-		{"replays", s.replays.Load()}, {"409", s.conflicts.Load()}, {"503 of the handler", s.failures.Load()},
+		{"replays", s.replays.Load()}, {"409 in progress", s.conflicts.Load()}, {"409 outcome unknown", s.unknowns.Load()},
+		{"503 of the handler", s.failures.Load()},
 		{"503 of the engine", s.refused.Load()}, {"answers lost", s.lost.Load()}, {"takeovers", takeovers},
 		{"faults", fmt.Sprint(s.faults)}, {"violations", s.violations.Load()},
 	} {

@@ -33,7 +33,7 @@ func TestTheListOfFaultsNamesTestsThatExist(t *testing.T) {
 			assert.True(t, exist[name[1]], "%s does not exist", name[1])
 		}
 	}
-	out, err = exec.Command("grep", "-hoE", `^func Test[A-Za-z0-9]+`, "body_test.go", "failover_test.go", "hostile_test.go", "network_test.go", "process_test.go", "server_test.go").Output()
+	out, err = exec.Command("grep", "-hoE", `^func Test[A-Za-z0-9]+`, "body_test.go", "failover_test.go", "hostile_test.go", "network_test.go", "process_test.go", "server_test.go", "versions_test.go").Output()
 	require.NoError(t, err)
 	for _, line := range strings.Fields(string(out)) {
 		if strings.HasPrefix(line, "Test") && line != "TestMain" {

@@ -83,12 +83,15 @@ func (l *ledger) count(tb testing.TB, key string) int {
 	return len(l.effects(tb)[key])
 }
 
-// promises checks, for every key, that runs overlap only when the lease of the earlier one had time to end, that fences grow,
-// that every replay repeats an answer of a run, that all replays are alike, and that nothing ran after an answer was
-// known. forgets is for stores that have lost what they had acknowledged: then a key may run, and be answered, anew.
+// promises checks, for every key, that every run had a claim, that runs overlap only when the lease of the earlier one had time
+// to end, that fences grow, that every replay repeats an answer of a run of this key, that all replays are alike to the byte,
+// and that nothing ran after an answer was known. forgets is for stores that have lost what they had acknowledged: then a key may run, and be answered, anew.
 func (s *service) promises(forgets bool) {
 	s.tb.Helper()
 	for key, effects := range s.ledger.effects(s.tb) {
+		for _, e := range effects {
+			assert.Positive(s.tb, e.Fence, "%s: ran without a claim", key)
+		}
 		for i := 1; i < len(effects); i++ {
 			before, e := effects[i-1], effects[i]
 			overlap := before.End.IsZero() || e.Start.Before(before.End)
@@ -103,7 +106,7 @@ func (s *service) promises(forgets bool) {
 
 func (s *service) answersMatch(key string, effects []effect, forgets bool) {
 	s.tb.Helper()
-	var kept string
+	var kept *answer
 	for _, a := range s.answersTo(key) {
 		if a.status != 201 {
 			continue
@@ -112,10 +115,11 @@ func (s *service) answersMatch(key string, effects []effect, forgets bool) {
 		if forgets {
 			continue
 		}
-		if kept == "" {
-			kept = a.body
+		if kept == nil {
+			kept = &a
 		}
-		assert.Equal(s.tb, kept, a.body, "%s: two answers", key)
+		assert.Equal(s.tb, kept.body, a.body, "%s: two answers", key)
+		assert.Equal(s.tb, kept.header, a.header, "%s: two headers", key)
 		for _, e := range effects {
 			assert.False(s.tb, e.Start.After(a.at), "%s: ran again after its answer was known", key)
 		}

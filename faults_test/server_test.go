@@ -149,21 +149,34 @@ func (s *service) lostTo(finish func() answer) {
 	s.promises(true)
 }
 
+// Clients go on sending while a script that never ends blocks the server, until it is killed.
 func TestAServerBusyWithAForeignScriptIsRefusedInTime(t *testing.T) {
 	t.Parallel()
-	s, server, client := onServer(t, "--lua-time-limit", "100")
+	server := redistest.Start(t, "--lua-time-limit", "100")
+	client := server.Client(t)
+	s := newService(t, redisstore.New(server.Client(t)), func(c *core.Config) { c.Lease.Duration = 30 * time.Second })
 	s.created(s.post("warm"))
+	l := s.traffic(8)
+	l.answers(10 * time.Second)
 	endless := server.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled, o.ReadTimeout = false, time.Minute })
-	ended := make(chan struct{})
-	go func() { defer close(ended); endless.Eval(ctx, "while true do end", nil) }()
+	ended := make(chan error)
+	go func() { ended <- endless.Eval(ctx, "while true do end", nil).Err() }()
 	require.Eventually(t, func() bool { return redis.HasErrorPrefix(client.Ping(ctx).Err(), "BUSY") }, 10*time.Second, 20*time.Millisecond)
+	asked := time.Now()
 	s.away(s.post("K"))
+	assert.Less(t, time.Since(asked), 5*time.Second, "the store timeout is half a second")
 	require.True(t, s.heard("BUSY"))
 	s.ran("K", 0)
+	redistest.Eventually(t, "every client is refused", func() bool { return l.refused.Load() >= 16 })
 	require.NoError(t, client.ScriptKill(ctx).Err())
-	<-ended
+	assert.ErrorContains(t, <-ended, "killed")
+	l.answers(20 * time.Second)
+	lost, _ := l.end()
+	assert.Zero(t, lost)
 	s.soon("K", s.lease+5*time.Second)
-	s.ran("K", 1)
+	for key, effects := range s.ledger.effects(t) {
+		assert.Len(t, effects, 1, key)
+	}
 	s.promises(false)
 }
 
@@ -203,6 +216,57 @@ func TestAServerThatTakesNoWritesRunsNothing(t *testing.T) {
 			require.Eventually(t, func() bool { return s.post("during").replayed }, 10*time.Second, 20*time.Millisecond)
 			s.ran("new", 0)
 			s.soon("new", s.lease+5*time.Second)
+			s.promises(false)
+		})
+	}
+}
+
+// The disk has no room for the append-only file. What a server that writes it now and then does: it refuses from the second
+// write on. One that writes it each time ends, before it has answered.
+func TestAFullDiskRunsNothingAndLosesNothing(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fills func(*testing.T, *service, *redistest.Server, *redis.Client)
+		frees func(*testing.T, *redistest.Server)
+	}{
+		"everysec": {
+			func(t *testing.T, s *service, server *redistest.Server, client *redis.Client) {
+				server.FillDisk(t)
+				redistest.Eventually(t, "the server refuses writes", func() bool { return redis.HasErrorPrefix(client.Set(ctx, "filler", "x", 0).Err(), "MISCONF") })
+				before := client.Dump(ctx, recordOf(t, client)).Val()
+				s.away(s.post("new"))
+				assert.True(t, s.heard("MISCONF"))
+				assert.Equal(t, before, client.Dump(ctx, recordOf(t, client)).Val(), "a refused call must change nothing")
+			},
+			func(t *testing.T, server *redistest.Server) { server.FreeDisk(t) },
+		},
+		"always": {
+			func(t *testing.T, s *service, server *redistest.Server, client *redis.Client) {
+				server.FillDisk(t)
+				s.away(s.post("new"))
+				assert.Error(t, client.Ping(ctx).Err(), "the server has not ended")
+			},
+			func(t *testing.T, server *redistest.Server) { server.Restart(t) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", name)
+			s := newService(t, redisstore.New(server.Client(t)), func(c *core.Config) { c.Lease.Duration = 20 * time.Second })
+			finish := s.begun("during")
+			c.fills(t, s, server, server.Client(t))
+			s.created(finish())
+			s.ran("new", 0)
+			c.frees(t, server)
+			require.Eventually(t, func() bool { return s.post("during").replayed }, 20*time.Second, 20*time.Millisecond)
+			s.soon("new", s.lease+5*time.Second)
+			redistest.Eventually(t, "all is written", func() bool { return server.Info(t, "aof_buffer_length") == "0" }) // not at once while the disk is busy
+			server.Kill()
+			server.Restart(t)
+			for _, key := range []string{"during", "new"} {
+				s.replays(key)
+				s.ran(key, 1)
+			}
 			s.promises(false)
 		})
 	}

@@ -52,6 +52,7 @@ type service struct {
 // answer is what a client saw.
 type answer struct {
 	status   int
+	header   http.Header // what is to be the same in a replay
 	body     string
 	code     string // of a refusal
 	replayed bool
@@ -109,11 +110,12 @@ func (s *service) handle(w http.ResponseWriter, r *http.Request) {
 // perform writes an effect down, works in between, and answers.
 func perform(w http.ResponseWriter, r *http.Request, l *ledger, run core.Run, do work) {
 	e := effect{Key: r.Header.Get("Idempotency-Key"), Fence: run.Fence, Attempt: run.Attempt, Takeover: run.Takeover, Start: time.Now()}
-	e.Body = fmt.Sprintf("fence %d attempt %d takeover %t", e.Fence, e.Attempt, e.Takeover)
+	e.Body = fmt.Sprintf("%s fence %d attempt %d takeover %t", e.Key, e.Fence, e.Attempt, e.Takeover)
 	l.write(e)
 	status := do(r.Context(), run)
 	e.End = time.Now()
 	l.write(e)
+	w.Header()["Effect"] = []string{e.Body, fmt.Sprint(e.End.UnixNano())}
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, e.Body)
 }
@@ -151,6 +153,9 @@ func readAnswer(res *http.Response) (answer, error) {
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
 	a := answer{status: res.StatusCode, body: string(body), replayed: res.Header.Get("Idempotent-Replayed") != "", retry: res.Header.Get("Retry-After"), at: time.Now()}
+	a.header = res.Header.Clone()
+	a.header.Del("Idempotent-Replayed")
+	a.header.Del("Date")
 	if bytes.HasPrefix(body, []byte("{")) {
 		var problem struct{ Code string }
 		_ = json.Unmarshal(body, &problem)

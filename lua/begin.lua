@@ -15,7 +15,7 @@
 --                                            the same answer again to the owner of a STARTED record
 --   in-progress µs-left    STARTED under another owner; the record remembers who waits
 --   unknown fence          STARTED, lease over, no takeover allowed
---   a record               COMPLETED; it begins with its format, as no word does
+--   a record               COMPLETED; it begins with its format, a digit, as no word does
 --   completed ms-left record   the same, to who asks what is left of the retention
 --   completed ms-left      COMPLETED, and the record has 2048 bytes or more: Lua copies slowly, so it is left to a GET
 --   mismatch fingerprint   another request's fingerprint is in the record

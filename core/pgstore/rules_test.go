@@ -157,6 +157,34 @@ func setClock(t *testing.T, pool *pgxpool.Pool, schema string, now int64) {
 	execute(t, pool, fmt.Sprintf("CREATE OR REPLACE FUNCTION %s.now() RETURNS bigint LANGUAGE sql AS 'SELECT %d::bigint'", schema, now))
 }
 
+// A lease is extended between the two looks of a begin, at the row and at the clock.
+func TestALeaseThatIsExtendedIsNeverCalledOver(t *testing.T) {
+	store, pool, schema := ownStore(t)
+	c := claimed(t, store)
+	number := time.Now().UnixNano()
+	holder, err := pool.Begin(ctx)
+	require.NoError(t, err)
+	defer rollBack(holder)
+	_, err = holder.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", number)
+	require.NoError(t, err)
+	execute(t, pool, fmt.Sprintf(`CREATE OR REPLACE FUNCTION %s.now() RETURNS bigint LANGUAGE plpgsql AS
+		'BEGIN PERFORM pg_advisory_xact_lock_shared(%d); RETURN %d; END'`, schema, number, c.Fence+2*c.Lease.Microseconds()))
+	answer := make(chan core.Entry)
+	go func() {
+		asking := rival(c)
+		asking.NoTakeover = true
+		entry, err := store.Begin(ctx, asking)
+		assert.NoError(t, err)
+		answer <- entry
+	}()
+	require.Eventually(t, func() bool {
+		return count(t, pool, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") > 0
+	}, 10*time.Second, time.Millisecond)
+	execute(t, pool, "UPDATE "+schema+".record SET lease_end = lease_end + $1", 3*c.Lease.Microseconds())
+	rollBack(holder)
+	assert.Equal(t, core.InProgress, (<-answer).State)
+}
+
 func TestTheFenceNeverGoesBack(t *testing.T) {
 	store, pool, schema := ownStore(t)
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)

@@ -67,7 +67,8 @@ CREATE FUNCTION idem.now() RETURNS bigint LANGUAGE sql AS
 --   'expired'      absent, with a tombstone
 --   'lost'         FAILED by this very owner: this begin arrives after its own fail
 --
--- What writes nothing takes no lock: a first look without one decides whether a second is needed.
+-- What writes nothing takes no lock: a first look without one decides whether a second is needed. That a lease is over is
+-- said under the lock only: it may have been extended between the look at the row and the one at the clock.
 CREATE FUNCTION idem.begin(
 	record_key bytea, claim_owner bytea, claim_fingerprint bytea, lease bigint, retention bigint,
 	take_over bigint, waits boolean, late_retry boolean,
@@ -128,7 +129,7 @@ BEGIN
 					UPDATE idem.record SET waited = true WHERE key = record_key;
 					RETURN;
 				END IF;
-			ELSIF r.state = 'STARTED' AND take_over NOT IN (1, r.fence) THEN
+			ELSIF locked AND r.state = 'STARTED' AND take_over NOT IN (1, r.fence) THEN
 				word := 'unknown';
 				claim_fence := r.fence;
 				RETURN;

@@ -55,7 +55,7 @@ var oracleNumbers = map[string]int{"claimed": 4, "in-progress": 1, "unknown": 1,
 
 // oracleAnswer reads an answer in another way: split at as many spaces as its word has numbers, and one more.
 func oracleAnswer(text string) (a answer, ok bool) {
-	if strings.HasPrefix(text, "1") {
+	if strings.IndexAny(text, "0123456789") == 0 {
 		return answer{word: "completed", rest: text}, true
 	}
 	word, _, _ := strings.Cut(text, " ")

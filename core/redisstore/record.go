@@ -8,7 +8,6 @@ import (
 
 // The header of a record, as lua/record.lua describes it.
 const (
-	format           = "1"
 	headerLength     = 90
 	fingerprintStart = 42
 	fingerprintEnd   = 74
@@ -17,7 +16,7 @@ const (
 // completedRecord is the whole string of a COMPLETED record. Its lease end is of no use any more.
 func completedRecord(c *core.Claim, outcome []byte) []byte {
 	b := make([]byte, 0, headerLength+len(outcome))
-	b = append(append(b, format...), '2')
+	b = append(b, '1', '2')
 	b = append(b, flag(c.Takeover)...)
 	b = append(b, '0')
 	b = appendPadded(appendPadded(appendPadded(b, int64(c.Attempt), 6), c.Fence, 16), 0, 16)

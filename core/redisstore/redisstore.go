@@ -260,7 +260,7 @@ type answer struct {
 
 // readAnswer takes begin's answer apart.
 func readAnswer(text string) (a answer, err error) {
-	if strings.HasPrefix(text, format) {
+	if text != "" && text[0] >= '0' && text[0] <= '9' { // a record's format
 		return answer{word: "completed", rest: text}, nil
 	}
 	a.word, a.rest, _ = strings.Cut(text, " ")

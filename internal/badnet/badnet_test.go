@@ -14,6 +14,15 @@ import (
 // dial returns a connection through a network to a server that sends back what it gets.
 func dial(t *testing.T, n *Net) net.Conn {
 	t.Helper()
+	c, err := n.Dial(context.Background(), "tcp", echoServer(t))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(5*time.Second)))
+	return c
+}
+
+func echoServer(t *testing.T) (addr string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
@@ -26,11 +35,7 @@ func dial(t *testing.T, n *Net) net.Conn {
 			go func() { _, _ = io.Copy(c, c); _ = c.Close() }()
 		}
 	}()
-	c, err := n.Dial(context.Background(), "tcp", l.Addr().String())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	require.NoError(t, c.SetDeadline(time.Now().Add(5*time.Second)))
-	return c
+	return l.Addr().String()
 }
 
 func echo(c net.Conn) error {
@@ -108,4 +113,24 @@ func TestResetAndRefuse(t *testing.T) {
 	n.Set(Faults{Refuse: true})
 	_, err := n.Dial(context.Background(), "tcp", c.RemoteAddr().String())
 	assert.ErrorIs(t, err, errRefused)
+}
+
+func TestALineIsAsLongAsItIsToldAndLosesWhatIsUnderWayWhenItIsCut(t *testing.T) {
+	l, err := NewLine(echoServer(t), 50*time.Millisecond)
+	require.NoError(t, err)
+	defer l.Cut()
+	c, err := net.Dial("tcp", l.Addr)
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+	began := time.Now()
+	require.NoError(t, echo(c))
+	assert.GreaterOrEqual(t, time.Since(began), 100*time.Millisecond, "there and back")
+	_, err = c.Write([]byte("hello"))
+	require.NoError(t, err)
+	l.Cut()
+	_, err = io.ReadFull(c, make([]byte, 5))
+	assert.Error(t, err)
+	_, err = net.Dial("tcp", l.Addr)
+	assert.Error(t, err)
 }

@@ -1,9 +1,7 @@
 package model
 
 import (
-	"bytes"
 	"fmt"
-	"reflect"
 	"time"
 
 	"github.com/go-idem/idem/core"
@@ -102,12 +100,4 @@ func (m move) String() string {
 		s += fmt.Sprintf(" with %s fence", map[knowledge]string{none: "no", stale: "a stale"}[m.fence])
 	}
 	return s + map[bool]string{true: " free"}[m.free] + map[bool]string{true: " " + m.outcome}[m.outcome != ""]
-}
-
-// alike compares two answers.
-func alike(a, b Answer) bool {
-	x, y := a.Entry, b.Entry
-	outcomes := bytes.Equal(x.Outcome, y.Outcome)
-	x.Outcome, y.Outcome = nil, nil
-	return outcomes && a.Err == b.Err && reflect.DeepEqual(x, y)
 }

@@ -27,24 +27,6 @@ import (
 
 var ctx = context.Background()
 
-// apply sends a call to a store.
-func apply(ctx context.Context, s core.Store, c Call) (a Answer) {
-	switch c.Verb {
-	case Begin:
-		a.Entry, a.Err = s.Begin(ctx, c.Claim)
-	case Extend:
-		a.Err = s.Extend(ctx, c.Claim)
-	case Complete:
-		a.Err = s.Complete(ctx, c.Claim, []byte(c.Outcome))
-	case Fail:
-		a.Err = s.Fail(ctx, c.Claim, core.Failure{Free: c.Free})
-	}
-	if errors.Is(a.Err, core.ErrLost) {
-		a.Err = core.ErrLost
-	}
-	return a
-}
-
 // clocked is a store whose clock stands still until it is moved.
 type clocked struct {
 	core.Store

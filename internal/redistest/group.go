@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/go-idem/idem/internal/badnet"
 )
 
 // groupName is what sentinels call the group.
@@ -29,11 +31,27 @@ type Group struct {
 // sentinel knows everybody, and the primary sees both replicas online.
 func StartGroup(tb testing.TB, args ...string) *Group {
 	tb.Helper()
+	return startGroup(tb, nil, args)
+}
+
+// StartGroupWithClocks starts a group whose replicas' clocks are so far ahead of the primary's, in whole seconds.
+func StartGroupWithClocks(tb testing.TB, ahead time.Duration) *Group {
+	tb.Helper()
+	g := startGroup(tb, otherClock(tb, ahead), nil)
+	here, there := g.Nodes[0].Client(tb).Time(context.Background()).Val(), g.Nodes[1].Client(tb).Time(context.Background()).Val()
+	if off := there.Sub(here) - ahead; off.Abs() > 5*time.Second {
+		tb.Fatalf("redistest: the clock of a replica is %v off", off)
+	}
+	return g
+}
+
+func startGroup(tb testing.TB, replicaEnv, args []string) *Group {
+	tb.Helper()
 	g := &Group{Nodes: []*Server{Start(tb, args...)}}
 	for range 2 {
-		g.Nodes = append(g.Nodes, Start(tb, slices.Concat(args, []string{
+		g.Nodes = append(g.Nodes, startWith(tb, replicaEnv, slices.Concat(args, []string{
 			"--replicaof", strings.Replace(g.Nodes[0].Addr, ":", " ", 1), "--repl-diskless-sync-delay", "0",
-		})...))
+		})))
 	}
 	g.Nodes[0].Config(tb, "repl-diskless-sync-delay", "0")
 	must(tb, g.startSentinels(tb, 5))
@@ -42,6 +60,38 @@ func StartGroup(tb testing.TB, args ...string) *Group {
 		Eventually(tb, "a sentinel knows everybody", func() bool { return s.knowsGroup(tb) })
 	}
 	return g
+}
+
+// Lag puts a long way between the primary and its replicas. cut ends it; what the primary has sent on it does not arrive.
+func (g *Group) Lag(tb testing.TB, delay time.Duration) (cut func()) {
+	tb.Helper()
+	g.failoverTimeout(tb, time.Minute) // until it is over the sentinels leave alone who replicates in a way that is not theirs
+	var lines []*badnet.Line
+	for _, replica := range g.Nodes[1:] {
+		line, err := badnet.NewLine(g.Nodes[0].Addr, delay)
+		must(tb, err)
+		tb.Cleanup(line.Cut)
+		lines = append(lines, line)
+		host, port, _ := strings.Cut(line.Addr, ":")
+		must(tb, replica.Client(tb).ReplicaOf(context.Background(), host, port).Err())
+		Eventually(tb, "a replica is back on the long way", func() bool {
+			return replica.Info(tb, "master_port") == port && replica.Info(tb, "master_link_status") == "up"
+		})
+	}
+	Eventually(tb, "both replicas are online", func() bool { return g.Nodes[0].online(tb) == 2 })
+	return func() {
+		for _, line := range lines {
+			line.Cut()
+		}
+		g.failoverTimeout(tb, 3*time.Second)
+	}
+}
+
+func (g *Group) failoverTimeout(tb testing.TB, d time.Duration) {
+	tb.Helper()
+	for _, s := range g.Sentinels {
+		must(tb, s.Client(tb).Do(context.Background(), "SENTINEL", "SET", groupName, "failover-timeout", d.Milliseconds()).Err())
+	}
 }
 
 // startSentinels tells each of the others beforehand, which saves the seconds that they need to find each other.

@@ -27,6 +27,7 @@ type Server struct {
 
 	binary, dir string
 	args        []string
+	env         []string // more than this process's
 	process     *os.Process
 }
 
@@ -57,7 +58,12 @@ func missing(tb testing.TB, server string) {
 // redis-server, such as "--appendonly", "yes", and stay when it is started again.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	s, err := start(Binary(tb), tb.TempDir(), args)
+	return startWith(tb, nil, args)
+}
+
+func startWith(tb testing.TB, env, args []string) *Server {
+	tb.Helper()
+	s, err := start(Binary(tb), tb.TempDir(), env, args)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -81,7 +87,7 @@ func Shared(tb testing.TB) *Server {
 	}
 	dir, err := os.MkdirTemp("", "redistest")
 	if err == nil {
-		shared.server, err = start(binary, dir, nil)
+		shared.server, err = start(binary, dir, nil, nil)
 	}
 	if err != nil {
 		tb.Fatal(err)
@@ -91,9 +97,10 @@ func Shared(tb testing.TB) *Server {
 }
 
 // start tries ports until a server answers on one.
-func start(binary, dir string, args []string) (s *Server, err error) {
+func start(binary, dir string, env, args []string) (s *Server, err error) {
 	for range 20 {
 		s = newServer(binary, dir, freePort(), append([]string{"--save", "", "--appendonly", "no"}, args...))
+		s.env = env
 		if err = s.spawn(); err == nil {
 			return s, nil
 		}
@@ -122,6 +129,7 @@ func freePort() int {
 // spawn starts the process and waits until it answers.
 func (s *Server) spawn() error {
 	cmd := exec.Command(s.binary, s.args...)
+	cmd.Env = append(os.Environ(), s.env...)
 	if err := startTied(cmd); err != nil {
 		return err
 	}

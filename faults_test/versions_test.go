@@ -1,0 +1,180 @@
+package faults_test
+
+import (
+	"bytes"
+	"context"
+	"encoding"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/redisstore"
+	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/redistest"
+	"github.com/go-idem/idem/lua"
+)
+
+// otherFormat turns what a client sends into what a version with another format of records would: the scripts, and the
+// COMPLETED records that are made outside of them.
+type otherFormat struct {
+	texts, shas map[string]string
+}
+
+func newOtherFormat(tb testing.TB) *otherFormat {
+	o := &otherFormat{map[string]string{}, map[string]string{}}
+	two := strings.NewReplacer("'1100000001'", "'2100000001'", "== '11'", "== '21'", "== '12'", "== '22'", "'^1[124]", "'^2[124]",
+		"'1' .. STARTED", "'2' .. STARTED", "'1' .. FAILED", "'2' .. FAILED")
+	for _, text := range []string{lua.Begin, lua.Extend, lua.Complete, lua.Fail, lua.Step} {
+		o.texts[text] = two.Replace(text)
+		require.NotEqual(tb, text, o.texts[text])
+		o.shas[redis.NewScript(text).Hash()] = redis.NewScript(o.texts[text]).Hash()
+	}
+	return o
+}
+
+func (*otherFormat) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (o *otherFormat) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { o.rewrite(cmd); return next(ctx, cmd) }
+}
+
+func (o *otherFormat) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			o.rewrite(cmd)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (o *otherFormat) rewrite(cmd redis.Cmder) {
+	args := cmd.Args()
+	switch cmd.Name() {
+	case "eval":
+		args[1] = o.texts[args[1].(string)]
+	case "evalsha":
+		args[1] = o.shas[args[1].(string)]
+	}
+	for i := range args {
+		argument, ok := args[i].(encoding.BinaryMarshaler)
+		if !ok {
+			continue
+		}
+		if record, _ := argument.MarshalBinary(); bytes.HasPrefix(record, []byte("12")) && len(record) >= 90 {
+			args[i] = append([]byte("2"), record[1:]...)
+		}
+	}
+}
+
+// versions returns a store of this version and one of another, on one server.
+func versions(t *testing.T) (one, two core.Store, client *redis.Client) {
+	server := redistest.Start(t)
+	other := server.Client(t)
+	other.AddHook(newOtherFormat(t))
+	client = server.Client(t)
+	return redisstore.New(client), redisstore.New(other), client
+}
+
+// Either version meets records of the other, in every state.
+func TestTwoVersionsLeaveEachOthersRecordsAlone(t *testing.T) {
+	t.Parallel()
+	one, two, client := versions(t)
+	for _, v := range []struct {
+		format       string
+		mine, theirs core.Store
+	}{{"1", one, two}, {"2", two, one}} {
+		for state, c := range map[string]struct {
+			leave func(core.Claim) error
+			next  core.State // for the version whose record it is
+		}{
+			"STARTED":   {func(c core.Claim) error { return v.mine.Extend(ctx, c) }, core.InProgress},
+			"COMPLETED": {func(c core.Claim) error { return v.mine.Complete(ctx, c, []byte("kept")) }, core.Completed},
+			"FAILED":    {func(c core.Claim) error { return v.mine.Fail(ctx, c, core.Failure{}) }, core.Claimed},
+			"free":      {func(c core.Claim) error { return v.mine.Fail(ctx, c, core.Failure{Free: true}) }, core.Claimed},
+		} {
+			t.Run(state+" in format "+v.format, func(t *testing.T) {
+				require.NoError(t, client.FlushAll(ctx).Err())
+				claim := storetest.NewClaim(time.Minute, time.Hour)
+				begin(t, v.mine, &claim)
+				require.NoError(t, c.leave(claim))
+				name := recordOf(t, client)
+				require.Equal(t, v.format, client.GetRange(ctx, name, 0, 0).Val())
+				before := client.Dump(ctx, name).Val()
+				refusesAll(t, v.theirs, claim)
+				assert.Equal(t, before, client.Dump(ctx, name).Val())
+				entry, err := v.mine.Begin(ctx, rival(claim))
+				require.NoError(t, err)
+				assert.Equal(t, c.next, entry.State)
+			})
+		}
+		t.Run("expired in format "+v.format, func(t *testing.T) {
+			claim := storetest.NewClaim(50*time.Millisecond, 100*time.Millisecond)
+			begin(t, v.mine, &claim)
+			next := rival(claim)
+			require.Eventually(t, func() bool {
+				entry, err := v.theirs.Begin(ctx, next)
+				next.Fence = entry.Fence
+				return err == nil && entry.State == core.Claimed
+			}, 10*time.Second, 10*time.Millisecond)
+			assert.Greater(t, next.Fence, claim.Fence)
+		})
+	}
+}
+
+func refusesAll(t *testing.T, store core.Store, claim core.Claim) {
+	t.Helper()
+	_, err := store.Begin(ctx, rival(claim))
+	assert.ErrorIs(t, err, core.ErrUnreadable)
+	_, err = store.Begin(ctx, claim)
+	assert.ErrorIs(t, err, core.ErrUnreadable)
+	assert.ErrorIs(t, store.Extend(ctx, claim), core.ErrUnreadable)
+	assert.ErrorIs(t, store.Complete(ctx, claim, []byte("kept")), core.ErrUnreadable)
+	assert.ErrorIs(t, store.Fail(ctx, claim, core.Failure{}), core.ErrUnreadable)
+	assert.ErrorIs(t, store.(core.Checkpointer).Checkpoint(ctx, claim, "step", nil), core.ErrUnreadable)
+}
+
+// Services of both versions get the same keys at once: each runs in one of them, and the other refuses.
+func TestTwoVersionsUnderLoadRunAKeyOnce(t *testing.T) {
+	t.Parallel()
+	one, two, _ := versions(t)
+	a, b := newService(t, one), newService(t, two)
+	b.ledger = a.ledger
+	a.created(a.post("shared0"))
+	b.created(b.post("shared1"))
+	const keys = 60
+	var clients sync.WaitGroup
+	for _, s := range []*service{a, b} {
+		for client := range 4 {
+			clients.Go(func() {
+				for i := range keys {
+					s.post(fmt.Sprint("shared", (i+client)%keys))
+				}
+			})
+		}
+	}
+	clients.Wait()
+	ranIn := map[*service]int{}
+	for i := range keys {
+		key := fmt.Sprint("shared", i)
+		owner, other := a, b
+		if a.post(key).code == "record-unreadable" {
+			owner, other = b, a
+		}
+		owner.replays(key)
+		assert.Equal(t, "record-unreadable", other.post(key).code)
+		ranIn[owner]++
+		a.ran(key, 1)
+	}
+	assert.NotZero(t, ranIn[a])
+	assert.NotZero(t, ranIn[b])
+	t.Logf("of format 1: %d, of format 2: %d", ranIn[a], ranIn[b])
+	a.promises(false)
+	b.promises(false)
+}

@@ -1,0 +1,36 @@
+package model
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"reflect"
+
+	"github.com/go-idem/idem/core"
+)
+
+// apply sends a call to a store.
+func apply(ctx context.Context, s core.Store, c Call) (a Answer) {
+	switch c.Verb {
+	case Begin:
+		a.Entry, a.Err = s.Begin(ctx, c.Claim)
+	case Extend:
+		a.Err = s.Extend(ctx, c.Claim)
+	case Complete:
+		a.Err = s.Complete(ctx, c.Claim, []byte(c.Outcome))
+	case Fail:
+		a.Err = s.Fail(ctx, c.Claim, core.Failure{Free: c.Free})
+	}
+	if errors.Is(a.Err, core.ErrLost) {
+		a.Err = core.ErrLost
+	}
+	return a
+}
+
+// alike compares two answers.
+func alike(a, b Answer) bool {
+	x, y := a.Entry, b.Entry
+	outcomes := bytes.Equal(x.Outcome, y.Outcome)
+	x.Outcome, y.Outcome = nil, nil
+	return outcomes && a.Err == b.Err && reflect.DeepEqual(x, y)
+}
