@@ -71,5 +71,5 @@ if found == FAILED and not free then past = history(head) == '1' and '1' or '2' 
 local time = now()
 local next_fence, next_attempt = math.max(fence(head) + 1, time), math.min(attempt(head) + 1, 999999)
 local numbers = string.format('%06d%016.0f%016.0f', next_attempt, next_fence, time + ARGV[3])
-redis.call('SET', KEYS[1], '1' .. STARTED .. past .. waiting .. numbers .. ARGV[2] .. ARGV[1], 'PX', ARGV[4])
+redis.call('SET', KEYS[1], '1' .. STARTED .. past .. waiting .. numbers .. ARGV[2] .. ARGV[1] .. first(record), 'PX', ARGV[4])
 return claimed(next_fence, next_attempt, past, tonumber(ARGV[3]))

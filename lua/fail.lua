@@ -13,16 +13,18 @@
 --   'unreadable'  not a record of format 1
 --
 -- PEXPIRE comes first: a full server accepts a script whose first write needs no memory.
-local head = redis.call('GETRANGE', KEYS[1], 0, 89)
+local record = redis.call('GETRANGE', KEYS[1], 0, 105)
 
 -- [record.lua]
 
+local head = string.sub(record, 1, 90)
 if head == '' then return 'lost' end
 if not readable(head) then return 'unreadable' end
 if not holds(head, ARGV[1], ARGV[2]) or state(head) == COMPLETED then return 'lost' end
 if state(head) == FAILED then return 'ok' end
 local bound = ARGV[4] == '1' and history(head) == '0' and string.rep('\0', 32) or fingerprint(head)
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
-redis.call('SET', KEYS[1], '1' .. FAILED .. history(head) .. '0' .. string.sub(head, 5, 42) .. bound .. owner(head) .. ARGV[5], 'PX', ARGV[3])
+local origin = attempt(head) > 1 and first(record) or ''
+redis.call('SET', KEYS[1], '1' .. FAILED .. history(head) .. '0' .. string.sub(head, 5, 42) .. bound .. owner(head) .. origin .. ARGV[5], 'PX', ARGV[3])
 wake(head)
 return 'ok'

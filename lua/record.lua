@@ -13,7 +13,9 @@
 --   27-42   end of the lease, µs of this server's clock, decimal
 --   43-74   fingerprint; 32 zero bytes in a FAILED record that is free for another request
 --   75-90   owner
---   91-     the outcome (COMPLETED) or the cause (FAILED)
+--   91-106  of a STARTED or FAILED record, from attempt 2 on: the fence of attempt 1, which tells one operation under the key
+--           from the next
+--   then    the outcome (COMPLETED) or the cause (FAILED)
 --
 -- Numbers are fixed-width decimal text: '..' and tostring print a µs number as 1.79e+15 on a real server.
 local STARTED, COMPLETED, FAILED = '1', '2', '4'
@@ -31,6 +33,12 @@ local function fence(head) return tonumber(string.sub(head, 11, 26)) end
 local function lease_end(head) return tonumber(string.sub(head, 27, 42)) end
 local function fingerprint(head) return string.sub(head, 43, 74) end
 local function owner(head) return string.sub(head, 75, 90) end
+
+-- first is the fence of attempt 1, as it stands in the record.
+local function first(record)
+  if attempt(record) == 1 then return string.sub(record, 11, 26) end
+  return string.sub(record, 91, 106)
+end
 
 -- holds: is the record's last claim this one? A fence of 0 stands for "not known": the owner alone decides.
 local function holds(head, claim_owner, claim_fence)

@@ -1,7 +1,8 @@
 -- step: keep the results of finished steps beside the record, and read them.
 --
 -- KEYS[1]  the record
--- KEYS[2]  the steps of its runs, a hash: step -> result, and '' -> the fingerprint of the request they belong to
+-- KEYS[2]  the steps of its runs, a hash: step -> result, and '' -> the operation they belong to:
+--          the fingerprint of its request and the fence of its attempt 1
 -- ARGV[1]  owner   ARGV[2]  fence   ARGV[3]  retention, ms
 -- ARGV[4]  step    ARGV[5]  result; without them the steps are read
 --
@@ -12,18 +13,20 @@
 --
 -- PEXPIRE comes first: a full server accepts a script whose first write needs no memory, and a finished step must be
 -- recorded.
-local head = redis.call('GETRANGE', KEYS[1], 0, 89)
+local record = redis.call('GETRANGE', KEYS[1], 0, 105)
 
 -- [record.lua]
 
+local head = string.sub(record, 1, 90)
 if head == '' then return {'lost'} end
 if not readable(head) then return {'unreadable'} end
 if state(head) ~= STARTED or not holds(head, ARGV[1], ARGV[2]) then return {'lost'} end
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
-if redis.call('HGET', KEYS[2], '') ~= fingerprint(head) then redis.call('DEL', KEYS[2]) end -- of an earlier request
+local operation = fingerprint(head) .. first(record)
+if redis.call('HGET', KEYS[2], '') ~= operation then redis.call('DEL', KEYS[2]) end -- an earlier one under this key
 local answer = {'ok'}
 if ARGV[4] then
-  redis.call('HSET', KEYS[2], '', fingerprint(head), ARGV[4], ARGV[5])
+  redis.call('HSET', KEYS[2], '', operation, ARGV[4], ARGV[5])
 else
   local steps = redis.call('HGETALL', KEYS[2])
   for i = 1, #steps, 2 do

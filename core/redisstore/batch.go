@@ -28,6 +28,9 @@ func (b *batches) of(node redis.UniversalClient) *batcher {
 	defer b.mu.Unlock()
 	found := b.by[node]
 	if found == nil {
+		if len(b.by) == manyNodes { // some have left their Cluster; who is missed is made again
+			clear(b.by)
+		}
 		found = &batcher{node: node}
 		b.by[node] = found
 	}
@@ -35,8 +38,9 @@ func (b *batches) of(node redis.UniversalClient) *batcher {
 }
 
 const (
-	maxUnderWay = 2   // round trips to one server at once
-	maxBatch    = 128 // queries in one
+	maxUnderWay = 2    // round trips to one server at once
+	maxBatch    = 128  // queries in one
+	manyNodes   = 1024 // more than a Cluster has
 )
 
 // batcher gathers queries for one server.
