@@ -25,13 +25,14 @@ type framework struct {
 
 	// mount returns the shop's handler, under e unless that is nil.
 	mount func(s *shop, e *core.Engine) mounted
+	raw   func(asker) mounted // the yardstick
 }
 
 var frameworks = []framework{
-	{"http", 10, mountHTTP},
-	{"gin", 12, mountGin},
-	{"echo", 12, mountEcho},
-	{"fiber", 12, mountFiber},
+	{"http", 10, mountHTTP, rawHTTP},
+	{"gin", 12, mountGin, rawGin},
+	{"echo", 12, mountEcho, rawEcho},
+	{"fiber", 12, mountFiber, rawFiber},
 }
 
 // mounted is a handler that is ready to be served: by net/http, or by fasthttp.

@@ -21,29 +21,6 @@ const (
 	lockPause = 2 * time.Millisecond
 )
 
-// rawScripts is the yardstick: the two script calls that a guarded request needs, and nothing else.
-func rawScripts(client *redis.Client, s *shop) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, c := r.Context(), newWire("raw:{"+r.Header.Get(keyHeader)+"}")
-		word, fence, record, err := answer(c.begin(ctx, client))
-		switch {
-		case err != nil:
-			unavailable(w, err)
-		case record != nil:
-			replayed(w, record[headBytes:])
-		case word != "claimed":
-			conflict(w)
-		default:
-			body := s.pay()
-			if err := c.complete(ctx, client, fence, body).Err(); err != nil {
-				unavailable(w, err)
-				return
-			}
-			created(w, body)
-		}
-	})
-}
-
 // answered answers with what a GET found, and tells whether the request is done with.
 func answered(w http.ResponseWriter, found *redis.StringCmd) bool {
 	body, err := found.Bytes()

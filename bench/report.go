@@ -107,7 +107,7 @@ func (b *bench) loadTables() string {
 		}
 		text += fmt.Sprintf("\n### %s%s\n\n%s", strings.ToUpper(w.name[:1]), w.name[1:], t)
 	}
-	return text
+	return text + b.costTables()
 }
 
 func loadRow(rounds []round, s *subject) []string {

@@ -33,6 +33,7 @@ const (
 	yardstick // two raw script calls
 	onRedis   // this library
 	onMemory
+	locally // with local replays
 )
 
 // subjects returns every subject in the order of the report.
@@ -48,13 +49,15 @@ func subjects() (all []*subject) {
 			&subject{framework: f.name, name: "this library, redisstore in batches", marker: marker, mount: func(b *bench, s *shop) mounted {
 				return f.mount(s, newEngine(redisstore.New(b.client, redisstore.Batch())))
 			}},
-			&subject{framework: f.name, name: "this library, local replays", marker: marker, mount: func(b *bench, s *shop) mounted {
+			&subject{framework: f.name, name: "this library, local replays", rank: locally, marker: marker, mount: func(b *bench, s *shop) mounted {
 				engine := newEngine(redisstore.New(b.client))
 				return f.mount(s, engine.With(func(c *core.Config) { c.Keep.LocalReplays = 256 << 20 }))
 			}},
 			&subject{framework: f.name, name: "this library, memstore", rank: onMemory, marker: marker, mount: func(_ *bench, s *shop) mounted {
 				return f.mount(s, newEngine(newMemstore()))
 			}},
+			&subject{framework: f.name, name: "two raw script calls", rank: yardstick, beside: onRedis, marker: marker, reason: rawReason,
+				mount: func(b *bench, s *shop) mounted { return f.raw(rawScripts(b.client, s)) }},
 		)
 		switch f.name {
 		case "http":
@@ -78,13 +81,10 @@ func newEngine(store core.Store) *core.Engine {
 	return e
 }
 
+const rawReason = "nothing is captured, hashed, renewed or compared, and status and header lines are not stored"
+
 // byHand are the handlers of patterns.go.
 var byHand = []*subject{
-	{
-		framework: "http", name: "two raw script calls", rank: yardstick, beside: onRedis, marker: marker,
-		reason: "nothing is captured, hashed, renewed or compared, and status and header lines are not stored",
-		mount:  func(b *bench, s *shop) mounted { return mounted{std: rawScripts(b.client, s)} },
-	},
 	{
 		framework: "http", name: "GET, SETNX, SET", beside: onRedis, marker: marker,
 		reason: "plain commands; requests are not compared, and a run that ends between GET and SETNX is repeated",

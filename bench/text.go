@@ -22,6 +22,22 @@ medians of ratios to what was measured in the same round. CPU is in µs per requ
 ![The share of the bare handler's speed](performance.svg)
 `
 
+const costsText = `
+### Where it goes
+
+The CPU of a request with a new key, in µs, in both processes: what the library on the memory store takes beyond the bare handler
+is its engine and adapter, and what it takes on Redis beyond that are its two calls. Client, server, handler and middleware have
+the same two cores, so a rate is one by the sum. The last column is what would be left for all that engine and adapter do if
+the library's calls cost what the raw ones do: read and hash the request, run the handler under a lease, hold the answer back,
+choose what is kept of it and pack that.
+
+`
+
+const localCostsText = `
+And that of a replay without a round trip, which reads and hashes the request, finds the record and writes its lines:
+
+`
+
 const crowdsText = `
 ## One key, many clients
 

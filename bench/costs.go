@@ -1,0 +1,30 @@
+package main
+
+import "fmt"
+
+// rateAim is which share of the yardstick's rate, and with local replays of the bare handler's, a request should have.
+const rateAim = 0.9
+
+// costTables takes the CPU of a request apart, so that it can be seen what would have to be cheaper.
+func (b *bench) costTables() string {
+	fresh, replays := b.results.loads[workloads[0].name], b.results.loads[workloads[1].name]
+	calls := newTable("framework", "bare handler", "engine and adapter", "their calls of redisstore", "two raw calls", "sum",
+		"of the raw calls' sum", fmt.Sprintf("%.1f× would leave engine and adapter", rateAim))
+	local := newTable("framework", "bare handler", "a local replay adds", fmt.Sprintf("%.1f× would leave it", rateAim))
+	for _, f := range frameworks {
+		handler, engine, library, raw := cost(fresh, f.name, bare), cost(fresh, f.name, onMemory), cost(fresh, f.name, onRedis), cost(fresh, f.name, yardstick)
+		if handler*engine*library*raw == 0 {
+			continue
+		}
+		calls.row(f.name, number(handler), number(engine-handler), number(library-engine), number(raw-handler), number(library),
+			times(library/raw), number(raw/rateAim-raw))
+		handler = cost(replays, f.name, bare)
+		local.row(f.name, number(handler), number(cost(replays, f.name, locally)-handler), number(handler/rateAim-handler))
+	}
+	return costsText + calls.String() + localCostsText + local.String()
+}
+
+// cost is the CPU of a request of the ranked subject of a framework, in both processes, in µs.
+func cost(rounds []round, framework string, r rank) float64 {
+	return median(each(of(rounds, ranked(rounds, framework, r)), func(r round) float64 { return r.cpu + r.serverCPU }))
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+	"github.com/gofiber/fiber/v2"
+	"github.com/labstack/echo/v4"
+	"github.com/redis/go-redis/v9"
+)
+
+// rawAnswer is what the yardstick answers: the two script calls that a guarded request needs, and nothing else.
+type rawAnswer struct {
+	status   int
+	body     []byte
+	isReplay bool
+}
+
+// asker answers a request with a key.
+type asker func(ctx context.Context, key string) rawAnswer
+
+func rawScripts(client *redis.Client, s *shop) asker {
+	return func(ctx context.Context, key string) rawAnswer {
+		c := newWire("raw:{" + key + "}")
+		word, fence, record, err := answer(c.begin(ctx, client))
+		switch {
+		case err != nil:
+			return rawAnswer{status: http.StatusServiceUnavailable}
+		case record != nil:
+			return rawAnswer{http.StatusCreated, record[headBytes:], true}
+		case word != "claimed":
+			return rawAnswer{status: http.StatusConflict}
+		}
+		body := s.pay()
+		if err := c.complete(ctx, client, fence, body).Err(); err != nil {
+			return rawAnswer{status: http.StatusServiceUnavailable}
+		}
+		return rawAnswer{http.StatusCreated, body, false}
+	}
+}
+
+func rawHTTP(ask asker) mounted {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+		a := ask(r.Context(), r.Header.Get(keyHeader))
+		if a.isReplay {
+			w.Header().Set(marker, "true")
+		}
+		w.Header().Set("Content-Type", mediaType)
+		w.WriteHeader(a.status)
+		_, _ = w.Write(a.body) // an error means that the client has left
+	})
+	return mounted{std: mux}
+}
+
+func rawGin(ask asker) mounted {
+	gin.SetMode(gin.ReleaseMode)
+	router := gin.New()
+	router.POST(path, func(c *gin.Context) {
+		a := ask(c.Request.Context(), c.GetHeader(keyHeader))
+		if a.isReplay {
+			c.Header(marker, "true")
+		}
+		c.Data(a.status, mediaType, a.body)
+	})
+	return mounted{std: router}
+}
+
+func rawEcho(ask asker) mounted {
+	router := echo.New()
+	router.POST(path, func(c echo.Context) error {
+		a := ask(c.Request().Context(), c.Request().Header.Get(keyHeader))
+		if a.isReplay {
+			c.Response().Header().Set(marker, "true")
+		}
+		return c.Blob(a.status, mediaType, a.body)
+	})
+	return mounted{std: router}
+}
+
+func rawFiber(ask asker) mounted {
+	app := fiber.New(fiber.Config{DisableStartupMessage: true})
+	app.Post(path, func(c *fiber.Ctx) error {
+		a := ask(c.UserContext(), c.Get(keyHeader))
+		if a.isReplay {
+			c.Set(marker, "true")
+		}
+		c.Set(fiber.HeaderContentType, mediaType)
+		return c.Status(a.status).Send(a.body)
+	})
+	app.Handler() // builds the routes
+	return mounted{fast: app.Server()}
+}
