@@ -30,7 +30,7 @@ var lineTexts = map[string]string{
 	"core.(*hashState)":         "SHA-256 of key and request. Done: states are used again, and the parts go in as one",
 	"core.(*FingerprintConfig)": "SHA-256 of the request. Done: states are used again",
 	"core.FingerprintConfig":    "SHA-256 of the request. Done: states are used again",
-	"core/capture.(*Exchange).Read": "the request's body, read to make the fingerprint; the handler reads the same bytes. Done: one " +
+	"core/capture.readAll": "the request's body, read to make the fingerprint; the handler reads the same bytes. Done: one " +
 		"buffer, of Content-Length",
 	"core/capture.(*Exchange).For": "the request with the run's context, as net/http copies it: the handler must see both",
 	"core/capture.NewExchange":     "one value for all of an exchange. Done: it has room for an answer of 512 bytes and eight header lines",

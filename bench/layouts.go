@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -51,7 +52,13 @@ func claimOf(key string) *wire {
 
 func ownKeys(key string) []string { return []string{"idem:{" + key + "}"} }
 
-func ownBegin(ctx context.Context, to redis.Cmdable, key string) { claimOf(key).begin(ctx, to) }
+// fences are those of the claims that ownBegin was given, by key.
+var fences sync.Map
+
+func ownBegin(ctx context.Context, to redis.Cmdable, key string) {
+	_, fence, _, _ := answer(claimOf(key).begin(ctx, to))
+	fences.Store(key, fence)
+}
 
 // ownReplay reads a long record by a GET behind the script, as redisstore does when it has met one.
 func ownReplay(ctx context.Context, to redis.Cmdable, key string) {
@@ -62,8 +69,11 @@ func ownReplay(ctx context.Context, to redis.Cmdable, key string) {
 	}
 }
 
+// ownComplete completes what ownBegin began.
 func ownComplete(ctx context.Context, to redis.Cmdable, key, body string) {
-	claimOf(key).complete(ctx, to, 0, packed(body))
+	known, _ := fences.LoadAndDelete(key)
+	fence, _ := known.(int64) // 0 for "not known", as of what began in a pipeline
+	claimOf(key).complete(ctx, to, fence, packed(body))
 }
 
 // The hash has a field for each part. It has all that this library's record has.
