@@ -3,7 +3,7 @@
 //
 //	$ go -C bench run .               # about 20 minutes, and 4 GB for 10 million keys
 //	$ go -C bench run . -short        # about 3
-//	$ go -C bench run . -only allocations,scripts -out /tmp
+//	$ go -C bench run . -only allocations,scripts   # and leave the rest of the report as it is
 //
 // Client, handlers and middleware share one process, the same for every subject; redis-server is a process of its own.
 package main
@@ -81,6 +81,7 @@ type bench struct {
 	client   *redis.Client
 	subjects []*subject
 	profile  string // where the CPU profile goes
+	again    string // the sections that -only names
 	results  results
 }
 
@@ -104,7 +105,7 @@ type results struct {
 func main() {
 	log.SetFlags(0)
 	isShort := flag.Bool("short", false, "measure for 3 minutes, not 20")
-	only := flag.String("only", "", "measure only these sections, with commas between: "+strings.Join(names(), ", "))
+	only := flag.String("only", "", "measure only these sections, with commas between, and leave the others as the report has them: "+strings.Join(names(), ", "))
 	filter := flag.String("run", "", "measure only subjects whose framework and name match this pattern")
 	out := flag.String("out", "../docs", "write PERFORMANCE.md and performance.svg into this directory")
 	keys := flag.Int("keys", 0, "live keys in the fullest server (default 10000000, 1000000 with -short)")
@@ -124,7 +125,7 @@ func main() {
 		log.Fatal("-run: ", err)
 	}
 	err = measure(p, chosen, *out, func(b *bench) {
-		b.profile = *profile
+		b.profile, b.again = *profile, *only
 		b.subjects = slices.DeleteFunc(b.subjects, func(s *subject) bool { return !matching.MatchString(s.framework + " " + s.name) })
 	})
 	if err != nil {

@@ -20,13 +20,16 @@ func (b *bench) write(dir string) error {
 		about, b.loadTables(), b.crowdTable(), r.allocationTable(), r.scriptTables(), r.clientTables(), r.clusterTable(), r.liveTable(),
 		r.memoryTable(), r.formTable(), r.plannerTable(), r.hotTable(),
 	}
-	parts = slices.DeleteFunc(parts, func(part string) bool { return part == "" })
+	file := filepath.Join(dir, "PERFORMANCE.md")
+	if parts, err = b.amend(file, parts); err != nil {
+		return err
+	}
 	if r.loads != nil {
 		if err := os.WriteFile(filepath.Join(dir, "performance.svg"), []byte(chart(b.bars())), 0o644); err != nil {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(dir, "PERFORMANCE.md"), []byte(strings.Join(parts, "")), 0o644)
+	return os.WriteFile(file, []byte(strings.Join(parts, "")), 0o644)
 }
 
 // table is a table in Markdown: a line of column names, then rows.
