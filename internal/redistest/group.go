@@ -158,7 +158,7 @@ func (s *Server) knowsGroup(tb testing.TB) bool {
 		sentinel.CkQuorum(context.Background(), groupName).Err() == nil
 }
 
-// Primary returns the node that most sentinels call the primary.
+// Primary returns the node that all sentinels call the primary.
 func (g *Group) Primary(tb testing.TB) *Server {
 	tb.Helper()
 	primary := g.Agreed()
@@ -168,7 +168,8 @@ func (g *Group) Primary(tb testing.TB) *Server {
 	return primary
 }
 
-// Agreed is Primary where they may not agree, and then it is nil: a failover reaches one after the other.
+// Agreed is Primary where they may not agree, and then it is nil: a failover reaches one after the other, and a client may ask
+// any of them.
 func (g *Group) Agreed() *Server {
 	votes := map[string]int{}
 	for _, s := range g.Sentinels {
@@ -177,7 +178,7 @@ func (g *Group) Agreed() *Server {
 		}
 	}
 	for _, node := range g.Nodes {
-		if votes[node.Addr] > len(g.Sentinels)/2 {
+		if votes[node.Addr] == len(g.Sentinels) {
 			return node
 		}
 	}
