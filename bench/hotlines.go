@@ -7,6 +7,8 @@ import "strings"
 var lineTexts = map[string]string{
 	"core/redisstore.(*Store).sendAlone": "a round trip: go-redis and the kernel. Done: one for each verb, of one command; begin " +
 		"returns a short record itself; redisstore.Batch lets requests share it",
+	"core/redisstore.(*Store).send": "the way to the round trip, and the look at its error. Done: nothing is resolved or copied for a " +
+		"single server",
 	"core/redisstore.(*batcher)": "round trips that requests share. Done: up to 128 requests in one, and two under way at a time",
 	"core/redisstore.(*Store).name": "the record's name in base64. Done: the hash is made once for all verbs, and encoded on the stack. " +
 		"Left: the name is made for each verb, since a claim does not carry it",

@@ -91,7 +91,7 @@ func (s *Store) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
 	return core.Entry{}, errors.New("idem: record changed on every read")
 }
 
-// begin sends the script. Most outcomes come with its answer; one that is longer is read by a GET, since Lua would take seven
+// begin sends the script. Most outcomes come with its answer; one that is longer is read by a GET, since Lua would take five
 // times as long for it, see docs/layout.md. Where that has happened, the next scripts have the GET behind them, in the same
 // round trip. again is true when the two did not see the same record.
 func (s *Store) begin(ctx context.Context, c *core.Claim) (entry core.Entry, again bool, err error) {
