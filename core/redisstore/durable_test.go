@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"encoding/base64"
 	"strings"
 	"testing"
 	"time"
@@ -83,16 +84,29 @@ func TestNothingRunsThatIsNotDurable(t *testing.T) {
 	assert.Equal(t, 1, ran)
 }
 
+// One master has lost its replica. What it holds is not durable, whatever the others could say of theirs.
 func TestAClusterWaitsOnTheNodeOfTheKey(t *testing.T) {
 	t.Parallel()
-	client := redistest.Cluster(t) // each master has one replica
-	one := redisstore.New(client, redisstore.WaitReplicas(1, 4*time.Second))
-	two := redisstore.New(client, redisstore.WaitReplicas(2, 50*time.Millisecond))
-	for range 10 {
-		claimed(t, one, time.Minute)
-		_, err := two.Begin(ctx, storetest.NewClaim(time.Minute, time.Hour))
+	c := redistest.StartCluster(t)
+	client := c.Client(t)
+	store := redisstore.New(client, redisstore.WaitReplicas(1, 300*time.Millisecond))
+	claimed(t, store, time.Minute)
+	c.Nodes[3].Pause() // the replica of the first
+	defer c.Nodes[3].Resume()
+	alone := 0
+	for range 24 {
+		claim := storetest.NewClaim(time.Minute, time.Hour)
+		holder, err := client.MasterForKey(ctx, "idem:{"+base64.RawURLEncoding.EncodeToString(claim.Key[:])+"}")
+		require.NoError(t, err)
+		_, err = store.Begin(ctx, claim)
+		if holder.Options().Addr != c.Nodes[0].Addr {
+			assert.NoError(t, err)
+			continue
+		}
+		alone++
 		assert.ErrorIs(t, err, core.ErrNotDurable)
 	}
+	assert.NotZero(t, alone, "no key is on the master that has lost its replica")
 }
 
 func TestAWaitThatCanNotSucceedPanicsAtStartUp(t *testing.T) {
