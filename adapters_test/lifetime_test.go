@@ -52,11 +52,7 @@ func (s *Behaviours) TestRetention() {
 
 func (s *Behaviours) TestLeases() {
 	s.Run("LSE-03 a handler five times as long as its lease stays the only run", func() {
-		held := false
-		for length := time.Second; !held && length <= 2*time.Second; length *= 2 { // a machine that is too busy renews late
-			held = s.outlives(length)
-		}
-		s.True(held, "it was taken over each time")
+		s.True(s.outlives(time.Second), "it was taken over")
 	})
 	s.Run("LSE-04 LSE-05 an owner that was away too long can not touch its successor's record", func() {
 		for _, late := range []answer{{status: 201, body: "late"}, {status: 500, body: "late"}} {

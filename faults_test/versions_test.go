@@ -2,7 +2,6 @@ package faults_test
 
 import (
 	"bytes"
-	"context"
 	"encoding"
 	"fmt"
 	"strings"
@@ -23,45 +22,18 @@ import (
 
 // otherFormat turns what a client sends into what a version with another format of records would: the scripts, and the
 // COMPLETED records that are made outside of them.
-type otherFormat struct {
-	texts, shas map[string]string
-}
-
-func newOtherFormat(tb testing.TB) *otherFormat {
-	o := &otherFormat{map[string]string{}, map[string]string{}}
+func otherFormat(tb testing.TB) redis.Hook {
+	texts := map[string]string{}
 	two := strings.NewReplacer("'1100000001'", "'2100000001'", "== '11'", "== '21'", "== '12'", "== '22'", "'^1[124]", "'^2[124]",
 		"'1' .. STARTED", "'2' .. STARTED", "'1' .. FAILED", "'2' .. FAILED")
 	for _, text := range []string{lua.Begin, lua.Extend, lua.Complete, lua.Fail, lua.Step} {
-		o.texts[text] = two.Replace(text)
-		require.NotEqual(tb, text, o.texts[text])
-		o.shas[redis.NewScript(text).Hash()] = redis.NewScript(o.texts[text]).Hash()
+		texts[text] = two.Replace(text)
+		require.NotEqual(tb, text, texts[text])
 	}
-	return o
+	return redistest.OtherScripts(texts, otherRecords)
 }
 
-func (*otherFormat) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (o *otherFormat) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error { o.rewrite(cmd); return next(ctx, cmd) }
-}
-
-func (o *otherFormat) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		for _, cmd := range cmds {
-			o.rewrite(cmd)
-		}
-		return next(ctx, cmds)
-	}
-}
-
-func (o *otherFormat) rewrite(cmd redis.Cmder) {
-	args := cmd.Args()
-	switch cmd.Name() {
-	case "eval":
-		args[1] = o.texts[args[1].(string)]
-	case "evalsha":
-		args[1] = o.shas[args[1].(string)]
-	}
+func otherRecords(args []any) {
 	for i := range args {
 		argument, ok := args[i].(encoding.BinaryMarshaler)
 		if !ok {
@@ -77,7 +49,7 @@ func (o *otherFormat) rewrite(cmd redis.Cmder) {
 func versions(t *testing.T) (one, two core.Store, client *redis.Client) {
 	server := redistest.Start(t)
 	other := server.Client(t)
-	other.AddHook(newOtherFormat(t))
+	other.AddHook(otherFormat(t))
 	client = server.Client(t)
 	return redisstore.New(client), redisstore.New(other), client
 }

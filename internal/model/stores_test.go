@@ -66,48 +66,19 @@ func clockedRedis(tb testing.TB, server *redistest.Server) *clocked {
 	advance := func(d time.Duration) { set(d, d) }
 	advance(tick)
 	scripts := server.Client(tb)
-	scripts.AddHook(newOtherClock(tb, "clock:"+name))
+	scripts.AddHook(otherClock(tb, "clock:"+name))
 	return &clocked{redisstore.New(scripts, redisstore.Prefix(name)), func() time.Duration { return now }, advance, func(d time.Duration) { set(d, 0) }}
 }
 
-// otherClock rewrites the scripts, so that they read a clock that the test sets.
-type otherClock struct {
-	texts, shas map[string]string
-}
-
-func newOtherClock(tb testing.TB, name string) *otherClock {
-	o := &otherClock{map[string]string{}, map[string]string{}}
+// otherClock sends scripts that read a clock that the test sets.
+func otherClock(tb testing.TB, name string) redis.Hook {
+	texts := map[string]string{}
 	for _, text := range []string{lua.Begin, lua.Extend, lua.Complete, lua.Fail} {
 		const clock = "redis.call('TIME')"
 		require.Positive(tb, strings.Count(text, clock), "a script that does not read the time")
-		o.texts[text] = strings.Replace(text, clock, "redis.call('HMGET', '"+name+"', 's', 'us')", -1)
-		o.shas[redis.NewScript(text).Hash()] = redis.NewScript(o.texts[text]).Hash()
+		texts[text] = strings.Replace(text, clock, "redis.call('HMGET', '"+name+"', 's', 'us')", -1)
 	}
-	return o
-}
-
-func (*otherClock) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (o *otherClock) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error { o.rewrite(cmd); return next(ctx, cmd) }
-}
-
-func (o *otherClock) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		for _, cmd := range cmds {
-			o.rewrite(cmd)
-		}
-		return next(ctx, cmds)
-	}
-}
-
-func (o *otherClock) rewrite(cmd redis.Cmder) {
-	switch cmd.Name() {
-	case "eval":
-		cmd.Args()[1] = o.texts[cmd.Args()[1].(string)]
-	case "evalsha":
-		cmd.Args()[1] = o.shas[cmd.Args()[1].(string)]
-	}
+	return redistest.OtherScripts(texts, nil)
 }
 
 // play makes moves on a store and on the model, and returns the first answer in which they differ.
