@@ -6,13 +6,11 @@ import (
 	"time"
 )
 
-// lazyContext is the context of one call of the store, or of a run. What most of them never ask for, something that can be
-// cancelled, is made when they do. It must not be used for two.
-type lazyContext struct {
-	client   context.Context // the request's: its values are this one's
-	detached bool            // the client's end is not this one's
-	deadline time.Time       // zero: none but the client's
-	keeper   *keeper         // of the run that it belongs to; nil for a call
+// runContext is the context of a run. Few handlers ask for its end, so what can be cancelled is made when one does.
+type runContext struct {
+	client   context.Context // the request's: its values and its deadline are this one's, its end is not
+	deadline time.Time       // the client's; zero: none
+	keeper   *keeper         // of the run
 
 	mu     sync.Mutex
 	over   bool
@@ -22,18 +20,13 @@ type lazyContext struct {
 }
 
 // Deadline implements context.Context.
-func (c *lazyContext) Deadline() (time.Time, bool) {
-	if deadline, ok := c.client.Deadline(); ok && !c.detached && (c.deadline.IsZero() || deadline.Before(c.deadline)) {
-		return deadline, true
-	}
-	return c.deadline, !c.deadline.IsZero()
-}
+func (c *runContext) Deadline() (time.Time, bool) { return c.deadline, !c.deadline.IsZero() }
 
 // Done implements context.Context.
-func (c *lazyContext) Done() <-chan struct{} { return c.made().Done() }
+func (c *runContext) Done() <-chan struct{} { return c.made().Done() }
 
 // Err implements context.Context.
-func (c *lazyContext) Err() error {
+func (c *runContext) Err() error {
 	c.mu.Lock()
 	inner, over := c.inner, c.over
 	c.mu.Unlock()
@@ -42,8 +35,6 @@ func (c *lazyContext) Err() error {
 		return inner.Err()
 	case over:
 		return context.Canceled
-	case !c.detached && c.client.Err() != nil:
-		return c.client.Err()
 	case !c.deadline.IsZero() && !time.Now().Before(c.deadline):
 		return context.DeadlineExceeded
 	}
@@ -51,38 +42,26 @@ func (c *lazyContext) Err() error {
 }
 
 // Value implements context.Context.
-func (c *lazyContext) Value(key any) any {
-	if c.keeper != nil {
-		switch key.(type) {
-		case runKey:
-			return c.keeper
-		case claimKey:
-			return c.keeper.claim
-		}
-	}
-	if !c.detached {
-		return c.client.Value(key)
+func (c *runContext) Value(key any) any {
+	switch key.(type) {
+	case runKey:
+		return c.keeper
+	case claimKey:
+		return c.keeper.claim
 	}
 	return c.made().Value(key) // the standard library finds what cancels a context by its values
 }
 
 // made returns a context of the standard library that does what this one says.
-func (c *lazyContext) made() context.Context {
+func (c *runContext) made() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.inner != nil {
 		return c.inner
 	}
-	base := c.client
-	if c.detached {
-		base = context.WithoutCancel(base)
-	}
-	if c.keeper != nil || c.deadline.IsZero() { // a call of the store ends without a cause
-		c.inner, c.cancel = context.WithCancelCause(base)
-		base = c.inner
-	}
+	c.inner, c.cancel = context.WithCancelCause(context.WithoutCancel(c.client))
 	if !c.deadline.IsZero() {
-		c.inner, c.free = context.WithDeadline(base, c.deadline)
+		c.inner, c.free = context.WithDeadline(c.inner, c.deadline)
 	}
 	if c.over {
 		c.stop(nil)
@@ -91,7 +70,7 @@ func (c *lazyContext) made() context.Context {
 }
 
 // end cancels the context. A nil cause stands for an end without one.
-func (c *lazyContext) end(cause error) {
+func (c *runContext) end(cause error) {
 	if cause != nil {
 		c.made() // which keeps it
 	}
@@ -104,11 +83,106 @@ func (c *lazyContext) end(cause error) {
 }
 
 // stop cancels inner; the caller holds mu.
-func (c *lazyContext) stop(cause error) {
-	if c.cancel != nil {
-		c.cancel(cause)
-	}
+func (c *runContext) stop(cause error) {
+	c.cancel(cause)
 	if c.free != nil {
 		c.free()
+	}
+}
+
+// callContext is the context of one call of the store: it ends at a deadline, or before that with its client unless it is
+// detached. Most stores ask for its end, and few calls come to it, so those of an engine share one timer. It must not be
+// used for two calls.
+type callContext struct {
+	client   context.Context // the request's: its values are this one's
+	detached bool            // the client's end is not this one's
+	deadline appointment
+	queue    *queue
+
+	mu      sync.Mutex
+	err     error         // nil until the end
+	done    chan struct{} // nil until somebody asks
+	unwatch func() bool   // ends the watch for the client's leaving; nil without one
+}
+
+// start begins the one call.
+func (c *callContext) start(client context.Context, detached bool, deadline time.Time, q *queue) *callContext {
+	c.client, c.detached, c.queue = client, detached, q
+	c.deadline.due, c.deadline.of = deadline, c
+	return c
+}
+
+// Deadline implements context.Context.
+func (c *callContext) Deadline() (time.Time, bool) {
+	if deadline, ok := c.client.Deadline(); ok && !c.detached && deadline.Before(c.deadline.due) {
+		return deadline, true
+	}
+	return c.deadline.due, true
+}
+
+// Value implements context.Context.
+func (c *callContext) Value(key any) any {
+	if c.detached { // the standard library finds what cancels a context, and why, by its values
+		return context.WithoutCancel(c.client).Value(key)
+	}
+	return c.client.Value(key)
+}
+
+// Err implements context.Context.
+func (c *callContext) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.look()
+	return c.err
+}
+
+// look sees the end of a context that nothing watches; the caller holds mu.
+func (c *callContext) look() {
+	switch {
+	case c.err != nil || c.done != nil:
+	case !c.detached && c.client.Err() != nil:
+		c.err = c.client.Err()
+	case !time.Now().Before(c.deadline.due):
+		c.err = context.DeadlineExceeded
+	}
+}
+
+// Done implements context.Context.
+func (c *callContext) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done != nil {
+		return c.done
+	}
+	c.look()
+	c.done = make(chan struct{})
+	if c.err != nil {
+		close(c.done)
+		return c.done
+	}
+	c.queue.add(&c.deadline)
+	if !c.detached && c.client.Done() != nil {
+		c.unwatch = context.AfterFunc(c.client, func() { c.end(c.client.Err()) })
+	}
+	return c.done
+}
+
+// come ends the context at its deadline.
+func (c *callContext) come() { c.end(context.DeadlineExceeded) }
+
+// end ends the context, if it has not ended before.
+func (c *callContext) end(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	if c.err = err; c.done == nil {
+		return
+	}
+	close(c.done)
+	c.queue.remove(&c.deadline)
+	if c.unwatch != nil {
+		c.unwatch()
 	}
 }

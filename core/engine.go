@@ -19,8 +19,10 @@ type Engine struct {
 	refusals  refusals
 	late      *background
 	rooms     *waitingRooms
-	queue     queue
 	local     *local
+
+	extensions queue // the first of each run
+	deadlines  queue // of calls of the store
 }
 
 // New returns an engine, or every bad field of cfg in one error of joined [*ConfigError]s.

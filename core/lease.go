@@ -16,7 +16,7 @@ type keeper struct {
 	engine *Engine
 	claim  *Claim
 	client context.Context // ends when the client leaves
-	run    lazyContext     // the handler's
+	run    runContext      // the handler's
 
 	unwatch func() bool // ends the watch for the client's leaving; nil without one
 
@@ -26,9 +26,7 @@ type keeper struct {
 	streams  bool         // the answer goes on when the handler has returned
 	stepping stepping
 
-	due                 time.Time // the first extension
-	queued              bool      // in engine.queue, by whose mutex these four are guarded
-	previous, following *keeper
+	first appointment // the first extension
 
 	mu        sync.Mutex
 	over      bool        // stopped or lost: nothing is left to do
@@ -43,10 +41,10 @@ type keeper struct {
 func (op *operation) keep() context.Context {
 	k := &op.keeper
 	k.op, k.engine, k.claim, k.client, k.confirmed = op, op.engine, &op.claim, op.ctx, op.began
-	k.run.client, k.run.detached, k.run.keeper = op.ctx, true, k
+	k.run.client, k.run.keeper = op.ctx, k
 	k.run.deadline, _ = op.ctx.Deadline()
-	k.due = op.began.Add(k.claim.Lease / 3)
-	k.engine.queue.add(k)
+	k.first.due, k.first.of = op.began.Add(k.claim.Lease/3), k
+	k.engine.extensions.add(&k.first)
 	return &k.run
 }
 
@@ -81,7 +79,7 @@ func (k *keeper) watch() {
 // stop ends the keeping and the handler's context. It returns when the lease ends at the earliest, by the confirmed
 // calls, and whether the handler was told that it is lost.
 func (k *keeper) stop() (leaseEnd time.Time, lost bool) {
-	k.engine.queue.remove(k)
+	k.engine.extensions.remove(&k.first)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.halt()
@@ -105,6 +103,9 @@ func (k *keeper) halt() {
 		k.end.Stop()
 	}
 }
+
+// come extends for the first time.
+func (k *keeper) come() { k.extend() }
 
 // extend sends one extension and plans the next.
 func (k *keeper) extend() {

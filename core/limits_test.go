@@ -97,6 +97,10 @@ func TestRefusedRequestsKeepFewGoroutinesBusy(t *testing.T) {
 		synctest.Wait()
 		assert.EqualValues(t, requests, min(store.fails.Load(), requests), "each is given back once, at least")
 		busy := runtime.NumGoroutine() - before
+		for range 100 { // those of this test all wait now; one from outside that has just a timer to look at goes away
+			runtime.Gosched()
+			busy = min(busy, runtime.NumGoroutine()-before)
+		}
 		assert.LessOrEqual(t, busy, few)
 		assert.Greater(t, busy, few/2, "most are given back as soon as the store is back")
 		close(store.back)

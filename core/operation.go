@@ -22,8 +22,8 @@ type operation struct {
 	left   time.Duration // of the lease, when the key was last found in progress
 	waiter *waiter       // nil until the key was found in progress
 	keeper keeper        // from the moment the handler runs
-	asking lazyContext   // of the first Begin
-	last   lazyContext   // of the first final verb
+	asking callContext   // of the first Begin
+	last   callContext   // of the first final verb
 	final  final
 	ended  bool // nothing more is to be done for the claim
 
@@ -139,11 +139,11 @@ func (op *operation) send() (Entry, error) {
 	op.began = time.Now()
 	ctx := &op.asking
 	if ctx.client != nil { // used
-		ctx = &lazyContext{}
+		ctx = &callContext{}
 	}
-	ctx.client, ctx.deadline = op.ctx, op.began.Add(op.engine.cfg.Limits.StoreTimeout)
-	defer ctx.end(nil)
-	entry, err := op.engine.cfg.Store.Begin(ctx, op.claim)
+	e := op.engine
+	defer ctx.end(context.Canceled)
+	entry, err := e.cfg.Store.Begin(ctx.start(op.ctx, false, op.began.Add(e.cfg.Limits.StoreTimeout), &e.deadlines), op.claim)
 	if entry.State == Completed {
 		local.learn(&op.claim, entry.Outcome, op.began, entry.Left)
 	}

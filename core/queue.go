@@ -5,64 +5,73 @@ import (
 	"time"
 )
 
-// queue holds the keepers of one engine whose runs have not come to their first extension, in the order of that, under one
-// timer. Most runs leave it again at once, so nothing is allocated for them.
+// appointment is a time at which something is to be done, unless it is cancelled before.
+type appointment struct {
+	due time.Time
+	of  interface{ come() } // is called then, in a goroutine
+
+	queued              bool // guarded by the mutex of the queue, as what follows
+	previous, following *appointment
+}
+
+// queue holds appointments in the order of their times, under one timer. Most are cancelled, so nothing is allocated for
+// them.
 type queue struct {
 	mu          sync.Mutex
-	first, last *keeper
+	first, last *appointment
 	timer       *time.Timer
 	at          time.Time // when it fires; zero: not at all
 }
 
-// add puts k where it belongs, which is nearly always the end.
-func (q *queue) add(k *keeper) {
+// add puts a where it belongs, which is nearly always the end.
+func (q *queue) add(a *appointment) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	before := q.last
-	for before != nil && before.due.After(k.due) {
+	for before != nil && before.due.After(a.due) {
 		before = before.previous
 	}
-	k.queued, k.previous = true, before
+	a.queued, a.previous = true, before
 	if before == nil {
-		k.following, q.first = q.first, k
+		a.following, q.first = q.first, a
 	} else {
-		k.following, before.following = before.following, k
+		a.following, before.following = before.following, a
 	}
-	if k.following == nil {
-		q.last = k
+	if a.following == nil {
+		q.last = a
 	} else {
-		k.following.previous = k
+		a.following.previous = a
 	}
-	if q.first == k {
+	if q.first == a {
 		q.arm()
 	}
 }
 
-// remove takes k out, if it is there.
-func (q *queue) remove(k *keeper) {
+// remove takes a out, if it is there.
+func (q *queue) remove(a *appointment) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if k.queued {
-		q.unlink(k)
+	if a.queued {
+		q.unlink(a)
 	}
 }
 
-// unlink takes k out; the caller holds mu. A timer that was set for it finds the next.
-func (q *queue) unlink(k *keeper) {
-	if k.previous == nil {
-		q.first = k.following
+// unlink takes a out; the caller holds mu. A timer that was set for it finds the next.
+func (q *queue) unlink(a *appointment) {
+	if a.previous == nil {
+		q.first = a.following
 	} else {
-		k.previous.following = k.following
+		a.previous.following = a.following
 	}
-	if k.following == nil {
-		q.last = k.previous
+	if a.following == nil {
+		q.last = a.previous
 	} else {
-		k.following.previous = k.previous
+		a.following.previous = a.previous
 	}
-	k.queued, k.previous, k.following = false, nil, nil
+	a.queued, a.previous, a.following = false, nil, nil
 }
 
-// arm sets the timer for the first keeper, unless it comes sooner anyway, and looks again then; the caller holds mu.
+// arm sets the timer for the first appointment, unless it comes sooner anyway, and looks again then; the caller holds mu.
 func (q *queue) arm() {
 	due := q.first.due
 	if !q.at.IsZero() && !due.Before(q.at) {
@@ -76,16 +85,16 @@ func (q *queue) arm() {
 	q.timer.Reset(time.Until(due))
 }
 
-// fire extends what is due.
+// fire comes to what is due.
 func (q *queue) fire() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.at = time.Time{}
 	now := time.Now()
 	for q.first != nil && !q.first.due.After(now) {
-		k := q.first
-		q.unlink(k)
-		go k.extend()
+		a := q.first
+		q.unlink(a)
+		go a.of.come()
 	}
 	if q.first != nil {
 		q.arm()

@@ -150,9 +150,9 @@ func (op *operation) finish(f final) error {
 	op.final = f
 	op.ended = true // also when a hook panics now
 	leaseEnd, lost := op.keeper.stop()
-	op.last = lazyContext{client: op.ctx, detached: true, deadline: time.Now().Add(op.engine.cfg.Limits.StoreTimeout)}
-	err := op.sendFinal(&op.last)
-	op.last.end(nil)
+	e := op.engine
+	err := op.sendFinal(op.last.start(op.ctx, true, time.Now().Add(e.cfg.Limits.StoreTimeout), &e.deadlines))
+	op.last.end(context.Canceled)
 	op.tell(lost, err)
 	if err == nil || errors.Is(err, ErrLost) {
 		return err

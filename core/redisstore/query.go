@@ -19,15 +19,17 @@ func newScript(text string) *script { return &script{text, redis.NewScript(text)
 // query is one script on one record, with what goes behind it in the same round trip. It is made for one call: arguments
 // point into it, since a value in an interface would be a copy on the heap.
 type query struct {
-	script   *script
-	name     string // of the record
-	claim    core.Claim
-	lease    int64 // µs
-	duration int64 // of the retention, ms
-	record   bytesArgument
-	args     []any  // of the command: EVALSHA, the script, the number of keys, keys, and the script's own
-	get      bool   // read the record
-	durable  string // the answer's beginning that has to be as safe as WaitReplicas says; "" for none
+	script      *script
+	name        string // of the record
+	owner       ownerArgument
+	fingerprint fingerprintArgument
+	fence       int64
+	lease       int64 // µs
+	duration    int64 // of the retention, ms
+	record      bytesArgument
+	args        []any  // of the command: EVALSHA, the script, the number of keys, keys, and the script's own
+	get         bool   // read the record
+	durable     string // the answer's beginning that has to be as safe as WaitReplicas says; "" for none
 
 	eval   *redis.Cmd
 	found  *redis.StringCmd
@@ -40,7 +42,8 @@ type query struct {
 
 // newQuery returns a query on the record of c and on the keys beside it that have these names behind theirs.
 func (s *Store) newQuery(script *script, c *core.Claim, beside ...string) *query {
-	q := &query{script: script, name: s.name(c.Key), claim: *c, lease: c.Lease.Microseconds(), duration: milliseconds(c.Retention)}
+	q := &query{script: script, name: s.name(c.Key), owner: c.Owner, fence: c.Fence}
+	q.lease, q.duration = c.Lease.Microseconds(), milliseconds(c.Retention)
 	q.args = append(q.memory[:0], "evalsha", script.hash, 1+len(beside), q.name)
 	for _, key := range beside {
 		q.args = append(q.args, q.name+key)
@@ -50,7 +53,7 @@ func (s *Store) newQuery(script *script, c *core.Claim, beside ...string) *query
 
 // ofRun puts in what the arguments of every verb but begin start with.
 func (q *query) ofRun() *query {
-	q.args = append(q.args, (*ownerArgument)(&q.claim.Owner), &q.claim.Fence)
+	q.args = append(q.args, &q.owner, &q.fence)
 	return q
 }
 

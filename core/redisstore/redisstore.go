@@ -128,7 +128,8 @@ func (s *Store) beginQuery(c *core.Claim) (q *query) {
 	} else {
 		q = s.newQuery(beginScript, c)
 	}
-	q.args = append(q.args, (*ownerArgument)(&q.claim.Owner), (*fingerprintArgument)(&q.claim.Fingerprint), &q.lease, &q.duration, takeover(c), s.waits(c))
+	q.fingerprint = c.Fingerprint
+	q.args = append(q.args, &q.owner, &q.fingerprint, &q.lease, &q.duration, takeover(c), s.waits(c))
 	if c.TellLeft {
 		q.args = append(q.args, "1")
 	}
