@@ -20,6 +20,13 @@ type Exchange struct {
 
 	request *http.Request
 	body    io.ReadCloser // what the handler reads, once the engine has read the body
+	values  [8]string     // memory for the header lines of most answers
+	run     *run          // nil until the handler runs: a replay does without
+}
+
+// run is what the handler gets, in one piece.
+type run struct {
+	request http.Request
 	writer  Writer
 }
 
@@ -44,9 +51,17 @@ func (x *Exchange) Request() core.Request {
 
 // For returns the request with ctx and a body that can be read, also after the engine has read it.
 func (x *Exchange) For(ctx context.Context) *http.Request {
-	r := x.request.WithContext(ctx)
+	r := &x.running().request
+	*r = *x.request.WithContext(ctx)
 	r.Body = x.body
 	return r
+}
+
+func (x *Exchange) running() *run {
+	if x.run == nil {
+		x.run = &run{}
+	}
+	return x.run
 }
 
 // Return hands what a mux and a form parser left in r, which came from For, to the request that the server knows: it is
@@ -98,7 +113,7 @@ type rereadable struct {
 
 // Send writes a response: the headers around it stay, those it names are replaced.
 func (x *Exchange) Send(w http.ResponseWriter, r *core.Response) error {
-	return send(w, r, x.writer.values[:])
+	return send(w, r, x.values[:])
 }
 
 // send is Send with memory for the values of header lines.

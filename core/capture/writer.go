@@ -29,16 +29,16 @@ type Writer struct {
 	header   http.Header // the handler's own copy of outer's
 	response core.Response
 	lines    [8]core.Field // memory that most answers do with
-	values   [8]string
 	start    [512]byte
+	values   []string
 	size     int  // of the body, as the handler wrote it; -1 before there is a status
 	passed   bool // outer has the answer
 }
 
 // Hold returns a writer on top of outer for a run under ctx, within the limits of keep. An exchange has one.
 func (x *Exchange) Hold(ctx context.Context, outer http.ResponseWriter, keep core.KeepConfig) *Writer {
-	w := &x.writer
-	w.outer, w.ctx, w.limit, w.marker, w.size = outer, ctx, keep.MaxBody, keep.Marker, -1
+	w := &x.running().writer
+	w.outer, w.ctx, w.limit, w.marker, w.size, w.values = outer, ctx, keep.MaxBody, keep.Marker, -1, x.values[:]
 	w.header, w.response.Body = http.Header{}, w.start[:0]
 	for name, values := range outer.Header() {
 		w.header[name] = slices.Clone(values)
@@ -143,7 +143,7 @@ func (w *Writer) pass() {
 	if run, _ := core.FromContext(w.ctx); run.Unprotected {
 		w.response.Header = append(w.response.Header, core.Field{Name: "Idempotent-Unprotected", Value: "true"})
 	}
-	w.response.Unfinished = send(w.outer, &w.response, w.values[:]) != nil
+	w.response.Unfinished = send(w.outer, &w.response, w.values) != nil
 }
 
 // Flush is FlushError without the error.
