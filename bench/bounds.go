@@ -47,3 +47,32 @@ func (w formWeight) makeup() string {
 	return fmt.Sprintf("%s are the body, %s header lines and the record's header, %s Redis's own and what jemalloc rounds up",
 		of(body), of(w.outcome-body+headBytes), of(w.completed-w.outcome-headBytes))
 }
+
+// scriptAims are how many µs a verb should take the server at most, with an answer of 512 bytes.
+var scriptAims = []struct {
+	verb string
+	most float64
+	cost func(*verbTimes) []float64
+}{
+	{"begin of a new key", 11.5, func(t *verbTimes) []float64 { return t.begin }},
+	{"complete", 13.5, func(t *verbTimes) []float64 { return t.complete }},
+	{"replay", 8, func(t *verbTimes) []float64 { return t.replay }},
+}
+
+// explain holds the verbs to their aims.
+func (t *scriptTime) explain() string {
+	var all []string
+	for _, aim := range scriptAims {
+		alone, busy := median(aim.cost(&t.alone)), median(aim.cost(&t.busy))
+		all = append(all, fmt.Sprintf("a %s should take at most %.1f µs, and takes %.1f on a busy server (%s) and %.1f on one that was asleep (%s)",
+			aim.verb, aim.most, busy, keptOrNot(busy, aim.most), alone, keptOrNot(alone, aim.most)))
+	}
+	return fmt.Sprintf("\nWith %s %s.\n", kib(t.size), strings.Join(all, ";\n"))
+}
+
+func keptOrNot(figure, most float64) string {
+	if figure <= most {
+		return "kept"
+	}
+	return "not kept"
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -38,22 +39,23 @@ var concurrencies = []int{1, 16, 64, 256}
 // way is a client to measure. Each has 256 connections at most.
 type way struct {
 	name string
+	size int // pairs that one call of the pairing makes; 0 for one
 	open func(b *bench) (pair pairing, end func(), err error)
 }
 
 var ways = []way{
-	{"plain client", func(b *bench) (pairing, func(), error) {
+	{name: plainWay, open: func(b *bench) (pairing, func(), error) {
 		c := b.dial(true)
 		return throughStore(c), func() { _ = c.Close() }, nil
 	}},
-	{"plain client, redisstore in batches", func(b *bench) (pairing, func(), error) {
+	{name: batchedWay, open: func(b *bench) (pairing, func(), error) {
 		c := b.dial(true)
 		return throughStore(c, redisstore.Batch()), func() { _ = c.Close() }, nil
 	}},
-	{"AutoPipeline under redisstore", func(b *bench) (pairing, func(), error) {
+	{name: "AutoPipeline under redisstore", open: func(b *bench) (pairing, func(), error) {
 		return b.auto(b.dial(true), (*redis.Client).AutoPipeline, func(ap *redis.AutoPipeliner) pairing { return throughStore(ap) })
 	}},
-	{"AutoPipeline with FullDuplex under redisstore", func(b *bench) (pairing, func(), error) {
+	{name: "AutoPipeline with FullDuplex under redisstore", open: func(b *bench) (pairing, func(), error) {
 		open := func(c *redis.Client) (*redis.AutoPipeliner, error) {
 			options := redis.DefaultBlockingAutoPipelineOptions()
 			options.FullDuplex = true
@@ -62,13 +64,26 @@ var ways = []way{
 		// With ContextTimeoutEnabled its Pipeline takes a connection of its own.
 		return b.auto(b.dial(false), open, func(ap *redis.AutoPipeliner) pairing { return throughStore(ap) })
 	}},
-	{"AsyncAutoPipeline, script and GET by Submit", func(b *bench) (pairing, func(), error) {
-		return b.auto(b.dial(true), (*redis.Client).AsyncAutoPipeline, func(ap *redis.AutoPipeliner) pairing { return bySubmit(ap, true) })
+	{name: rawWay, open: func(b *bench) (pairing, func(), error) {
+		c := b.dial(true)
+		return rawPair(c), func() { _ = c.Close() }, nil
 	}},
-	{"AsyncAutoPipeline, script alone by Submit", func(b *bench) (pairing, func(), error) {
-		return b.auto(b.dial(true), (*redis.Client).AsyncAutoPipeline, func(ap *redis.AutoPipeliner) pairing { return bySubmit(ap, false) })
+	{name: handWay, size: handful, open: func(b *bench) (pairing, func(), error) {
+		c := b.dial(true)
+		return handPairs(c), func() { _ = c.Close() }, nil
 	}},
 }
+
+// The names of ways that are compared.
+const (
+	plainWay   = "redisstore"
+	batchedWay = "redisstore in batches"
+	rawWay     = "two raw script calls"
+	handWay    = "raw script calls in pipelines by hand"
+)
+
+// handful is how many pairs go into a pipeline by hand.
+const handful = 32
 
 func (b *bench) dial(watchDeadlines bool) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: b.server.Addr, PoolSize: 256, ContextTimeoutEnabled: watchDeadlines})
@@ -86,16 +101,12 @@ func (b *bench) auto(c *redis.Client, open opener, pair func(*redis.AutoPipeline
 	return pair(ap), func() { _ = ap.Close(); _ = c.Close() }, nil
 }
 
-// throughStore is a pair of calls of the store, under deadlines as the engine sets them.
+// throughStore is a pair of calls of the store.
 func throughStore(client redis.UniversalClient, opts ...redisstore.Option) pairing {
 	store := redisstore.New(client, opts...)
 	return func(ctx context.Context, key [32]byte, outcome []byte) error {
 		c := core.Claim{Key: key, Owner: [16]byte(key[:16]), Fingerprint: [32]byte{1}, Lease: 30 * time.Second, Retention: 24 * time.Hour}
-		var entry core.Entry
-		err := bounded(ctx, func(ctx context.Context) (err error) {
-			entry, err = store.Begin(ctx, c)
-			return err
-		})
+		entry, err := store.Begin(ctx, c)
 		if err == nil && entry.State != core.Claimed {
 			err = fmt.Errorf("begin: %s", entry.State)
 		}
@@ -103,55 +114,50 @@ func throughStore(client redis.UniversalClient, opts ...redisstore.Option) pairi
 			return err
 		}
 		c.Fence, c.Attempt = entry.Fence, entry.Attempt
-		return bounded(ctx, func(ctx context.Context) error { return store.Complete(ctx, c, outcome) })
+		return store.Complete(ctx, c, outcome)
 	}
 }
 
-func bounded(ctx context.Context, call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	return call(ctx)
-}
-
-// bySubmit is what a store could do with the deferred face: queue a script, with or without the GET that reads a replay's
-// outcome, and wait no longer than the deadline.
-func bySubmit(ap *redis.AutoPipeliner, withGet bool) pairing {
+// rawPair is a pair without a store.
+func rawPair(c *redis.Client) pairing {
 	return func(ctx context.Context, key [32]byte, outcome []byte) error {
-		c := &wire{key: ownKeys(string(key[:]))[0], owner: [16]byte(key[:16]), fingerprint: [32]byte{1}}
-		var fence int64
-		err := bounded(ctx, func(ctx context.Context) (err error) {
-			fence, err = submitBegin(ctx, ap, c, withGet)
-			return err
-		})
+		w := newWire(ownKeys(string(key[:]))[0])
+		word, fence, _, err := answer(w.begin(ctx, c))
+		if err == nil && word != "claimed" {
+			err = fmt.Errorf("begin: %s", word)
+		}
 		if err != nil {
 			return err
 		}
-		return bounded(ctx, func(ctx context.Context) error {
-			return ap.Submit(ctx, newEval(ctx, completeScript, c.key, c.completeArgs(fence, outcome))).WaitContext(ctx)
-		})
+		return w.complete(ctx, c, fence, outcome).Err()
 	}
 }
 
-func submitBegin(ctx context.Context, ap *redis.AutoPipeliner, c *wire, withGet bool) (fence int64, err error) {
-	begin := newEval(ctx, beginScript, c.key, c.beginArgs())
-	waits := []redis.AutoFuture{ap.Submit(ctx, begin)}
-	if withGet {
-		waits = append(waits, ap.Submit(ctx, redis.NewStringCmd(ctx, "get", c.key)))
-	}
-	for _, wait := range waits {
-		if err := wait.WaitContext(ctx); err != nil {
-			return 0, err
+// handPairs is a handful of pairs in two pipelines.
+func handPairs(c *redis.Client) pairing {
+	return func(ctx context.Context, key [32]byte, outcome []byte) error {
+		wires, begun := make([]*wire, handful), make([]*redis.Cmd, handful)
+		p := c.Pipeline()
+		for i := range wires {
+			wires[i] = newWire(ownKeys(string(key[:]) + strconv.Itoa(i))[0])
+			begun[i] = wires[i].begin(ctx, p)
 		}
+		if _, err := p.Exec(ctx); err != nil {
+			return err
+		}
+		for i, w := range wires {
+			word, fence, _, err := answer(begun[i])
+			if err == nil && word != "claimed" {
+				err = fmt.Errorf("begin: %s", word)
+			}
+			if err != nil {
+				return err
+			}
+			w.complete(ctx, p, fence, outcome)
+		}
+		_, err := p.Exec(ctx)
+		return err
 	}
-	word, fence, _, err := answer(begin)
-	if err == nil && word != "claimed" {
-		err = fmt.Errorf("begin: %s", word)
-	}
-	return fence, err
-}
-
-func newEval(ctx context.Context, s *redis.Script, key string, args []any) *redis.Cmd {
-	return redis.NewCmd(ctx, append([]any{"evalsha", s.Hash(), 1, key}, args...)...)
 }
 
 // measureClients lets goroutines claim and complete new keys, each with one client.
@@ -161,6 +167,9 @@ func measureClients(b *bench) error {
 		for r := range b.plan.clients {
 			for k := range ways {
 				i := (k + r) % len(ways)
+				if n < ways[i].size {
+					continue
+				}
 				p, err := b.pairs(ways[i], n)
 				if err != nil {
 					return fmt.Errorf("%s, %d goroutines: %w", ways[i].name, n, err)
@@ -169,7 +178,7 @@ func measureClients(b *bench) error {
 				speeds[i].rounds = append(speeds[i].rounds, p)
 			}
 		}
-		b.results.clients = append(b.results.clients, speeds...)
+		b.results.clients = append(b.results.clients, slices.DeleteFunc(speeds, func(s clientSpeed) bool { return s.rounds == nil })...)
 	}
 	return nil
 }
@@ -184,11 +193,11 @@ func (b *bench) pairs(w way, goroutines int) (pairs, error) {
 	if err := b.client.FlushAll(context.Background()).Err(); err != nil {
 		return pairs{}, err
 	}
-	return timePairs(pair, goroutines, b.plan.pairs, b.used)
+	return timePairs(pair, goroutines/max(w.size, 1), max(w.size, 1), b.plan.pairs, b.used)
 }
 
-// timePairs lets goroutines run pairs for a while; used tells the CPU so far.
-func timePairs(pair pairing, goroutines int, lasting time.Duration, used func() cpu) (pairs, error) {
+// timePairs lets goroutines run pairs for a while, so many in a call; used tells the CPU so far.
+func timePairs(pair pairing, goroutines, size int, lasting time.Duration, used func() cpu) (pairs, error) {
 	if _, err := pairUp(pair, goroutines, time.Now()); err != nil { // opens the connections
 		return pairs{}, err
 	}
@@ -196,9 +205,9 @@ func timePairs(pair pairing, goroutines int, lasting time.Duration, used func() 
 	before, began := used(), time.Now()
 	latencies, err := pairUp(pair, goroutines, began.Add(lasting))
 	took, after := time.Since(began), used()
-	per := func(used time.Duration) float64 { return used.Seconds() * 1e6 / float64(len(latencies)) }
+	per := func(used time.Duration) float64 { return used.Seconds() * 1e6 / float64(len(latencies)*size) }
 	return pairs{
-		perSecond: float64(len(latencies)) / took.Seconds(), p50: quantile(latencies, 0.5), p99: quantile(latencies, 0.99),
+		perSecond: float64(len(latencies)*size) / took.Seconds(), p50: quantile(latencies, 0.5), p99: quantile(latencies, 0.99),
 		cpu: per(after.own - before.own), serverCPU: per(after.server - before.server),
 	}, err
 }
@@ -210,11 +219,13 @@ func pairUp(pair pairing, goroutines int, until time.Time) (latencies []time.Dur
 	var all sync.WaitGroup
 	for g := range goroutines {
 		all.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Hour) // calls have deadlines, and few end by them
+			defer cancel()
 			var own []time.Duration
 			var failed error
 			for failed == nil && (len(own) == 0 || time.Now().Before(until)) {
 				began := time.Now()
-				failed = pair(context.Background(), pairKey(g, began), outcome)
+				failed = pair(ctx, pairKey(g, began), outcome)
 				own = append(own, time.Since(began))
 			}
 			mu.Lock()

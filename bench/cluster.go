@@ -101,7 +101,7 @@ func (c *cluster) pairs(pair pairing, lasting time.Duration) (r clusterRound, er
 			return r, err
 		}
 	}
-	if r.pairs, err = timePairs(pair, clusterLoad, lasting, c.used); err != nil {
+	if r.pairs, err = timePairs(pair, clusterLoad, 1, lasting, c.used); err != nil {
 		return r, err
 	}
 	var keys []float64

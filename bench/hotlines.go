@@ -16,12 +16,12 @@ var lineTexts = map[string]string{
 	"core/redisstore.(*query)":          "the command of a round trip, as go-redis makes it",
 	"core/redisstore.completedRecord":   "the whole record. Done: made here in one piece, so that no script joins strings",
 	"core/redisstore.readAnswer":        "begin's answer, taken apart",
-	"core.(*lazyContext).": "the context of a call, which go-redis waits on for a connection: it has the deadline of " +
-		"Limits.StoreTimeout. Done: made only when somebody asks for its end, so not on the memory store, nor for a run; and one of the standard library, not two",
-	"core.(*lazyContext).stop":     "the end of such a context: its timer is stopped",
-	"core.(*lazyContext).Deadline": "the deadline of a call, as go-redis asks for it",
-	"core.(*KeyConfig)":            "the key, read from the header. Done: no copy of it is made",
-	"core.(*operation).ask":        "the owner: 16 random bytes. Done: read once for all verbs. Left: nobody may guess it",
+	"core.(*callContext).": "the context of a call: go-redis looks at its end before it takes a connection. Done: one channel, and " +
+		"one timer for all calls of an engine",
+	"core.(*queue).":        "deadlines of calls and first extensions of runs. Done: in lists under one timer each, without memory of their own",
+	"core.(*runContext).":   "the context of a run. Done: what can be cancelled is made when a handler asks",
+	"core.(*KeyConfig)":     "the key, read from the header. Done: no copy of it is made",
+	"core.(*operation).ask": "the owner: 16 random bytes. Done: read once for all verbs. Left: nobody may guess it",
 	"core.(*operation).execute": "a run and what follows it: the handler, the final verb, and the guard against a panic. Done: the " +
 		"first extensions wait in one queue of the engine, without a timer each",
 	"core.(*Engine).Do":         "one value for all of a request. Done: claim, keeper and contexts are parts of it",
@@ -35,9 +35,11 @@ var lineTexts = map[string]string{
 	"core/capture.readAll": "the request's body, read to make the fingerprint; the handler reads the same bytes. Done: one " +
 		"buffer, of Content-Length",
 	"core/capture.(*Exchange).For": "the request with the run's context, as net/http copies it: the handler must see both",
-	"core/capture.NewExchange":     "one value for all of an exchange. Done: it has room for an answer of 512 bytes and eight header lines",
+	"core/capture.(*Exchange).running": "what a handler gets: writer and request. Done: one piece, with room for an answer of 512 bytes and " +
+		"eight header lines; a replay does without",
+	"core/capture.NewExchange": "what a request is read through",
 	"core/capture.(*Exchange).Hold": "the handler's own header map: what is set around it is no part of the outcome. Done: made once, and " +
-		"the rest lies in the exchange",
+		"the rest lies in one piece",
 	"core/capture.send":           "net/http writes status, header lines and body: a bare handler pays for this, too",
 	"core/capture.(*Writer).":     "the answer, held back until it is kept. Done: the first 512 bytes need no memory of their own",
 	"core/capture.changes":        "what the handler changed in the header. Done: up to eight lines need no memory of their own",

@@ -14,15 +14,20 @@ type layout struct {
 	name     string
 	begin    func(ctx context.Context, to redis.Cmdable, key string)
 	complete func(ctx context.Context, to redis.Cmdable, key, body string)
-	replay   func(ctx context.Context, to redis.Cmdable, key string)
+	replay   func(ctx context.Context, to redis.Cmdable, key string, isLong bool)
 	keys     func(key string) []string // what the record of a key lies under
 	commands []string                  // sent, other than from a script
+
+	learn func(ctx context.Context, client *redis.Client, names []string) error // what complete needs of the keys begun; nil: nothing
 }
 
+// isLong tells whether this library reads a record with a body of so many bytes by a GET.
+func isLong(size int) bool { return size >= 2<<10 }
+
 var layouts = []layout{
-	{"this library", ownBegin, ownComplete, ownReplay, ownKeys, []string{"evalsha", "get"}},
-	{"a hash", hashOpen, hashClose, hashOpen, ownKeys, []string{"evalsha"}},
-	{"two keys with JSON", pairOpen, pairClose, pairOpen, pairKeys, []string{"evalsha"}},
+	{"this library", ownBegin, ownComplete, ownReplay, ownKeys, []string{"evalsha", "get"}, learnFences},
+	{"a hash", hashOpen, hashClose, hashReplay, ownKeys, []string{"evalsha"}, nil},
+	{"two keys with JSON", pairOpen, pairClose, pairReplay, pairKeys, []string{"evalsha"}, nil},
 }
 
 // headLines are the header lines of the answer that is kept.
@@ -61,10 +66,11 @@ func ownBegin(ctx context.Context, to redis.Cmdable, key string) {
 }
 
 // ownReplay reads a long record by a GET behind the script, as redisstore does when it has met one.
-func ownReplay(ctx context.Context, to redis.Cmdable, key string) {
+func ownReplay(ctx context.Context, to redis.Cmdable, key string, isLong bool) {
 	c := claimOf(key)
 	c.owner[0]++
-	if _, _, record, _ := answer(c.begin(ctx, to)); record == nil {
+	c.begin(ctx, to)
+	if isLong {
 		to.Get(ctx, c.key)
 	}
 }
@@ -74,6 +80,22 @@ func ownComplete(ctx context.Context, to redis.Cmdable, key, body string) {
 	known, _ := fences.LoadAndDelete(key)
 	fence, _ := known.(int64) // 0 for "not known", as of what began in a pipeline
 	claimOf(key).complete(ctx, to, fence, packed(body))
+}
+
+// learnFences finds the fences of what began in a pipeline.
+func learnFences(ctx context.Context, client *redis.Client, names []string) error {
+	read := make([]*redis.StringCmd, len(names))
+	_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, name := range names {
+			read[i] = p.GetRange(ctx, ownKeys(name)[0], 10, 25)
+		}
+		return nil
+	})
+	for i, name := range names {
+		fence, _ := read[i].Int64() // err says whether it was read
+		fences.Store(name, fence)
+	}
+	return err
 }
 
 // The hash has a field for each part. It has all that this library's record has.
@@ -102,6 +124,8 @@ return 'ok'`)
 func hashOpen(ctx context.Context, to redis.Cmdable, key string) {
 	hashBegin.EvalSha(ctx, to, ownKeys(key), "owner-of-16-byte", strings.Repeat("f", 32), leaseMicros, retentionMillis)
 }
+
+func hashReplay(ctx context.Context, to redis.Cmdable, key string, _ bool) { hashOpen(ctx, to, key) }
 
 func hashClose(ctx context.Context, to redis.Cmdable, key, body string) {
 	hashComplete.EvalSha(ctx, to, ownKeys(key), "owner-of-16-byte", retentionMillis, packed(body))
@@ -155,6 +179,8 @@ func pairKeys(key string) []string {
 func pairOpen(ctx context.Context, to redis.Cmdable, key string) {
 	pairBegin.EvalSha(ctx, to, pairKeys(key), pairOwner, pairFingerprint, retentionMillis)
 }
+
+func pairReplay(ctx context.Context, to redis.Cmdable, key string, _ bool) { pairOpen(ctx, to, key) }
 
 func pairClose(ctx context.Context, to redis.Cmdable, key, body string) {
 	pairComplete.EvalSha(ctx, to, pairKeys(key), pairOwner, retentionMillis, newPairResult([]byte(body)))

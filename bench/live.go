@@ -99,7 +99,7 @@ func (l *liveSpeed) measure(at *bench, n int) error {
 	}{
 		{&l.begin, func(key string) { own.begin(ctx, at.client, key) }},
 		{&l.complete, func(key string) { own.complete(ctx, at.client, key, body) }},
-		{&l.replay, func(key string) { own.replay(ctx, at.client, key) }},
+		{&l.replay, func(key string) { own.replay(ctx, at.client, key, false) }},
 	} {
 		latencies := make([]time.Duration, n)
 		usec, err := at.serverTime(own.commands, n, func(i int) {

@@ -189,15 +189,19 @@ func (r *results) scriptTables() string {
 	if r.scripts == nil {
 		return ""
 	}
-	t := newTable("answer", "layout", "begin, new", "complete", "replay")
+	t := newTable("answer", "layout", "begin, new", "complete", "replay", "begin, busy", "complete, busy", "replay, busy")
 	for _, s := range r.scripts {
-		t.row(kib(s.size), s.layout, number(median(s.begin)), number(median(s.complete)), number(median(s.replay)))
+		t.row(append([]string{kib(s.size), s.layout}, append(s.alone.cells(), s.busy.cells()...)...)...)
 	}
 	costs := newTable("what a script does", "µs")
 	for _, c := range r.blocks {
 		costs.row(c.name, fmt.Sprintf("%.2f", median(c.cost)))
 	}
-	return scriptsText + t.String() + blocksText + costs.String()
+	return fmt.Sprintf(scriptsText, pipelined) + t.String() + r.scripts[0].explain() + blocksText + costs.String()
+}
+
+func (t *verbTimes) cells() []string {
+	return []string{number(median(t.begin)), number(median(t.complete)), number(median(t.replay))}
 }
 
 func (r *results) clientTables() string {
@@ -213,7 +217,46 @@ func (r *results) clientTables() string {
 			number(median(each(c.rounds, func(p pairs) float64 { return p.cpu }))),
 			number(median(each(c.rounds, func(p pairs) float64 { return p.serverCPU }))))
 	}
-	return clientsText + t.String()
+	return clientsText + t.String() + fmt.Sprintf(batchesText, handful) + r.batchTable()
+}
+
+// batchTable says what batches are worth, by medians of ratios to what was measured in the same round.
+func (r *results) batchTable() string {
+	t := newTable("goroutines", "beside", "pairs/s", "p50", "CPU, process", "CPU, server")
+	for _, n := range concurrencies {
+		batches := r.client(n, batchedWay)
+		for _, name := range []string{plainWay, rawWay, handWay} {
+			beside := r.client(n, name)
+			if batches == nil || beside == nil {
+				continue
+			}
+			t.row(fmt.Sprint(n), name,
+				times(batches.of(beside, func(p pairs) float64 { return p.perSecond })),
+				times(batches.of(beside, func(p pairs) float64 { return p.p50.Seconds() })),
+				times(batches.of(beside, func(p pairs) float64 { return p.cpu })),
+				times(batches.of(beside, func(p pairs) float64 { return p.serverCPU })))
+		}
+	}
+	return t.String()
+}
+
+// client returns what was found for so many goroutines with a client, nil for nothing.
+func (r *results) client(goroutines int, name string) *clientSpeed {
+	for i, c := range r.clients {
+		if c.goroutines == goroutines && c.name == name {
+			return &r.clients[i]
+		}
+	}
+	return nil
+}
+
+// of is a figure beside that of another client in the same rounds.
+func (c *clientSpeed) of(beside *clientSpeed, figure func(pairs) float64) float64 {
+	var all []float64
+	for i := range min(len(c.rounds), len(beside.rounds)) {
+		all = append(all, figure(c.rounds[i])/figure(beside.rounds[i]))
+	}
+	return median(all)
 }
 
 func (r *results) memoryTable() string {

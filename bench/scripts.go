@@ -15,10 +15,13 @@ import (
 
 // scriptTime is what the verbs of a layout cost the server, in µs per call, for an answer of so many bytes.
 type scriptTime struct {
-	layout                  string
-	size                    int
-	begin, complete, replay []float64 // a value for each round
+	layout      string
+	size        int
+	alone, busy verbTimes
 }
+
+// verbTimes has a value for each round.
+type verbTimes struct{ begin, complete, replay []float64 }
 
 // block is one thing that a script may do, in µs per call; all but the first beyond the first, a script that does nothing.
 type block struct {
@@ -28,8 +31,8 @@ type block struct {
 
 var sizes = []int{512, 4 << 10, 64 << 10}
 
-// measureScripts asks the server for its own account of the time that commands take. Calls are sent one by one, so that a
-// command finds the server as it finds it in a quiet service.
+// measureScripts asks the server for its own account of the time that commands take: of calls that are sent one by one, so
+// that a command finds the server as it finds it in a quiet service, and of pipelines, as in a busy one.
 func measureScripts(b *bench) error {
 	for _, size := range sizes {
 		times := make([]scriptTime, len(layouts))
@@ -37,7 +40,11 @@ func measureScripts(b *bench) error {
 			for k := range layouts {
 				i := (k + n) % len(layouts)
 				times[i].layout, times[i].size = layouts[i].name, size
-				if err := times[i].measure(b, layouts[i], max(b.plan.calls*512/size, 100)); err != nil {
+				calls := max(b.plan.calls*512/size, 100)
+				if err := times[i].alone.measure(b, layouts[i], size, calls, 1); err != nil {
+					return err
+				}
+				if err := times[i].busy.measure(b, layouts[i], size, calls, pipelined); err != nil {
 					return err
 				}
 			}
@@ -47,28 +54,52 @@ func measureScripts(b *bench) error {
 	return b.measureBlocks()
 }
 
-// measure adds a round of n calls of each verb.
-func (t *scriptTime) measure(b *bench, l layout, n int) error {
-	ctx, body := context.Background(), jsonBody(t.size)
+// pipelined is how many calls a busy server finds when it looks.
+const pipelined = 50
+
+// measure adds a round of n calls of each verb, in pipelines of so many.
+func (t *verbTimes) measure(b *bench, l layout, size, n, together int) error {
+	ctx, body := context.Background(), jsonBody(size)
 	if err := b.client.FlushAll(ctx).Err(); err != nil {
 		return err
 	}
+	names := make([]string, n)
+	for i := range names {
+		names[i] = strconv.Itoa(i)
+	}
 	verbs := []struct {
 		into *[]float64
-		call func(key string)
+		call func(to redis.Cmdable, key string)
 	}{
-		{&t.begin, func(key string) { l.begin(ctx, b.client, key) }},
-		{&t.complete, func(key string) { l.complete(ctx, b.client, key, body) }},
-		{&t.replay, func(key string) { l.replay(ctx, b.client, key) }},
+		{&t.begin, func(to redis.Cmdable, key string) { l.begin(ctx, to, key) }},
+		{&t.complete, func(to redis.Cmdable, key string) { l.complete(ctx, to, key, body) }},
+		{&t.replay, func(to redis.Cmdable, key string) { l.replay(ctx, to, key, isLong(size)) }},
 	}
 	for _, v := range verbs {
-		usec, err := b.serverTime(l.commands, n, func(i int) { v.call(strconv.Itoa(i)) })
+		usec, err := b.serverTime(l.commands, n, b.grouped(names, together, v.call))
+		if err == nil && l.learn != nil && together > 1 {
+			err = l.learn(ctx, b.client, names)
+		}
 		if err != nil {
 			return err
 		}
 		*v.into = append(*v.into, usec)
 	}
 	return nil
+}
+
+// grouped returns what makes the call of a name, and all calls of a group with its last.
+func (b *bench) grouped(names []string, together int, call func(to redis.Cmdable, key string)) func(i int) {
+	if together == 1 {
+		return func(i int) { call(b.client, names[i]) }
+	}
+	p := b.client.Pipeline()
+	return func(i int) {
+		call(p, names[i])
+		if (i+1)%together == 0 || i == len(names)-1 {
+			_, _ = p.Exec(context.Background()) // serverTime counts calls that went wrong
+		}
+	}
 }
 
 var commandStat = regexp.MustCompile(`cmdstat_(\w+):calls=(\d+),usec=(\d+)(?:.*failed_calls=(\d+))?`)

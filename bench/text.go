@@ -57,8 +57,9 @@ allocates is this library's and the router's.
 const scriptsText = `
 ## Server time
 
-µs of the server per call, by its own account (INFO commandstats), one call at a time. "This library" is what redisstore
-sends: each is a script, and from 2 KiB on a replay is a GET, too.
+µs of the server per call, by its own account (INFO commandstats): of calls one at a time, each of which finds the server
+asleep and its memory cold, and in the "busy" columns of calls that come %d at once. "This library" is what redisstore sends: each is a
+script, and from 2 KiB on a replay is a GET, too.
 
 `
 
@@ -70,10 +71,17 @@ What the parts of a script cost, beyond a script that does nothing:
 const clientsText = `
 ## Client
 
-Pairs of begin and complete on new keys, answers of 512 bytes; CPU is in µs per pair. go-redis can put the commands of many
-goroutines into one pipeline. What it sends that way does not watch the deadlines of its callers: with AutoPipeline under
-redisstore a dead server holds a request for ReadTimeout times the retries, over half a minute by default. With Submit a
-caller can stop waiting; two commands of one goroutine are then two pipelines, which wait for each other.
+Pairs of begin and complete on new keys, answers of 512 bytes; CPU is in µs per pair. Two raw script calls are those of
+go-redis' Script, without a store. go-redis can put the commands of many goroutines into one pipeline. What it sends that way does
+not watch the deadlines of its callers: with AutoPipeline under redisstore a dead server holds a request for ReadTimeout times
+the retries, over half a minute by default.
+
+`
+
+const batchesText = `
+What batches are worth: their figures as a share of what other clients had in the same rounds. Pipelines by hand are raw calls of
+few goroutines that each send %d begins at once and then their completes. Nobody waits for a turn there, and no store, deadline
+or wake-up is paid for: less than that no client takes that writes and reads by go-redis.
 
 `
 
