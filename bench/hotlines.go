@@ -5,7 +5,7 @@ import "strings"
 // lineTexts say of a function what its lines in the profile are, and what was done about them. The longest name that a
 // function begins with counts.
 var lineTexts = map[string]string{
-	"core/redisstore.(*Store).sendAlone": "a round trip: go-redis and the kernel. Done: one for each verb, of one command; begin " +
+	"core/redisstore.(*query).sendAlone": "a round trip: go-redis and the kernel. Done: one for each verb, of one command; begin " +
 		"returns a short record itself; redisstore.Batch lets requests share it",
 	"core/redisstore.(*Store).send": "the way to the round trip, and the look at its error. Done: nothing is resolved or copied for a " +
 		"single server",

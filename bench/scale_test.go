@@ -156,8 +156,8 @@ func TestTheNodesOfAClusterShareThePairs(t *testing.T) {
 
 func TestALineOfTheProfileHasTheTextOfItsFunction(t *testing.T) {
 	assert.Contains(t, lineText("core.(*callContext).Done"), "go-redis looks")
-	assert.Contains(t, lineText("core/redisstore.(*Store).send"), "the way to the round trip")
-	assert.Contains(t, lineText("core/redisstore.(*Store).sendAlone"), "a round trip", "the longer name counts")
+	assert.Contains(t, lineText("core/redisstore.(*query).command"), "as go-redis makes it")
+	assert.Contains(t, lineText("core/redisstore.(*query).sendAlone"), "a round trip", "the longer name counts")
 	assert.Equal(t, "—", lineText("core.notYetWritten"))
 	r := results{hottest: []hotLine{{"9%", "core.hashing.end", "a.go:1"}, {"8%", "core.hashing.end", "a.go:2"}, {"1%", "core.x", "b.go:1"}, {"1%", "core.y", "b.go:2"}}}
 	text := r.hotTable()

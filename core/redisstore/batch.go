@@ -57,28 +57,34 @@ func (b *batcher) send(ctx context.Context, q *query) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	q.done = make(chan struct{})
-	q.deadline, _ = ctx.Deadline()
-	b.mu.Lock()
-	isFirst := b.underWay < maxUnderWay
-	if isFirst {
-		b.underWay++
-	} else {
-		b.gathered = append(b.gathered, q)
+	if b.join(ctx, q) {
+		select {
+		case <-q.done:
+			return q.eval.Err()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
-	b.mu.Unlock()
-	if isFirst { // here and now, since another goroutine would come later; and alone, since it may be less patient than others
-		b.exchange([]*query{q})
+	defer func() {
 		if !b.rest() {
 			go b.work()
 		}
+	}()
+	return q.sendAlone(ctx, b.node, durability{}) // here and now, since another goroutine would come later
+}
+
+// join adds q to those that wait for a round trip to end; false when there is room for one more, which is then under way.
+func (b *batcher) join(ctx context.Context, q *query) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.underWay < maxUnderWay {
+		b.underWay++
+		return false
 	}
-	select {
-	case <-q.done:
-		return q.eval.Err()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	q.done = make(chan struct{})
+	q.deadline, _ = ctx.Deadline()
+	b.gathered = append(b.gathered, q)
+	return true
 }
 
 // work makes round trips as long as there is something to send.

@@ -102,14 +102,14 @@ func (s *Store) send(ctx context.Context, q *query) error {
 	if s.batches != nil {
 		err = s.batches.of(node).send(ctx, q)
 	} else {
-		err = s.sendAlone(ctx, node, q)
+		err = q.sendAlone(ctx, node, s.wait)
 	}
 	if err != nil && node != s.client {
 		node, err = s.follow(ctx, node, q, err)
 	}
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		q.args[0], q.args[1] = "eval", q.script.text
-		err = s.sendAlone(ctx, node, q)
+		err = q.sendAlone(ctx, node, s.wait)
 	}
 	if err != nil || q.wait == nil || !strings.HasPrefix(q.word(), q.durable) {
 		return err
@@ -127,15 +127,16 @@ func (s *Store) follow(ctx context.Context, node redis.UniversalClient, q *query
 	if s.wait.on() {
 		return node, err
 	}
-	return cluster, s.sendAlone(ctx, cluster, q)
+	return cluster, q.sendAlone(ctx, cluster, s.wait)
 }
 
-func (s *Store) sendAlone(ctx context.Context, node redis.UniversalClient, q *query) error {
-	if !q.get && (q.durable == "" || !s.wait.on()) {
+// sendAlone makes a round trip for one query.
+func (q *query) sendAlone(ctx context.Context, node redis.UniversalClient, d durability) error {
+	if !q.get && (q.durable == "" || !d.on()) {
 		return node.Process(ctx, q.command(ctx))
 	}
 	p := node.Pipeline()
-	q.put(ctx, p, s.wait)
+	q.put(ctx, p, d)
 	_, _ = p.Exec(ctx) // each command has its own error
 	return q.eval.Err()
 }
