@@ -142,6 +142,12 @@ func TestEveryWayOfAClientClaimsAndCompletes(t *testing.T) {
 	}
 }
 
+func TestOutcomesArePackedAsTheEngineDoes(t *testing.T) {
+	for _, body := range []string{"", "body", jsonBody(512)} {
+		assert.Equal(t, engineOutcome(body), packed(body))
+	}
+}
+
 func TestEveryLayoutReplaysWhatItKeeps(t *testing.T) {
 	b := newTestBench(t)
 	for _, l := range layouts {

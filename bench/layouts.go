@@ -2,11 +2,17 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
+	"hash/crc32"
+	"net/http"
 	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/memstore"
 )
 
 // layout is one way to keep a record, as commands to a server or to a pipeline.
@@ -36,15 +42,54 @@ var headLines = [][2]string{
 	{"Vary", "Accept"}, {"Cache-Control", "no-store"}, {"X-Api-Version", "2026-01-01"},
 }
 
-// packed is about what the engine hands to a store.
+// packed is what the engine hands to a store.
 func packed(body string) []byte {
-	b := append(make([]byte, 0, len(body)+256), "1\x00\xc9\x01\x00\x06"...)
-	for _, line := range headLines {
-		for _, text := range line {
-			b = append(append(b, byte(len(text))), text...)
-		}
+	head := packedHead()
+	b := append(append(make([]byte, 0, len(head)+len(body)+checksumLength), head...), body...)
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+const checksumLength = 4
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// packedHead is what stands before the body, in an outcome that the engine has made.
+var packedHead = sync.OnceValue(func() []byte {
+	outcome := engineOutcome("")
+	return outcome[:len(outcome)-checksumLength]
+})
+
+// engineOutcome is what the engine makes of an answer.
+func engineOutcome(body string) []byte {
+	kept := &keeper{Store: memstore.New()}
+	engine, err := core.New(core.Config{Store: kept, Scope: core.SingleTenant})
+	if err != nil {
+		panic(err)
 	}
-	return append(append(b, body...), "sum4"...)
+	answer := &core.Response{Status: http.StatusCreated, Body: []byte(body)}
+	for _, line := range headLines {
+		answer.Header = append(answer.Header, core.Field{Name: line[0], Value: line[1]})
+	}
+	request := core.Request{
+		Method: "POST", Path: "/",
+		Header: func(string) []string { return []string{"key"} },
+		Body:   func(int64) ([]byte, error) { return nil, nil },
+	}
+	if _, err := engine.Do(context.Background(), request, func(context.Context) (*core.Response, error) { return answer, nil }); err != nil {
+		panic(err)
+	}
+	return kept.outcome
+}
+
+// keeper is a store that remembers the last outcome.
+type keeper struct {
+	core.Store
+	outcome []byte
+}
+
+func (k *keeper) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+	k.outcome = outcome
+	return k.Store.Complete(ctx, c, outcome)
 }
 
 // jsonBody is always the same answer of so many bytes.

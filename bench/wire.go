@@ -55,12 +55,13 @@ func (c *wire) completeArgs(fence int64, outcome []byte) []any {
 // record is the COMPLETED record of a first run.
 func (c *wire) record(fence int64, outcome []byte) []byte {
 	b := appendPadded(append(make([]byte, 0, headBytes+len(outcome)), '1', '2', '0', '0'), 1, 6)
-	b = appendPadded(appendPadded(b, fence, 16), 0, 16)
-	b = append(append(b, c.fingerprint[:]...), c.owner[:]...)
-	return append(b, outcome...)
+	return append(append(appendPadded(b, fence, 16), c.fingerprint[:]...), outcome...)
 }
 
-const headBytes = 90 // of a record: what is behind them is the outcome
+const (
+	headBytes  = 58 // of a COMPLETED record: what is behind them is the outcome
+	claimBytes = 90 // of the record of a claim
+)
 
 // answer takes begin's answer apart. The fence is 0 unless the claim was given; the record is nil unless it came along.
 func answer(cmd *redis.Cmd) (word string, fence int64, record []byte, err error) {

@@ -11,7 +11,8 @@ import (
 //
 //	format 1 byte '1' | flags 1 byte | status | removed names | header lines | body, or id of a blob | CRC-32C 4 bytes
 //
-// Numbers are unsigned varints; lists begin with their length, texts with theirs; the body is what is left.
+// Numbers are unsigned varints; lists begin with their length, texts with theirs; the body is what is left. A name is a place
+// among commonLines, or 0 and a text; a line is a name and a text, or the place of a whole line.
 const (
 	outcomeFormat  = '1'
 	flagOmitted    = 1 // there is no body
@@ -37,11 +38,11 @@ func encodeOutcome(r *Response, blob string) []byte {
 	b = binary.AppendUvarint(b, uint64(r.Status))
 	b = binary.AppendUvarint(b, uint64(len(r.Removed)))
 	for _, name := range r.Removed {
-		b = appendText(b, name)
+		b = appendName(b, name)
 	}
 	b = binary.AppendUvarint(b, uint64(len(r.Header)))
 	for _, f := range r.Header {
-		b = appendText(appendText(b, f.Name), f.Value)
+		b = appendLine(b, f)
 	}
 	switch b[1] {
 	case 0:
@@ -52,12 +53,26 @@ func encodeOutcome(r *Response, blob string) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
+func appendLine(b []byte, f Field) []byte {
+	if place := places[f]; place > 0 && f.Value != "" {
+		return append(b, place)
+	}
+	return appendText(appendName(b, f.Name), f.Value)
+}
+
+func appendName(b []byte, name string) []byte {
+	if place := places[Field{Name: name}]; place > 0 {
+		return append(b, place)
+	}
+	return appendText(append(b, 0), name)
+}
+
 func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// decodeOutcome unpacks what encodeOutcome packed, and says in which blob the body is; Body shares b's memory. Its error wraps ErrUnreadable. Names and
-// values are checked although the checksum fits: a store is no place to inject header lines from.
+// decodeOutcome unpacks what encodeOutcome packed, and says in which blob the body is; Body shares b's memory. Its error wraps
+// ErrUnreadable. Names and values are checked although the checksum fits: a store is no place to inject header lines from.
 func decodeOutcome(b []byte) (r *Response, blob string, err error) {
 	if len(b) < 2+checksumLength || b[0] != outcomeFormat {
 		return nil, "", fmt.Errorf("%w: not an outcome of format %c", ErrUnreadable, outcomeFormat)
@@ -75,8 +90,7 @@ func decodeOutcome(b []byte) (r *Response, blob string, err error) {
 	if n := d.count(); n > 0 {
 		r.Header = make([]Field, 0, n+spareFields)
 		for ; n > 0 && !d.bad; n-- {
-			r.Header = append(r.Header, Field{d.name(), d.text()})
-			d.bad = d.bad || strings.ContainsAny(r.Header[len(r.Header)-1].Value, "\r\n\x00")
+			r.Header = append(r.Header, d.line())
 		}
 	}
 	if r.Body = d.b[d.at:]; b[1] == flagBlob {
@@ -97,23 +111,31 @@ type decoder struct {
 	at    int
 	texts string // the names and values in b, as one string that they share
 	base  int    // where it begins
+	end   int    // of the last text
 	bad   bool
 }
 
 // readTexts looks ahead for the end of the two lists.
 func (d *decoder) readTexts() {
 	ahead := *d
-	for texts := range 2 { // one for each removed name, two for each line
-		for n := ahead.count() * uint64(texts+1); n > 0 && !ahead.bad; n-- {
-			ahead.span()
+	ahead.end = d.at
+	for _, lines := range []bool{false, true} {
+		for n := ahead.count(); n > 0 && !ahead.bad; n-- {
+			common := ahead.common()
+			if common.Name == "" {
+				ahead.span()
+			}
+			if lines && common.Value == "" {
+				ahead.span()
+			}
 		}
 	}
-	d.base, d.texts = d.at, string(d.b[d.at:ahead.at])
+	d.base, d.texts = d.at, string(d.b[d.at:ahead.end])
 }
 
 func (d *decoder) number() uint64 {
 	n, length := binary.Uvarint(d.b[d.at:])
-	if length <= 0 {
+	if length <= 0 || length > 1 && d.b[d.at+length-1] == 0 { // cut, too large, or longer than need be
 		d.at, d.bad = len(d.b), true
 		return 0
 	}
@@ -135,14 +157,46 @@ func (d *decoder) count() uint64 {
 func (d *decoder) span() (from, to int) {
 	n := int(d.count())
 	d.at += n
+	d.end = d.at
 	return d.at - n, d.at
 }
 
-// name reads the name of a header line.
+// common reads a place and returns the common line or name that is there, zero for 0.
+func (d *decoder) common() Field {
+	n := d.number()
+	if n > uint64(len(commonLines)) {
+		d.at, d.bad = len(d.b), true
+	}
+	if d.bad || n == 0 {
+		return Field{}
+	}
+	return commonLines[n-1]
+}
+
+// name reads the name of a line.
 func (d *decoder) name() string {
-	s := d.text()
-	d.bad = d.bad || !isToken(s)
-	return s
+	f := d.common()
+	d.bad = d.bad || f.Value != ""
+	return d.named(f).Name
+}
+
+// line reads a header line.
+func (d *decoder) line() Field {
+	f := d.named(d.common())
+	if f.Value == "" {
+		f.Value = d.text()
+		d.bad = d.bad || strings.ContainsAny(f.Value, "\r\n\x00")
+	}
+	return f
+}
+
+// named reads the name of f, unless it has one.
+func (d *decoder) named(f Field) Field {
+	if f.Name == "" {
+		f.Name = d.text()
+		d.bad = d.bad || !isToken(f.Name)
+	}
+	return f
 }
 
 func (d *decoder) text() string {

@@ -1,9 +1,12 @@
 package core
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,14 +17,14 @@ import (
 // goldenOutcome and goldenOmitted are what format '1' is made of. Stores hold such bytes for as long as the retention, so
 // a change of them needs a new format.
 const (
-	goldenOutcome = "1\x00" + "\xc9\x01" + "\x01" + "\x06X-Gone" + "\x02" + "\x08Location" + "\x09/orders/7" + "\x04Vary" + "\x06Accept" + "made" + "\x2d\x20\xab\x50"
+	goldenOutcome = "1\x00" + "\xc9\x01" + "\x01" + "\x00\x06X-Gone" + "\x03" + "\x1b\x09/orders/7" + "\x21" + "\x00\x06X-Made\x01y" + "made" + "\x0a\x18\xe1\xd2"
 	goldenOmitted = "1\x01" + "\xc8\x01" + "\x00" + "\x00" + "\x6f\xf0\x39\xcc"
 )
 
 func goldenResponse() *Response {
 	return &Response{
 		Status:  201,
-		Header:  []Field{{"Location", "/orders/7"}, {"Vary", "Accept"}},
+		Header:  []Field{{"Location", "/orders/7"}, {"Vary", "Accept"}, {"X-Made", "y"}},
 		Removed: []string{"X-Gone"},
 		Body:    []byte("made"),
 	}
@@ -53,8 +56,10 @@ func TestOutcomeComesBackAsItWas(t *testing.T) {
 		"empty value":         {Status: 200, Header: []Field{{"X-Empty", ""}}},
 		"value beyond ASCII":  {Status: 200, Header: []Field{{"X-Name", "M\xfcller \u00fc\t"}}},
 		"long value":          {Status: 200, Header: []Field{{"X-Long", long}}},
-		"names in their case": {Status: 200, Header: []Field{{"x-lower", "a"}, {"X-UPPER", "b"}}},
-		"removed names":       {Status: 200, Removed: []string{"Server", "X-Powered-By"}},
+		"names in their case": {Status: 200, Header: []Field{{"x-lower", "a"}, {"X-UPPER", "b"}, {"ETag", "c"}, {"Etag", "d"}, {"etag", "e"}}},
+		"common lines":        {Status: 200, Header: []Field{{"Vary", "Accept"}, {"Vary", "accept"}, {"vary", "Accept"}, {"Vary", ""}}},
+		"every common line":   {Status: 200, Header: slices.Clone(commonLines[:])},
+		"removed names":       {Status: 200, Removed: []string{"Server", "X-Powered-By", "X-Own", "X-Frame-Options"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			decoded, _, err := decodeOutcome(encodeOutcome(r, ""))
@@ -119,39 +124,48 @@ func seal(parts ...string) []byte {
 }
 
 func TestRecordThatFitsItsChecksumIsStillChecked(t *testing.T) {
-	_, _, err := decodeOutcome(seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x01A", "\x01v", "body"))
+	_, _, err := decodeOutcome(seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x00\x01A", "\x01v", "body"))
 	require.NoError(t, err, "the records below are this one with one thing changed")
 
 	const huge = "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
 	for name, record := range map[string][]byte{
-		"format before":          seal("0\x00", "\xc8\x01", "\x00", "\x01", "\x01A", "\x01v", "body"),
-		"format from the future": seal("2\x00", "\xc8\x01", "\x00", "\x01", "\x01A", "\x01v", "body"),
-		"flag from the future":   seal("1\x03", "\xc8\x01", "\x00", "\x01", "\x01A", "\x01v", "body"),
-		"blob without a name":    seal("1\x02", "\xc8\x01", "\x00", "\x00"),
-		"omitted body is there":  seal("1\x01", "\xc8\x01", "\x00", "\x01", "\x01A", "\x01v", "body"),
-		"nothing":                nil,
-		"checksum alone":         seal(),
-		"format alone":           seal("1\x00"),
-		"status 0":               seal("1\x00", "\x00", "\x00", "\x00"),
-		"status 99":              seal("1\x00", "\x63", "\x00", "\x00"),
-		"status 1000":            seal("1\x00", "\xe8\x07", "\x00", "\x00"),
-		"status beyond int":      seal("1\x00", huge, "\x00", "\x00"),
-		"status without an end":  seal("1\x00", "\xff"),
-		"number beyond 64 bits":  seal("1\x00", strings.Repeat("\xff", 11)+"\x01", "\x00", "\x00"),
-		"list without an end":    seal("1\x00", "\xc8\x01", "\x00", "\x02", "\x01A", "\x01v"),
-		"endless list":           seal("1\x00", "\xc8\x01", "\x00", huge),
-		"endless removed list":   seal("1\x00", "\xc8\x01", huge),
-		"endless name":           seal("1\x00", "\xc8\x01", "\x00", "\x01", huge, "\x01v"),
-		"endless value":          seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x01A", huge),
-		"CR in a value":          seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x01A", "\x02v\r", "body"),
-		"LF in a value":          seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x01A", "\x02\nv", "body"),
-		"NUL in a value":         seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x01A", "\x02v\x00", "body"),
-		"CR in a name":           seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x02A\r", "\x01v", "body"),
-		"colon in a name":        seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x02A:", "\x01v", "body"),
-		"space in a name":        seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x02 A", "\x01v", "body"),
-		"byte beyond ASCII":      seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x01\xfc", "\x01v", "body"),
-		"empty name":             seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x00", "\x01v", "body"),
-		"second name is bad":     seal("1\x00", "\xc8\x01", "\x00", "\x02", "\x01A", "\x01v", "\x01:", "\x01v", "body"),
+		"format before":              seal("0\x00", "\xc8\x01", "\x00", "\x01", "\x00\x01A", "\x01v", "body"),
+		"format from the future":     seal("2\x00", "\xc8\x01", "\x00", "\x01", "\x00\x01A", "\x01v", "body"),
+		"flag from the future":       seal("1\x03", "\xc8\x01", "\x00", "\x01", "\x00\x01A", "\x01v", "body"),
+		"blob without a name":        seal("1\x02", "\xc8\x01", "\x00", "\x00"),
+		"omitted body is there":      seal("1\x01", "\xc8\x01", "\x00", "\x01", "\x00\x01A", "\x01v", "body"),
+		"nothing":                    nil,
+		"checksum alone":             seal(),
+		"format alone":               seal("1\x00"),
+		"status 0":                   seal("1\x00", "\x00", "\x00", "\x00"),
+		"status 99":                  seal("1\x00", "\x63", "\x00", "\x00"),
+		"status 1000":                seal("1\x00", "\xe8\x07", "\x00", "\x00"),
+		"status beyond int":          seal("1\x00", huge, "\x00", "\x00"),
+		"status without an end":      seal("1\x00", "\xff"),
+		"number beyond 64 bits":      seal("1\x00", strings.Repeat("\xff", 11)+"\x01", "\x00", "\x00"),
+		"list without an end":        seal("1\x00", "\xc8\x01", "\x00", "\x02", "\x00\x01A", "\x01v"),
+		"endless list":               seal("1\x00", "\xc8\x01", "\x00", huge),
+		"endless removed list":       seal("1\x00", "\xc8\x01", huge),
+		"endless name":               seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x00"+huge, "\x01v"),
+		"endless value":              seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x00\x01A", huge),
+		"CR in a value":              seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x00\x01A", "\x02v\r", "body"),
+		"LF in a value":              seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x00\x01A", "\x02\nv", "body"),
+		"NUL in a value":             seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x00\x01A", "\x02v\x00", "body"),
+		"CR in a name":               seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x00\x02A\r", "\x01v", "body"),
+		"colon in a name":            seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x00\x02A:", "\x01v", "body"),
+		"space in a name":            seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x00\x02 A", "\x01v", "body"),
+		"byte beyond ASCII":          seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x00\x01\xfc", "\x01v", "body"),
+		"empty name":                 seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x00\x00", "\x01v", "body"),
+		"place beyond the last":      seal("1\x00", "\xc8\x01", "\x00", "\x01", string(rune(len(commonLines)+1)), "\x01v", "body"),
+		"place over a byte":          seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x80\x01", "\x01v", "body"),
+		"place beyond 64 bits":       seal("1\x00", "\xc8\x01", "\x00", "\x01", huge, "\x01v", "body"),
+		"place written too long":     seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x81\x00", "\x01v", "body"),
+		"CR in a common line":        seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x01", "\x02v\r", "body"),
+		"common line without an end": seal("1\x00", "\xc8\x01", "\x00", "\x01", "\x01"),
+		"whole line removed":         seal("1\x00", "\xc8\x01", "\x01", "\x02", "\x00", "body"),
+		"removed beyond the last":    seal("1\x00", "\xc8\x01", "\x01", string(rune(len(commonLines)+1)), "\x00", "body"),
+		"status written too long":    seal("1\x00", "\xc8\x81\x00", "\x00", "\x00", "body"),
+		"second name is bad":         seal("1\x00", "\xc8\x01", "\x00", "\x02", "\x00\x01A", "\x01v", "\x00\x01:", "\x01v", "body"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, blob, err := decodeOutcome(record)
@@ -162,6 +176,36 @@ func TestRecordThatFitsItsChecksumIsStillChecked(t *testing.T) {
 	}
 }
 
+// What is in the table goes out as it is, and what an outcome refers to stays what it was.
+func TestCommonLinesAreSafeAndShort(t *testing.T) {
+	assert.LessOrEqual(t, len(commonLines), 127, "a place is one byte")
+	assert.Len(t, places, len(commonLines), "no line is there twice")
+	for i, f := range commonLines {
+		assert.True(t, isToken(f.Name), "%q", f.Name)
+		assert.False(t, strings.ContainsAny(f.Value, "\r\n\x00"), "%q", f)
+		assert.Equal(t, strings.TrimSpace(f.Value), f.Value, "%q", f)
+		assert.Equal(t, i+1, int(places[f]), "%q", f)
+		length := len(encodeOutcome(&Response{Status: 200, Header: []Field{f}}, "")) - len(goldenOmitted)
+		assert.Equal(t, map[bool]int{true: 2, false: 1}[f.Value == ""], length, "%q", f)
+	}
+}
+
+// Outcomes are kept that refer to these places. New ones are added at the end; then this sum is of more of them.
+func TestCommonLinesStayWhereTheyAre(t *testing.T) {
+	const known, sum = 115, "d45069518da423ef"
+	assert.Equal(t, sum, fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%q", commonLines[:known])))[:16])
+}
+
+func TestCommonLinesTakeNoMemoryOfTheirOwn(t *testing.T) {
+	common := encodeOutcome(&Response{Status: 200, Header: []Field{{"Content-Type", "application/json"}, {"Vary", "Accept"}}}, "")
+	bare := encodeOutcome(&Response{Status: 200, Header: []Field{{"Content-Type", "application/json"}, {"X-Own", "v"}}}, "")
+	allocations := func(record []byte) float64 {
+		return testing.AllocsPerRun(100, func() { _, _, _ = decodeOutcome(record) })
+	}
+	assert.EqualValues(t, 2, allocations(common), "the response and its list of lines")
+	assert.EqualValues(t, 3, allocations(bare), "and what all other texts share")
+}
+
 // A record can lie about lengths. What it costs to find out is bounded by its own length.
 func TestMemoryForARecordIsBoundedByItsLength(t *testing.T) {
 	const length = 1 << 18
@@ -169,6 +213,8 @@ func TestMemoryForARecordIsBoundedByItsLength(t *testing.T) {
 	for name, record := range map[string][]byte{
 		"lines that are not there":  seal("1\x00", "\xc8\x01", "\x00", count, strings.Repeat("\xff", length)),
 		"lines of nothing":          seal("1\x00", "\xc8\x01", "\x00", count, strings.Repeat("\x00", length)),
+		"common lines":              seal("1\x00", "\xc8\x01", "\x00", count, strings.Repeat("\x02", length)),
+		"removed common names":      seal("1\x00", "\xc8\x01", count, strings.Repeat("\x01", length)),
 		"removed names of nothing":  seal("1\x00", "\xc8\x01", count, strings.Repeat("\x00", length)),
 		"a name as long as it gets": seal("1\x00", "\xc8\x01", "\x00", "\x01", count, strings.Repeat("\x00", length)),
 	} {
@@ -197,7 +243,9 @@ func FuzzDecodeOutcome(f *testing.F) {
 				assert.Empty(t, blob)
 				continue
 			}
-			again, blobAgain, err := decodeOutcome(encodeOutcome(r, blob))
+			packed := encodeOutcome(r, blob)
+			assert.LessOrEqual(t, len(packed), len(record), "it could be shorter than the engine packs it")
+			again, blobAgain, err := decodeOutcome(packed)
 			require.NoError(t, err)
 			assert.Equal(t, r, again)
 			assert.Equal(t, blob, blobAgain)

@@ -24,7 +24,7 @@ import (
 // COMPLETED records that are made outside of them.
 func otherFormat(tb testing.TB) redis.Hook {
 	texts := map[string]string{}
-	two := strings.NewReplacer("'1100000001'", "'2100000001'", "== '11'", "== '21'", "== '12'", "== '22'", "'^1[124]", "'^2[124]",
+	two := strings.NewReplacer("'1100000001'", "'2100000001'", "~= '11'", "~= '21'", "== '12'", "== '22'", "'^1[124]", "'^2[124]",
 		"'1' .. STARTED", "'2' .. STARTED", "'1' .. FAILED", "'2' .. FAILED")
 	for _, text := range []string{lua.Begin, lua.Extend, lua.Complete, lua.Fail, lua.Step} {
 		texts[text] = two.Replace(text)
@@ -39,7 +39,7 @@ func otherRecords(args []any) {
 		if !ok {
 			continue
 		}
-		if record, _ := argument.MarshalBinary(); bytes.HasPrefix(record, []byte("12")) && len(record) >= 90 {
+		if record, _ := argument.MarshalBinary(); bytes.HasPrefix(record, []byte("12")) && len(record) >= 58 {
 			args[i] = append([]byte("2"), record[1:]...)
 		}
 	}

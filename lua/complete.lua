@@ -8,32 +8,32 @@
 --
 -- Returns:
 --   'ok'          STARTED -> COMPLETED, also when the lease is over and nobody has taken over;
---                 the same answer again to the claim that completed with this very record
---   'lost'        absent, another claim, FAILED, or COMPLETED with another outcome; nothing changes
+--                 the same answer again to who sends this very record, fence and all, as only the claim that completed can
+--   'lost'        absent, another claim, FAILED, or COMPLETED with another record; nothing changes
 --   'unreadable'  not a record of format 1
 --
--- PEXPIRE comes first: a full server accepts a script whose first write needs no memory, and a finished run
--- must be recorded.
-local head = redis.call('GETRANGE', KEYS[1], 0, 89)
-if not ARGV[5] and #head == 90 and string.sub(head, 1, 2) == '11' and string.sub(head, 4, 4) == '0'
-  and string.sub(head, 75, 90) == ARGV[1] and string.sub(head, 11, 26) == ARGV[2] then -- STARTED, and nobody waits
-  redis.call('PEXPIRE', KEYS[1], ARGV[3])
-  redis.call('SET', KEYS[1], ARGV[4], 'PX', ARGV[3])
-  return 'ok'
-end
+-- A finished run must be recorded, also by a server that is full. It refuses the SET, but accepts a script whose first write
+-- needs no memory; only then a PEXPIRE goes first. Anything else that a SET is refused for, the second one raises.
+local record = redis.call('GET', KEYS[1])
+local tell -- who waits
+if ARGV[5] or not record or string.sub(record, 1, 2) ~= '11' or string.sub(record, 4, 4) ~= '0'
+  or string.sub(record, 75, 90) ~= ARGV[1] or string.sub(record, 11, 26) ~= ARGV[2] then -- not STARTED, or not that alone
 
 -- [record.lua]
 
-if head == '' then return 'lost' end
-if not readable(head) then return 'unreadable' end
-if not holds(head, ARGV[1], ARGV[2]) then return 'lost' end
-if state(head) == COMPLETED and redis.call('GET', KEYS[1]) == ARGV[4] then return 'ok' end
-if state(head) ~= STARTED then return 'lost' end
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-redis.call('SET', KEYS[1], ARGV[4], 'PX', ARGV[3])
+  if not record then return 'lost' end
+  if not readable(record) then return 'unreadable' end
+  if state(record) == COMPLETED then return record == ARGV[4] and 'ok' or 'lost' end
+  if state(record) ~= STARTED or not holds(record, ARGV[1], ARGV[2]) then return 'lost' end
+  tell = wake
+end
+if redis.pcall('SET', KEYS[1], ARGV[4], 'PX', ARGV[3]).err then
+  redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  redis.call('SET', KEYS[1], ARGV[4], 'PX', ARGV[3])
+end
 if ARGV[5] then
   redis.call('DEL', KEYS[3])
   if ARGV[5] ~= '0' then redis.call('SET', KEYS[2], '', 'PX', ARGV[5]) end
 end
-wake(head)
+if tell then tell(record) end
 return 'ok'

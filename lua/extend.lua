@@ -10,14 +10,14 @@
 --   'unreadable'  not a record of format 1
 --
 -- PEXPIRE comes first: a full server accepts a script whose first write needs no memory.
-local head = redis.call('GETRANGE', KEYS[1], 0, 89)
+local record = redis.call('GET', KEYS[1])
 
 -- [record.lua]
 
-if head == '' then return 'lost' end
-if not readable(head) then return 'unreadable' end
-if state(head) ~= STARTED or not holds(head, ARGV[1], ARGV[2]) then return 'lost' end
+if not record then return 'lost' end
+if not readable(record) then return 'unreadable' end
+if state(record) ~= STARTED or not holds(record, ARGV[1], ARGV[2]) then return 'lost' end
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
-redis.call('SETRANGE', KEYS[1], 26, string.format('%016.0f', now() + ARGV[3]))
+redis.call('SETRANGE', KEYS[1], '58', string.format('%016.0f', now() + ARGV[3]))
 if KEYS[2] then redis.call('PEXPIRE', KEYS[2], ARGV[4]) end
 return 'ok'

@@ -13,18 +13,17 @@
 --   'unreadable'  not a record of format 1
 --
 -- PEXPIRE comes first: a full server accepts a script whose first write needs no memory.
-local record = redis.call('GETRANGE', KEYS[1], 0, 105)
+local record = redis.call('GETRANGE', KEYS[1], '0', '105') -- not a whole outcome: a fail follows each replay that had no answer
 
 -- [record.lua]
 
-local head = string.sub(record, 1, 90)
-if head == '' then return 'lost' end
-if not readable(head) then return 'unreadable' end
-if not holds(head, ARGV[1], ARGV[2]) or state(head) == COMPLETED then return 'lost' end
-if state(head) == FAILED then return 'ok' end
-local bound = ARGV[4] == '1' and history(head) == '0' and string.rep('\0', 32) or fingerprint(head)
+if record == '' then return 'lost' end
+if not readable(record) then return 'unreadable' end
+if state(record) == COMPLETED or not holds(record, ARGV[1], ARGV[2]) then return 'lost' end
+if state(record) == FAILED then return 'ok' end
+local bound = ARGV[4] == '1' and history(record) == '0' and string.rep('\0', 32) or fingerprint(record)
+local header = '1' .. FAILED .. history(record) .. '0' .. string.sub(record, 5, 26) .. bound
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
-local origin = attempt(head) > 1 and first(record) or ''
-redis.call('SET', KEYS[1], '1' .. FAILED .. history(head) .. '0' .. string.sub(head, 5, 42) .. bound .. owner(head) .. origin .. ARGV[5], 'PX', ARGV[3])
-wake(head)
+redis.call('SET', KEYS[1], header .. string.sub(record, 59) .. ARGV[5], 'PX', ARGV[3])
+wake(record)
 return 'ok'

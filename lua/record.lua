@@ -1,6 +1,6 @@
 -- record: the layout of the one string that a key holds, and how the scripts read it.
 -- lua.go puts this file where a script names it. Functions cost a script 1 µs, so the usual ways through begin and complete
--- come before that.
+-- do without them.
 --
 --   bytes   field
 --   1       format, '1'
@@ -10,29 +10,34 @@
 --   4       who waits for the end of the claim: '0' nobody, '1' listeners of PUBLISH, '2' of SPUBLISH (Cluster)
 --   5-10    attempt, decimal
 --   11-26   fence, decimal
---   27-42   end of the lease, µs of this server's clock, decimal
---   43-74   fingerprint; 32 zero bytes in a FAILED record that is free for another request
---   75-90   owner
---   91-106  of a STARTED or FAILED record, from attempt 2 on: the fence of attempt 1, which tells one operation under the key
---           from the next
---   then    the outcome (COMPLETED) or the cause (FAILED)
+--   27-58   fingerprint; 32 zero bytes in a FAILED record that is free for another request
 --
--- Numbers are fixed-width decimal text: '..' and tostring print a µs number as 1.79e+15 on a real server.
+-- A COMPLETED record goes on with the outcome: nobody asks for its owner, and no lease runs. Others go on with:
+--   59-74   end of the lease, µs of this server's clock, decimal
+--   75-90   owner
+--   91-106  from attempt 2 on: the fence of attempt 1, which tells one operation under the key from the next
+--   then    the cause, if FAILED
+--
+-- Numbers are fixed-width decimal text: '..' and tostring print a µs number as 1.79e+15 on a real server. Numbers for
+-- redis.call are written as strings, since it takes a server 0.7 µs to print one.
 local STARTED, COMPLETED, FAILED = '1', '2', '4'
 
--- readable tells whether head is of a record of format 1.
-local function readable(head)
-  return #head == 90 and string.find(string.sub(head, 1, 42), '^1[124][012][012]%d+$') ~= nil
-end
+local function state(record) return string.sub(record, 2, 2) end
+local function history(record) return string.sub(record, 3, 3) end
+local function waiters(record) return string.sub(record, 4, 4) end
+local function attempt(record) return tonumber(string.sub(record, 5, 10)) end
+local function fence(record) return tonumber(string.sub(record, 11, 26)) end
+local function fingerprint(record) return string.sub(record, 27, 58) end
 
-local function state(head) return string.sub(head, 2, 2) end
-local function history(head) return string.sub(head, 3, 3) end
-local function waiters(head) return string.sub(head, 4, 4) end
-local function attempt(head) return tonumber(string.sub(head, 5, 10)) end
-local function fence(head) return tonumber(string.sub(head, 11, 26)) end
-local function lease_end(head) return tonumber(string.sub(head, 27, 42)) end
-local function fingerprint(head) return string.sub(head, 43, 74) end
-local function owner(head) return string.sub(head, 75, 90) end
+-- Not of a COMPLETED record:
+local function lease_end(record) return tonumber(string.sub(record, 59, 74)) end
+local function owner(record) return string.sub(record, 75, 90) end
+
+-- readable tells whether record is one of format 1, and whole but for the outcome or the cause.
+local function readable(record)
+  return #record >= 58 and string.find(string.sub(record, 1, 26), '^1[124][012][012]%d+$') ~= nil
+    and (state(record) == COMPLETED or #record >= 90 and string.find(string.sub(record, 59, 74), '^%d+$') ~= nil)
+end
 
 -- first is the fence of attempt 1, as it stands in the record.
 local function first(record)
@@ -40,9 +45,10 @@ local function first(record)
   return string.sub(record, 91, 106)
 end
 
--- holds: is the record's last claim this one? A fence of 0 stands for "not known": the owner alone decides.
-local function holds(head, claim_owner, claim_fence)
-  return owner(head) == claim_owner and (claim_fence == '0' or fence(head) == tonumber(claim_fence))
+-- holds: is the last claim of a record that is not COMPLETED this one? A fence of 0 stands for "not known": the owner alone
+-- decides.
+local function holds(record, claim_owner, claim_fence)
+  return owner(record) == claim_owner and (claim_fence == '0' or fence(record) == tonumber(claim_fence))
 end
 
 -- claimed is begin's answer to who has the claim.
@@ -58,7 +64,7 @@ end
 
 -- wake tells those who wait that the claim has ended. The channel has the record's name, so also its slot. A server that
 -- does not let this client publish costs them a slow check, and the verb nothing.
-local function wake(head)
-  if waiters(head) == '1' then redis.pcall('PUBLISH', KEYS[1], '') end
-  if waiters(head) == '2' then redis.pcall('SPUBLISH', KEYS[1], '') end
+local function wake(record)
+  if waiters(record) == '1' then redis.pcall('PUBLISH', KEYS[1], '') end
+  if waiters(record) == '2' then redis.pcall('SPUBLISH', KEYS[1], '') end
 end

@@ -13,16 +13,15 @@
 --
 -- PEXPIRE comes first: a full server accepts a script whose first write needs no memory, and a finished step must be
 -- recorded.
-local record = redis.call('GETRANGE', KEYS[1], 0, 105)
+local record = redis.call('GET', KEYS[1])
 
 -- [record.lua]
 
-local head = string.sub(record, 1, 90)
-if head == '' then return {'lost'} end
-if not readable(head) then return {'unreadable'} end
-if state(head) ~= STARTED or not holds(head, ARGV[1], ARGV[2]) then return {'lost'} end
+if not record then return {'lost'} end
+if not readable(record) then return {'unreadable'} end
+if state(record) ~= STARTED or not holds(record, ARGV[1], ARGV[2]) then return {'lost'} end
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
-local operation = fingerprint(head) .. first(record)
+local operation = fingerprint(record) .. first(record)
 if redis.call('HGET', KEYS[2], '') ~= operation then redis.call('DEL', KEYS[2]) end -- an earlier one under this key
 local answer = {'ok'}
 if ARGV[4] then

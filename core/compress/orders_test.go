@@ -50,7 +50,7 @@ func (r orders) outcome(size int) []byte {
 		Customer: map[string]string{"id": "cus_" + r.hex(8), "city": r.one("Berlin", "Lyon", "Porto"), "email": r.hex(4) + "@example.com"},
 		Links:    map[string]string{"self": self, "invoice": self + "/invoice"},
 	}
-	const head = "1\x00\xc9\x01\x00\x02\x0cContent-Type\x10application/json\x08Location\x2a"
+	const head = "1\x00\xc9\x01\x00\x02\x02\x1b\x2a" // Content-Type: application/json, and the name Location
 	for {
 		body, err := json.Marshal(o)
 		if err != nil {

@@ -1,12 +1,15 @@
 package redisstore_test
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/internal/redistest"
 	"github.com/go-idem/idem/lua"
@@ -112,13 +116,39 @@ var header = []core.Field{
 	{Name: "Vary", Value: "Accept"}, {Name: "Cache-Control", Value: "no-store"}, {Name: "X-Api-Version", Value: "2026-01-01"},
 }
 
-// packed is about what the engine hands to a store.
+// packed is what the engine hands to a store, but for the checksum.
 func packed(body string) []byte {
-	b := []byte("1\x00\xc9\x01\x00\x06")
-	for _, f := range header {
-		b = append(append(append(append(b, byte(len(f.Name))), f.Name...), byte(len(f.Value))), f.Value...)
+	return append(append(slices.Clone(packedHead()), body...), 1, 2, 3, 4)
+}
+
+// packedHead is what stands before the body, in an outcome that the engine has made.
+var packedHead = sync.OnceValue(func() []byte {
+	kept := &keeper{Store: memstore.New()}
+	engine, err := core.New(core.Config{Store: kept, Scope: core.SingleTenant})
+	if err != nil {
+		panic(err)
 	}
-	return append(append(b, body...), 1, 2, 3, 4)
+	request := core.Request{
+		Method: "POST", Path: "/",
+		Header: func(string) []string { return []string{"key"} },
+		Body:   func(int64) ([]byte, error) { return nil, nil },
+	}
+	answer := &core.Response{Status: 201, Header: header}
+	if _, err := engine.Do(ctx, request, func(context.Context) (*core.Response, error) { return answer, nil }); err != nil {
+		panic(err)
+	}
+	return kept.outcome[:len(kept.outcome)-4]
+})
+
+// keeper is a store that remembers the last outcome.
+type keeper struct {
+	core.Store
+	outcome []byte
+}
+
+func (k *keeper) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+	k.outcome = outcome
+	return k.Store.Complete(ctx, c, outcome)
 }
 
 // oneString is the store as it is.

@@ -6,22 +6,21 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// The header of a record, as lua/record.lua describes it.
+// The header of every record, as lua/record.lua describes it.
 const (
-	headerLength     = 90
-	fingerprintStart = 42
-	fingerprintEnd   = 74
+	headerLength     = 58
+	fingerprintStart = 26
+	fingerprintEnd   = 58
 )
 
-// completedRecord is the whole string of a COMPLETED record. Its lease end is of no use any more.
+// completedRecord is the whole string of a COMPLETED record.
 func completedRecord(c *core.Claim, outcome []byte) []byte {
 	b := make([]byte, 0, headerLength+len(outcome))
 	b = append(b, '1', '2')
 	b = append(b, flag(c.Takeover)...)
 	b = append(b, '0')
-	b = appendPadded(appendPadded(appendPadded(b, int64(c.Attempt), 6), c.Fence, 16), 0, 16)
-	b = append(append(b, c.Fingerprint[:]...), c.Owner[:]...)
-	return append(b, outcome...)
+	b = appendPadded(appendPadded(b, int64(c.Attempt), 6), c.Fence, 16)
+	return append(append(b, c.Fingerprint[:]...), outcome...)
 }
 
 // appendPadded appends n as decimal text of at least width digits.

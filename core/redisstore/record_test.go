@@ -15,8 +15,16 @@ import (
 	"github.com/go-idem/idem/internal/redistest"
 )
 
-// numbers is the text that a record of format 1 begins with; 48 bytes follow at least.
-var numbers = regexp.MustCompile(`^1[124][012][012][0-9]{38}`)
+// What a record of format 1 begins with, before 32 bytes of fingerprint, and the end of a lease behind them.
+var (
+	numbers  = regexp.MustCompile(`^1[124][012][012][0-9]{22}`)
+	leaseEnd = regexp.MustCompile(`^[0-9]{16}`)
+)
+
+// isRecord tells whether the scripts can read b.
+func isRecord(b []byte) bool {
+	return len(b) >= 58 && numbers.Match(b) && (b[1] == '2' || len(b) >= 90 && leaseEnd.Match(b[58:]))
+}
 
 // FuzzRecord puts what the fuzzer made, and the same for the claim's own request, where a record should be: the scripts
 // of a real server leave what is no record alone, and never run what is over.
@@ -29,8 +37,8 @@ func FuzzRecord(f *testing.F) {
 	key := onlyKey(f, client, prefix)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		own := bytes.Clone(b)
-		if len(own) >= 74 {
-			copy(own[42:], c.Fingerprint[:])
+		if len(own) >= 58 {
+			copy(own[26:], c.Fingerprint[:])
 		}
 		for _, record := range [][]byte{b, own} {
 			require.NoError(t, client.Set(ctx, key, record, time.Minute).Err())
@@ -40,9 +48,9 @@ func FuzzRecord(f *testing.F) {
 				assert.Equal(t, core.Claimed, entry.State)
 				continue
 			case entry.State == core.Completed:
-				assert.Equal(t, record[90:], entry.Outcome)
-				assert.Equal(t, c.Fingerprint[:], record[42:74], "the outcome of another request")
-			case len(record) < 90 || !numbers.Match(record):
+				assert.Equal(t, record[58:], entry.Outcome)
+				assert.Equal(t, c.Fingerprint[:], record[26:58], "the outcome of another request")
+			case !isRecord(record):
 				assert.ErrorIs(t, err, core.ErrUnreadable)
 				untouched(t, store, c)
 			default:

@@ -120,6 +120,33 @@ func TestRule2AVerbOfAnotherOwnerOrFenceLeavesTheBytesAlone(t *testing.T) {
 	}
 }
 
+// An outcome lies where other records have their owner, and could look like one.
+func TestRule2AnOutcomeIsNotTakenForAnOwner(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	store, prefix := prefixed(t, client)
+	c := claimed(t, store, time.Minute)
+	key := onlyKey(t, client, prefix)
+	other := storetest.NewClaim(time.Minute, time.Hour)
+	other.Key, other.Fingerprint, other.TellLeft = c.Key, c.Fingerprint, true
+	outcome := "9000000000000000" + string(other.Owner[:])
+	require.NoError(t, store.Complete(ctx, c, []byte(outcome)))
+	before := client.Get(ctx, key).Val()
+	require.Equal(t, outcome, before[58:])
+
+	for _, fence := range []int64{0, c.Fence} {
+		other.Fence = fence
+		assert.ErrorIs(t, store.Extend(ctx, other), core.ErrLost)
+		assert.ErrorIs(t, store.Complete(ctx, other, []byte("late")), core.ErrLost)
+		assert.ErrorIs(t, store.Fail(ctx, other, core.Failure{}), core.ErrLost)
+		assert.ErrorIs(t, store.Checkpoint(ctx, other, "step", nil), core.ErrLost)
+		entry, err := store.Begin(ctx, other)
+		require.NoError(t, err)
+		assert.Equal(t, core.Completed, entry.State)
+		assert.Equal(t, outcome, string(entry.Outcome))
+		assert.Equal(t, before, client.Get(ctx, key).Val())
+	}
+}
+
 func TestRule3TheFenceNeverGoesBack(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	store, prefix := prefixed(t, client)
@@ -159,8 +186,8 @@ func TestRule4TheServersClockCountsInMicroseconds(t *testing.T) {
 	lease := 1234567 * time.Microsecond
 	c := claimed(t, store, lease)
 	record := client.Get(ctx, onlyKey(t, client, prefix)).Val()
-	end, err := strconv.ParseInt(record[26:42], 10, 64)
-	require.NoError(t, err, "the number must be plain decimal: %q", record[26:42])
+	end, err := strconv.ParseInt(record[58:74], 10, 64)
+	require.NoError(t, err, "the number must be plain decimal: %q", record[58:74])
 	assert.Equal(t, c.Fence+lease.Microseconds(), end, "a new key's fence is the time of its claim")
 	assert.InDelta(t, client.Time(ctx).Val().UnixMicro(), c.Fence, 5e6)
 }
@@ -238,6 +265,7 @@ func TestRule8WhatIsNoRecordOfThisFormatIsRefusedAndLeftAlone(t *testing.T) {
 		"an unknown state":         "13" + record[2:],
 		"a short header":           record[:89],
 		"letters for a number":     record[:10] + "x" + record[11:],
+		"a short COMPLETED header": "12" + record[2:57],
 		"something else":           "hello",
 	}
 	refuse := func(name string) {
@@ -269,7 +297,7 @@ func TestRule8NoFlippedBitOfAKeptHeaderRunsTheHandlerAgain(t *testing.T) {
 	record := []byte(client.Get(ctx, key).Val())
 	rival := c
 	rival.Owner[0] ^= 1
-	for bit := range 8 * 90 {
+	for bit := range 8 * 58 {
 		flipped := append([]byte{}, record...)
 		flipped[bit/8] ^= 1 << (bit % 8)
 		require.NoError(t, client.Set(ctx, key, flipped, time.Hour).Err())

@@ -150,7 +150,7 @@ func TestSealedBytesShowNothing(t *testing.T) {
 	zstd, err := compress.Zstd(compress.Threshold(1))
 	require.NoError(t, err)
 	c := newCodec(t, []seal.Key{key("may")})
-	outcome := []byte("1\x00\xc9\x01\x00\x01\x08Location\x09/orders/7" + `{"iban":"DE02120300000000202051","name":"Canary Bird"}`)
+	outcome := []byte("1\x00\xc9\x01\x00\x01\x1b\x09/orders/7" + `{"iban":"DE02120300000000202051","name":"Canary Bird"}`)
 	for name, plain := range map[string][]byte{"as it is": outcome, "compressed": zstd.Encode(record, bytes.Repeat(outcome, 10))} {
 		kept := c.Encode(record, plain)
 		body := string(kept[2+len("may"):])

@@ -37,7 +37,8 @@ func parse(args []string) (l load, err error) {
 	f.DurationVar(&l.handler, "handler", 0, "how long a handler runs (default -lease)")
 	f.DurationVar(&l.retention, "retention", 24*time.Hour, "Keep.Retention")
 	f.IntVar(&l.body, "body", 512, "`bytes` of an answer's body")
-	f.IntVar(&l.headers, "headers", 124, "`bytes` of the header lines that are kept: names, values, and 2 for each line")
+	f.IntVar(&l.headers, "headers", 51, "`bytes` of the header lines that are kept: 1 for a line that core/lines.go has, the value and 2 for a name\n"+
+		"that it has, else name, value and 3")
 	f.Float64Var(&l.ratio, "ratio", 1, "compressed size of an outcome, as a part of its size")
 	f.IntVar((*int)(&l.quantum), "quantum", 16, "step of jemalloc's small sizes in bytes: 16 in Debian's Redis, 8 in one built with its own jemalloc")
 	f.SetOutput(io.Discard) // main says what is wrong
@@ -79,7 +80,7 @@ func (l load) validate() error {
 func (l load) explain(w io.Writer) {
 	claim, outcome := l.quantum.claim(), l.quantum.completed(l.outcome())
 	running, kept := keys(l.rate, l.handler), keys(l.rate, l.retention)
-	fmt.Fprintf(w, "Each size is rounded up to one that jemalloc has; a record is a header of %d bytes (lua/record.lua), then the outcome.\n", headerLength)
+	fmt.Fprintf(w, "Each size is rounded up to one that jemalloc has; a claim is %d bytes, a record %d and the outcome (lua/record.lua).\n", claimLength, headerLength)
 	claim.print(w, "A claim, while the handler runs", "bytes")
 	fmt.Fprintf(w, "\nAn outcome is %s bytes: body %s, header lines %s, frame %d; times %v for compression.\n",
 		grouped(l.outcome()), grouped(l.body), grouped(l.headers), frameLength, l.ratio)

@@ -18,7 +18,8 @@ type load struct {
 
 const (
 	nameLength   = len("idem:{}") + 43 // 32 bytes in base64, see redisstore
-	headerLength = 90                  // of a record, see lua/record.lua
+	claimLength  = 90                  // of the record of a claim, see lua/record.lua
+	headerLength = 58                  // of a record with its outcome: what stands before that
 	frameLength  = 10                  // of an outcome, see core/outcome.go: format, flags, status 2, two counts, checksum 4
 
 	objectLength = 16 // robj
@@ -65,7 +66,7 @@ func (q quantum) key(name, value int) parts {
 }
 
 // claim is a record without an outcome.
-func (q quantum) claim() parts { return q.key(nameLength, headerLength) }
+func (q quantum) claim() parts { return q.key(nameLength, claimLength) }
 
 // completed is a record with an outcome.
 func (q quantum) completed(outcome int) parts { return q.key(nameLength, headerLength+outcome) }

@@ -161,7 +161,7 @@ func mustBePlannedFor(t *testing.T, client *redis.Client) {
 // quantumOf tells how the server's jemalloc was built. A name of 50 bytes is 54 with what is around it.
 func quantumOf(t *testing.T, client *redis.Client) quantum {
 	name := strings.Repeat("k", nameLength)
-	require.NoError(t, client.Set(t.Context(), name, strings.Repeat("x", headerLength), 0).Err())
+	require.NoError(t, client.Set(t.Context(), name, strings.Repeat("x", claimLength), 0).Err())
 	usage := client.MemoryUsage(t.Context(), name).Val()
 	require.NoError(t, client.Del(t.Context(), name).Err())
 	for _, q := range []quantum{8, 16} {
@@ -179,7 +179,7 @@ var header = []core.Field{
 }
 
 func completed(body int) func(quantum) parts {
-	l := load{body: body, headers: 124, ratio: 1}
+	l := load{body: body, headers: 51, ratio: 1}
 	return func(q quantum) parts { return q.completed(l.outcome()) }
 }
 
@@ -213,7 +213,7 @@ func (k *keeper) Complete(ctx context.Context, c core.Claim, outcome []byte) err
 
 func TestAnOutcomeIsAsLongAsTheEngineMakesIt(t *testing.T) {
 	for _, body := range []int{0, 512, 64 << 10} {
-		assert.Len(t, made(t, body), load{body: body, headers: 124, ratio: 1}.outcome())
+		assert.Len(t, made(t, body), load{body: body, headers: 51, ratio: 1}.outcome())
 	}
 }
 
@@ -249,12 +249,12 @@ func TestTheSumIsExplained(t *testing.T) {
 	}{
 		{"the textbook's case", "-rate 1000 -lease 30s -retention 24h -body 512", []string{
 			"2,280,000  locks: 30,000 x (40 of key + 36 of owner)", "44,496,000,000  results: 86,400,000 x (512 of body + 3 of status)", "44.5 GB",
-			"30,000 claims of 240 bytes", "86,400,000 records of 912 bytes", "two hash tables of 134,217,728 buckets", "= 80,951,483,648  bytes: 80.95 GB",
+			"30,000 claims of 240 bytes", "86,400,000 records of 784 bytes", "two hash tables of 134,217,728 buckets", "= 69,892,283,648  bytes: 69.89 GB",
 		}},
 		{"a quick handler holds fewer claims, and the locks stay", "-handler 50ms", []string{"= 50 claims of 240 bytes", "locks: 30,000 x"}},
-		{"an outcome is compressed", "-ratio 0.5", []string{"An outcome is 323 bytes", "records of 592 bytes"}},
+		{"an outcome is compressed", "-ratio 0.5", []string{"An outcome is 287 bytes", "records of 528 bytes"}},
 		{"no header lines", "-headers 0", []string{"An outcome is 522 bytes"}},
-		{"a Redis with its own jemalloc", "-quantum 8", []string{"claims of 216 bytes", "records of 888 bytes"}},
+		{"a Redis with its own jemalloc", "-quantum 8", []string{"claims of 216 bytes", "records of 760 bytes"}},
 	} {
 		l, err := parse(strings.Fields(c.args))
 		require.NoError(t, err, c.name)
