@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"io"
 	"net/http"
+	"sync"
 
 	"github.com/gin-gonic/gin"
 	"github.com/gofiber/fiber/v2"
@@ -10,18 +13,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// rawAnswer is what the yardstick answers: the two script calls that a guarded request needs, and nothing else.
+// rawAnswer is what a yardstick answers.
 type rawAnswer struct {
 	status   int
 	body     []byte
 	isReplay bool
 }
 
-// asker answers a request with a key.
-type asker func(ctx context.Context, key string) rawAnswer
+// asker answers a request with a key and a body, which may be read once.
+type asker func(ctx context.Context, key string, body func() []byte) rawAnswer
 
+// rawScripts makes the two script calls that a guarded request needs, and does nothing else.
 func rawScripts(client *redis.Client, s *shop) asker {
-	return func(ctx context.Context, key string) rawAnswer {
+	return func(ctx context.Context, key string, _ func() []byte) rawAnswer {
 		c := newWire("raw:{" + key + "}")
 		word, fence, record, err := answer(c.begin(ctx, client))
 		switch {
@@ -40,10 +44,46 @@ func rawScripts(client *redis.Client, s *shop) asker {
 	}
 }
 
+// rawTable answers replays from a table in the process. It compares requests, for that is what a replay needs, and does
+// nothing else: nothing is dropped from the table, and no two requests of one key meet.
+func rawTable(s *shop) asker {
+	type answered struct {
+		request [sha256.Size]byte
+		body    []byte
+	}
+	var mu sync.Mutex
+	table := map[[sha256.Size]byte]answered{}
+	return func(_ context.Context, key string, body func() []byte) rawAnswer {
+		name, request := sha256.Sum256([]byte(key)), sha256.Sum256(body())
+		mu.Lock()
+		found, ok := table[name]
+		mu.Unlock()
+		switch {
+		case ok && found.request != request:
+			return rawAnswer{status: http.StatusUnprocessableEntity}
+		case ok:
+			return rawAnswer{http.StatusCreated, found.body, true}
+		}
+		made := s.pay()
+		mu.Lock()
+		defer mu.Unlock()
+		table[name] = answered{request, made}
+		return rawAnswer{http.StatusCreated, made, false}
+	}
+}
+
+// readBody returns what reads the body of a request.
+func readBody(r *http.Request) func() []byte {
+	return func() []byte {
+		body, _ := io.ReadAll(r.Body) // an error means that the client has left
+		return body
+	}
+}
+
 func rawHTTP(ask asker) mounted {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
-		a := ask(r.Context(), r.Header.Get(keyHeader))
+		a := ask(r.Context(), r.Header.Get(keyHeader), readBody(r))
 		if a.isReplay {
 			w.Header().Set(marker, "true")
 		}
@@ -58,7 +98,7 @@ func rawGin(ask asker) mounted {
 	gin.SetMode(gin.ReleaseMode)
 	router := gin.New()
 	router.POST(path, func(c *gin.Context) {
-		a := ask(c.Request.Context(), c.GetHeader(keyHeader))
+		a := ask(c.Request.Context(), c.GetHeader(keyHeader), readBody(c.Request))
 		if a.isReplay {
 			c.Header(marker, "true")
 		}
@@ -70,7 +110,7 @@ func rawGin(ask asker) mounted {
 func rawEcho(ask asker) mounted {
 	router := echo.New()
 	router.POST(path, func(c echo.Context) error {
-		a := ask(c.Request().Context(), c.Request().Header.Get(keyHeader))
+		a := ask(c.Request().Context(), c.Request().Header.Get(keyHeader), readBody(c.Request()))
 		if a.isReplay {
 			c.Response().Header().Set(marker, "true")
 		}
@@ -82,7 +122,7 @@ func rawEcho(ask asker) mounted {
 func rawFiber(ask asker) mounted {
 	app := fiber.New(fiber.Config{DisableStartupMessage: true})
 	app.Post(path, func(c *fiber.Ctx) error {
-		a := ask(c.UserContext(), c.Get(keyHeader))
+		a := ask(c.UserContext(), c.Get(keyHeader), c.Body)
 		if a.isReplay {
 			c.Set(marker, "true")
 		}

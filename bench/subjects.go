@@ -34,6 +34,7 @@ const (
 	onRedis   // this library
 	onMemory
 	locally // with local replays
+	byTable // a table by hand
 )
 
 // subjects returns every subject in the order of the report.
@@ -58,6 +59,8 @@ func subjects() (all []*subject) {
 			}},
 			&subject{framework: f.name, name: "two raw script calls", rank: yardstick, beside: onRedis, marker: marker, reason: rawReason,
 				mount: func(b *bench, s *shop) mounted { return f.raw(rawScripts(b.client, s)) }},
+			&subject{framework: f.name, name: "a table by hand", rank: byTable, beside: locally, marker: marker, reason: tableReason,
+				mount: func(_ *bench, s *shop) mounted { return f.raw(rawTable(s)) }},
 		)
 		switch f.name {
 		case "http":
@@ -82,6 +85,8 @@ func newEngine(store core.Store) *core.Engine {
 }
 
 const rawReason = "nothing is captured, hashed, renewed or compared, and status and header lines are not stored"
+
+const tableReason = "no store, so nothing outlives the process or meets a request to another; nothing is dropped"
 
 // byHand are the handlers of patterns.go.
 var byHand = []*subject{

@@ -34,7 +34,8 @@ choose what is kept of it and pack that.
 `
 
 const localCostsText = `
-And that of a replay without a round trip, which reads and hashes the request, finds the record and writes its lines:
+And that of a replay without a round trip, which reads and hashes the request, finds the record and writes its lines. The table by
+hand is the least that compares requests: two hashes, a map, and the body with one header line.
 
 `
 

@@ -82,8 +82,10 @@ func TestAFullServerRefusesNewRunsAndKeepsTheOthers(t *testing.T) {
 	s.created(s.post("before"))
 	finish := s.begun("during")
 	fill(t, server, client, "noeviction")
-	s.away(s.post("new"))
-	require.True(t, s.heard("OOM"), "the server is not full")
+	redistest.Eventually(t, "the server says that it is full", func() bool {
+		s.away(s.post("new"))
+		return s.heard("OOM")
+	})
 	s.created(finish())
 	s.replays("during")
 	s.replays("before")
