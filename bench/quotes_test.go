@@ -25,7 +25,8 @@ var quotes = []struct{ pattern, section, row, column string }{
 	{"([\\d.]+) of their rate with `redisstore.Batch", "### All new keys", "http | this library, redisstore in batches", "of two raw script calls"},
 	{`a replay has ([\d.]+) of it`, "### All replays", "http | this library, redisstore", "of two raw script calls"},
 	{"([\\d.]+) with `Keep.LocalReplays", "### All replays", "http | this library, local replays", "of two raw script calls"},
-	{`Each key is one string, (\d+) bytes and the outcome`, "## Memory", "512 B | this library", "running"},
+	{`(\d+) bytes of the server while its request runs`, "## Memory", "512 B | this library", "running"},
+	{`(\d+) bytes with an answer of 512 bytes and six header lines`, "## Memory", "512 B | this library", "completed"},
 }
 
 // Every figure of the README is the report's, rounded to the digits that it is quoted with.

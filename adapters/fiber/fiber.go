@@ -38,13 +38,12 @@ func Fiber(e *core.Engine, opts ...Option) fiber.Handler {
 		if o.skip != nil && o.skip(c) {
 			return c.Next()
 		}
-		x := &exchange{ctx: c}
-		req := x.request()
+		req := incoming{c}.request()
 		if o.scope != nil {
 			req.Scope = func() string { return o.scope(c) }
 		}
 		result, err := e.Do(c.UserContext(), req, func(ctx context.Context) (*core.Response, error) {
-			return x.run(ctx, marker), nil
+			return (&answer{ctx: c}).run(ctx, marker), nil
 		})
 		switch {
 		case result.Bypassed:

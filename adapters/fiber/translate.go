@@ -16,20 +16,14 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// exchange is one request on its way through the engine, and its answer on the way back.
-type exchange struct {
-	ctx      *fiber.Ctx
-	outer    fasthttp.ResponseHeader // as it was before the handlers
-	response core.Response
-	lines    [8]core.Field // memory that most answers do with
-	start    [512]byte
-}
+// incoming is a request as the engine reads it.
+type incoming struct{ ctx *fiber.Ctx }
 
 // request is the request as the engine reads it. fasthttp uses its memory again, so every string is a copy.
-func (x *exchange) request() core.Request {
-	header := &x.ctx.Request().Header
+func (i incoming) request() core.Request {
+	header := &i.ctx.Request().Header
 	path, query, _ := strings.Cut(string(header.RequestURI()), "?")
-	return core.Request{Method: method(header), Path: path, RawQuery: query, Header: x.header, Body: x.body}
+	return core.Request{Method: method(header), Path: path, RawQuery: query, Header: i.header, Body: i.body}
 }
 
 // method is a copy of the request's method, where it may be a guarded one.
@@ -43,8 +37,8 @@ func method(header *fasthttp.RequestHeader) string {
 }
 
 // header is not fasthttp's PeekAll: with DisableHeaderNormalizing that minds the case.
-func (x *exchange) header(name string) (values []string) {
-	x.ctx.Request().Header.VisitAll(func(key, value []byte) {
+func (i incoming) header(name string) (values []string) {
+	i.ctx.Request().Header.VisitAll(func(key, value []byte) {
 		if len(key) == len(name) && strings.EqualFold(string(key), name) {
 			values = append(values, string(value))
 		}
@@ -81,8 +75,8 @@ func form(r *fasthttp.Request) ([]byte, error) {
 }
 
 // body reads the request's body as it was sent. With StreamRequestBody it is still to be read.
-func (x *exchange) body(limit int64) ([]byte, error) {
-	c := x.ctx
+func (i incoming) body(limit int64) ([]byte, error) {
+	c := i.ctx
 	r := c.Request()
 	length := int64(r.Header.ContentLength())
 	switch {
@@ -100,12 +94,21 @@ func (x *exchange) body(limit int64) ([]byte, error) {
 	return b, err
 }
 
+// answer is what the handlers leave in the Fiber context. A replay does without.
+type answer struct {
+	ctx      *fiber.Ctx
+	outer    fasthttp.ResponseHeader // as it was before the handlers
+	response core.Response
+	lines    [8]core.Field // memory that most answers do with
+	start    [512]byte
+}
+
 // run runs the handlers behind the middleware and takes their answer out of the Fiber context, so that nothing of it is sent
 // before it is kept. What can not be taken out, a stream or a hijacked connection, is left for fasthttp to send.
-func (x *exchange) run(ctx context.Context, marker string) *core.Response {
-	c := x.ctx
+func (a *answer) run(ctx context.Context, marker string) *core.Response {
+	c := a.ctx
 	client, response := c.UserContext(), c.Response()
-	response.Header.CopyTo(&x.outer)
+	response.Header.CopyTo(&a.outer)
 	c.SetUserContext(ctx)
 	defer c.SetUserContext(client)
 	if err := c.Next(); err != nil {
@@ -117,13 +120,13 @@ func (x *exchange) run(ctx context.Context, marker string) *core.Response {
 	if late != nil {
 		response = late
 	}
-	r := &x.response
+	r := &a.response
 	r.Status, r.Hijacked = response.StatusCode(), c.Context().Hijacked()
 	isStream := response.IsBodyStream() || late != nil
 	if hasBody := r.Status >= 200 && r.Status != fiber.StatusNoContent && r.Status != fiber.StatusNotModified; hasBody && !isStream {
-		r.Body = append(x.start[:0], response.Body()...)
+		r.Body = append(a.start[:0], response.Body()...)
 	}
-	x.changes(&response.Header, isStream || len(r.Body) > 0)
+	a.changes(&response.Header, isStream || len(r.Body) > 0)
 	if r.Hijacked || isStream {
 		r.Sent, r.Omitted, r.Unfinished = true, true, true
 		response.Header.Del(marker)
@@ -132,7 +135,7 @@ func (x *exchange) run(ctx context.Context, marker string) *core.Response {
 		}
 		return r
 	}
-	x.outer.CopyTo(&response.Header)
+	a.outer.CopyTo(&response.Header)
 	response.ResetBody()
 	return r
 }
@@ -140,17 +143,17 @@ func (x *exchange) run(ctx context.Context, marker string) *core.Response {
 // changes notes the header lines that differ from outer, and the names that outer has lines for and header has not. The
 // Content-Type of a body always counts as changed: what fasthttp fills in by itself, other frameworks would not. So does
 // Cache-Control, which core.OmitNoStore looks at, whoever set it.
-func (x *exchange) changes(header *fasthttp.ResponseHeader, body bool) {
-	r := &x.response
-	r.Header = x.lines[:0]
+func (a *answer) changes(header *fasthttp.ResponseHeader, body bool) {
+	r := &a.response
+	r.Header = a.lines[:0]
 	header.VisitAll(func(key, value []byte) {
 		name := name(key)
 		always := body && name == fiber.HeaderContentType || name == fiber.HeaderCacheControl
-		if always || !slices.EqualFunc(x.outer.PeekAll(name), header.PeekAll(name), bytes.Equal) {
+		if always || !slices.EqualFunc(a.outer.PeekAll(name), header.PeekAll(name), bytes.Equal) {
 			r.Header = append(r.Header, core.Field{Name: name, Value: string(value)})
 		}
 	})
-	x.outer.VisitAll(func(key, _ []byte) {
+	a.outer.VisitAll(func(key, _ []byte) {
 		if header.PeekBytes(key) == nil {
 			r.Removed = append(r.Removed, string(key))
 		}
