@@ -164,7 +164,7 @@ func handPairs(c *redis.Client) pairing {
 func measureClients(b *bench) error {
 	for _, n := range concurrencies {
 		speeds := make([]clientSpeed, len(ways))
-		for r := range b.plan.clients {
+		for r := range b.plan.clientRounds(n) {
 			for k := range ways {
 				i := (k + r) % len(ways)
 				if n < ways[i].size {
@@ -183,6 +183,15 @@ func measureClients(b *bench) error {
 	return nil
 }
 
+// clientRounds is how many rounds so many goroutines have. What one of them waits for is mostly that sleepers wake, which is
+// as uneven as the rest of the machine.
+func (p *plan) clientRounds(goroutines int) int {
+	if goroutines == 1 {
+		return 4 * p.clients
+	}
+	return p.clients
+}
+
 // pairs is one round of a client.
 func (b *bench) pairs(w way, goroutines int) (pairs, error) {
 	pair, end, err := w.open(b)
@@ -193,7 +202,8 @@ func (b *bench) pairs(w way, goroutines int) (pairs, error) {
 	if err := b.client.FlushAll(context.Background()).Err(); err != nil {
 		return pairs{}, err
 	}
-	return timePairs(pair, goroutines/max(w.size, 1), max(w.size, 1), b.plan.pairs, b.used)
+	slice := b.plan.pairs * time.Duration(b.plan.clients) / time.Duration(b.plan.clientRounds(goroutines))
+	return timePairs(pair, goroutines/max(w.size, 1), max(w.size, 1), slice, b.used)
 }
 
 // timePairs lets goroutines run pairs for a while, so many in a call; used tells the CPU so far.

@@ -17,7 +17,7 @@ func (b *bench) costTables() string {
 			continue
 		}
 		calls.row(f.name, number(handler), number(engine-handler), number(library-engine), number(raw-handler), number(library),
-			times(library/raw), number(raw/rateAim-raw))
+			times(costRatio(fresh, f.name)), number(raw/rateAim-raw))
 		handler = cost(replays, f.name, bare)
 		local.row(f.name, number(handler), number(cost(replays, f.name, locally)-handler), number(cost(replays, f.name, byTable)-handler), number(handler/rateAim-handler))
 	}
@@ -27,4 +27,14 @@ func (b *bench) costTables() string {
 // cost is the CPU of a request of the ranked subject of a framework, in both processes, in µs.
 func cost(rounds []round, framework string, r rank) float64 {
 	return median(each(of(rounds, ranked(rounds, framework, r)), func(r round) float64 { return r.cpu + r.serverCPU }))
+}
+
+// costRatio is the CPU of this library on Redis beside that of two raw calls, as the median of the rounds.
+func costRatio(rounds []round, framework string) float64 {
+	own, raw := of(rounds, ranked(rounds, framework, onRedis)), of(rounds, ranked(rounds, framework, yardstick))
+	var all []float64
+	for i := range min(len(own), len(raw)) {
+		all = append(all, (own[i].cpu+own[i].serverCPU)/(raw[i].cpu+raw[i].serverCPU))
+	}
+	return median(all)
 }

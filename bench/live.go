@@ -89,24 +89,31 @@ func fillLive(ctx context.Context, client *redis.Client, n int) error {
 	return finishTables(ctx, client, n)
 }
 
-// measure adds a round of calls on new keys, which are gone afterwards.
+// measure adds a round of n calls one at a time and n in pipelines, on new keys, which are gone afterwards.
 func (l *liveSpeed) measure(at *bench, n int) error {
 	ctx, own, body := context.Background(), layouts[0], jsonBody(512)
-	key := func(i int) string { return fmt.Sprintf("live-%038d", i) }
+	names := make([]string, 2*n)
+	for i := range names {
+		names[i] = fmt.Sprintf("live-%038d", i)
+	}
 	for _, v := range []struct {
 		into *verbSpeed
-		call func(key string)
+		call func(to redis.Cmdable, key string)
 	}{
-		{&l.begin, func(key string) { own.begin(ctx, at.client, key) }},
-		{&l.complete, func(key string) { own.complete(ctx, at.client, key, body) }},
-		{&l.replay, func(key string) { own.replay(ctx, at.client, key, false) }},
+		{&l.begin, func(to redis.Cmdable, key string) { own.begin(ctx, to, key) }},
+		{&l.complete, func(to redis.Cmdable, key string) { own.complete(ctx, to, key, body) }},
+		{&l.replay, func(to redis.Cmdable, key string) { own.replay(ctx, to, key, false) }},
 	} {
 		latencies := make([]time.Duration, n)
-		usec, err := at.serverTime(own.commands, n, func(i int) {
+		for i := range latencies {
 			began := time.Now()
-			v.call(key(i))
+			v.call(at.client, names[i])
 			latencies[i] = time.Since(began)
-		})
+		}
+		usec, err := at.serverTime(own.commands, n, at.grouped(names[n:], pipelined, v.call))
+		if err == nil {
+			err = own.learn(ctx, at.client, names[n:])
+		}
 		if err != nil {
 			return err
 		}
@@ -114,8 +121,8 @@ func (l *liveSpeed) measure(at *bench, n int) error {
 		v.into.usec = append(v.into.usec, usec)
 	}
 	_, err := at.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i := range n {
-			p.Del(ctx, own.keys(key(i))...)
+		for _, name := range names {
+			p.Del(ctx, own.keys(name)...)
 		}
 		return nil
 	})

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -77,7 +77,7 @@ func (b *bench) load(s *subject, w workload) (round, error) {
 	if err := together(players, (*player).warm); err != nil {
 		return round{}, err
 	}
-	runtime.GC()
+	debug.FreeOSMemory() // of the subject before, which would go back while this one is measured
 	before, began := b.used(), time.Now()
 	err = together(players, func(p *player) error { return p.play(began.Add(b.plan.slice)) })
 	r, after := newRound(s, players, time.Since(began)), b.used()

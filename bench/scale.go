@@ -47,7 +47,7 @@ func (r *results) liveTable() string {
 		}
 		t.row(cells...)
 	}
-	return liveText + t.String() + r.liveRatios()
+	return fmt.Sprintf(liveText, pipelined) + t.String() + r.liveRatios()
 }
 
 // liveRatios says what the fullest server takes of what the emptiest does.

@@ -113,9 +113,10 @@ const liveText = `
 ## Live keys
 
 Servers with few and many live keys, each call alone on one connection, with keys that are new to the server and go away after
-the round; rounds go through the servers in turn. They were filled by a script that writes copies of a COMPLETED record under
-the names of records, with a TTL, in place of so many begins and completes; their hash tables have the size that the
-keys need, and do not grow meanwhile. Answers are of 512 bytes; server µs are by INFO commandstats.
+the round; rounds go through the servers in turn. Server µs are by INFO commandstats, of calls that come %d at once, since the time of
+one that wakes the server up says little about its keys. The servers were filled by a script that writes copies of a COMPLETED
+record under the names of records, with a TTL, in place of so many begins and completes; their hash tables have the size that
+the keys need, and do not grow meanwhile. Answers are of 512 bytes.
 
 `
 
