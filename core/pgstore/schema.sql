@@ -67,8 +67,8 @@ CREATE FUNCTION idem.now() RETURNS bigint LANGUAGE sql AS
 --   'expired'      absent, with a tombstone
 --   'lost'         FAILED by this very owner: this begin arrives after its own fail
 --
--- What writes nothing takes no lock: a first look without one decides whether a second is needed. That a lease is over is
--- said under the lock only: it may have been extended between the look at the row and the one at the clock.
+-- What writes nothing takes no lock: a first look without one decides whether a second is needed. That a lease or a record is
+-- over is said under the lock only: it may have been extended between the look at the row and the one at the clock.
 CREATE FUNCTION idem.begin(
 	record_key bytea, claim_owner bytea, claim_fingerprint bytea, lease bigint, retention bigint,
 	take_over bigint, waits boolean, late_retry boolean,
@@ -94,7 +94,7 @@ BEGIN
 		present := idem.now();
 
 		IF r.key IS NULL OR r.expires <= present THEN
-			IF late_retry AND EXISTS (SELECT FROM idem.tombstone t WHERE t.key = record_key AND t.expires > present) THEN
+			IF late_retry AND (locked OR r.key IS NULL) AND EXISTS (SELECT FROM idem.tombstone t WHERE t.key = record_key AND t.expires > present) THEN
 				word := 'expired';
 				RETURN;
 			END IF;

@@ -8,11 +8,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Batch sends what many goroutines ask for at once in few round trips: while some are under way, up to 2 by default for each
-// server, further requests gather, and go together when one of those comes back. A request that finds none under way goes
-// at once. It saves client and server half their work under load, and costs nothing without; requests of one batch share
-// a connection, so also its failure: each is told, or sent again, as if it had been alone. Not used with WaitReplicas and
-// WaitAOF. Default: off.
+// Batch sends what many goroutines ask for at once in few round trips: while some are under way, up to 2 for each server,
+// further requests gather, and go together when one of those comes back. A request that finds room for one more goes at
+// once, as without Batch. It saves client and server about a third of their work under load, and costs nothing without;
+// requests of one batch share a connection, so also its failure: each is told, or sent again, as if it had been alone. Not
+// used with WaitReplicas and WaitAOF. Default: off.
 func Batch() Option {
 	return func(s *Store) { s.batches = &batches{by: map[redis.UniversalClient]*batcher{}} }
 }
