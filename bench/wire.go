@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"fmt"
 	"strconv"
 	"strings"
@@ -55,7 +56,9 @@ func (c *wire) completeArgs(fence int64, outcome []byte) []any {
 // record is the COMPLETED record of a first run.
 func (c *wire) record(fence int64, outcome []byte) []byte {
 	b := appendPadded(append(make([]byte, 0, headBytes+len(outcome)), '1', '2', '0', '0'), 1, 6)
-	return append(append(appendPadded(b, fence, 16), c.fingerprint[:]...), outcome...)
+	mark := c.owner
+	binary.BigEndian.PutUint64(mark[8:], binary.BigEndian.Uint64(mark[8:])^uint64(fence))
+	return append(append(append(b, mark[:]...), c.fingerprint[:]...), outcome...)
 }
 
 const (

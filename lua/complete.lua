@@ -8,7 +8,7 @@
 --
 -- Returns:
 --   'ok'          STARTED -> COMPLETED, also when the lease is over and nobody has taken over;
---                 the same answer again to who sends this very record, fence and all, as only the claim that completed can
+--                 the same answer again to the claim that completed with this very record
 --   'lost'        absent, another claim, FAILED, or COMPLETED with another record; nothing changes
 --   'unreadable'  not a record of format 1
 --

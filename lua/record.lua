@@ -12,7 +12,8 @@
 --   11-26   fence, decimal
 --   27-58   fingerprint; 32 zero bytes in a FAILED record that is free for another request
 --
--- A COMPLETED record goes on with the outcome: nobody asks for its owner, and no lease runs. Others go on with:
+-- A COMPLETED record has owner XOR fence, as bytes, where others have the fence: nobody asks for either, but only the claim
+-- that completed can send the same record again. It goes on with the outcome; others go on with:
 --   59-74   end of the lease, µs of this server's clock, decimal
 --   75-90   owner
 --   91-106  from attempt 2 on: the fence of attempt 1, which tells one operation under the key from the next
@@ -26,17 +27,18 @@ local function state(record) return string.sub(record, 2, 2) end
 local function history(record) return string.sub(record, 3, 3) end
 local function waiters(record) return string.sub(record, 4, 4) end
 local function attempt(record) return tonumber(string.sub(record, 5, 10)) end
-local function fence(record) return tonumber(string.sub(record, 11, 26)) end
 local function fingerprint(record) return string.sub(record, 27, 58) end
 
 -- Not of a COMPLETED record:
+local function fence(record) return tonumber(string.sub(record, 11, 26)) end
 local function lease_end(record) return tonumber(string.sub(record, 59, 74)) end
 local function owner(record) return string.sub(record, 75, 90) end
 
 -- readable tells whether record is one of format 1, and whole but for the outcome or the cause.
 local function readable(record)
-  return #record >= 58 and string.find(string.sub(record, 1, 26), '^1[124][012][012]%d+$') ~= nil
-    and (state(record) == COMPLETED or #record >= 90 and string.find(string.sub(record, 59, 74), '^%d+$') ~= nil)
+  if #record < 58 or not string.find(string.sub(record, 1, 10), '^1[124][012][012]%d+$') then return false end
+  if state(record) == COMPLETED then return true end
+  return #record >= 90 and string.find(string.sub(record, 11, 26) .. string.sub(record, 59, 74), '^%d+$') ~= nil
 end
 
 -- first is the fence of attempt 1, as it stands in the record.

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"encoding/binary"
 	"strconv"
 
 	"github.com/go-idem/idem/core"
@@ -13,13 +14,16 @@ const (
 	fingerprintEnd   = 58
 )
 
-// completedRecord is the whole string of a COMPLETED record.
+// completedRecord is the whole string of a COMPLETED record. Owner and fence are in it as one, so that only the claim that
+// completed can make it again.
 func completedRecord(c *core.Claim, outcome []byte) []byte {
 	b := make([]byte, 0, headerLength+len(outcome))
 	b = append(b, '1', '2')
 	b = append(b, flag(c.Takeover)...)
 	b = append(b, '0')
-	b = appendPadded(appendPadded(b, int64(c.Attempt), 6), c.Fence, 16)
+	mark := c.Owner
+	binary.BigEndian.PutUint64(mark[8:], binary.BigEndian.Uint64(mark[8:])^uint64(c.Fence))
+	b = append(appendPadded(b, int64(c.Attempt), 6), mark[:]...)
 	return append(append(b, c.Fingerprint[:]...), outcome...)
 }
 

@@ -15,15 +15,15 @@ import (
 	"github.com/go-idem/idem/internal/redistest"
 )
 
-// What a record of format 1 begins with, before 32 bytes of fingerprint, and the end of a lease behind them.
+// What a record of format 1 begins with, and what the fence and the end of the lease of a claim look like.
 var (
-	numbers  = regexp.MustCompile(`^1[124][012][012][0-9]{22}`)
-	leaseEnd = regexp.MustCompile(`^[0-9]{16}`)
+	beginning = regexp.MustCompile(`^1[124][012][012][0-9]{6}`)
+	number    = regexp.MustCompile(`^[0-9]{16}`)
 )
 
 // isRecord tells whether the scripts can read b.
 func isRecord(b []byte) bool {
-	return len(b) >= 58 && numbers.Match(b) && (b[1] == '2' || len(b) >= 90 && leaseEnd.Match(b[58:]))
+	return len(b) >= 58 && beginning.Match(b) && (b[1] == '2' || len(b) >= 90 && number.Match(b[10:]) && number.Match(b[58:]))
 }
 
 // FuzzRecord puts what the fuzzer made, and the same for the claim's own request, where a record should be: the scripts

@@ -137,6 +137,7 @@ func TestRule2AnOutcomeIsNotTakenForAnOwner(t *testing.T) {
 		other.Fence = fence
 		assert.ErrorIs(t, store.Extend(ctx, other), core.ErrLost)
 		assert.ErrorIs(t, store.Complete(ctx, other, []byte("late")), core.ErrLost)
+		assert.ErrorIs(t, store.Complete(ctx, other, []byte(outcome)), core.ErrLost, "also with the outcome that is kept")
 		assert.ErrorIs(t, store.Fail(ctx, other, core.Failure{}), core.ErrLost)
 		assert.ErrorIs(t, store.Checkpoint(ctx, other, "step", nil), core.ErrLost)
 		entry, err := store.Begin(ctx, other)
@@ -145,6 +146,8 @@ func TestRule2AnOutcomeIsNotTakenForAnOwner(t *testing.T) {
 		assert.Equal(t, outcome, string(entry.Outcome))
 		assert.Equal(t, before, client.Get(ctx, key).Val())
 	}
+	c.Fence++
+	assert.ErrorIs(t, store.Complete(ctx, c, []byte(outcome)), core.ErrLost, "another fence")
 }
 
 func TestRule3TheFenceNeverGoesBack(t *testing.T) {
