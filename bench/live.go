@@ -111,7 +111,7 @@ func (l *liveSpeed) measure(at *bench, n int) error {
 			latencies[i] = time.Since(began)
 		}
 		usec, err := at.serverTime(own.commands, n, at.grouped(names[n:], pipelined, v.call))
-		if err == nil {
+		if err == nil && v.into == &l.begin {
 			err = own.learn(ctx, at.client, names[n:])
 		}
 		if err != nil {

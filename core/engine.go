@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Engine runs each keyed request at most once at a time and replays its kept outcome to every retry. It is immutable
@@ -145,7 +146,7 @@ func (e *Engine) expose(r *Response) {
 
 // call bounds one call of the store.
 func (e *Engine) call(ctx context.Context, verb func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, e.cfg.Limits.StoreTimeout)
-	defer cancel()
-	return verb(ctx)
+	var c callContext
+	defer c.end(context.Canceled)
+	return verb(c.start(ctx, false, time.Now().Add(e.cfg.Limits.StoreTimeout), &e.deadlines))
 }
