@@ -58,32 +58,29 @@ func (op *operation) encode(r *Response, blob string) []byte {
 	return outcome
 }
 
-// unpack undoes pack. A blob that is lost is an omitted body.
-func (op *operation) unpack(outcome []byte) (*Response, error) {
-	r, blob, err := op.decode(outcome)
-	if err != nil || blob == "" {
-		return r, err
-	}
+// fetch puts the body of r, which is in a blob, into its place. A blob that is lost is an omitted body.
+func (op *operation) fetch(r *Response, blob string) *Response {
 	r.Omitted = true
 	keep := &op.engine.cfg.Keep
 	if keep.Blobs == nil {
-		return r, nil
+		return r
 	}
 	var whole []byte
-	err = op.engine.call(op.ctx, func(ctx context.Context) (err error) {
+	err := op.engine.call(op.ctx, func(ctx context.Context) (err error) {
 		whole, err = keep.Blobs.Get(ctx, blob)
 		return err
 	})
 	if err == nil {
 		var full *Response
 		if full, _, err = op.decode(whole); err == nil {
-			return full, nil
+			return full
 		}
 	}
 	op.hear(op.engine.cfg.Hooks.StoreError, r.Status, fmt.Errorf("idem: blob is lost: %w", err))
-	return r, nil
+	return r
 }
 
+// decode undoes encode, and says in which blob the body is.
 func (op *operation) decode(outcome []byte) (*Response, string, error) {
 	codecs := op.engine.cfg.Keep.Codecs
 	for i := len(codecs) - 1; i >= 0; i-- {

@@ -117,11 +117,10 @@ func (d Delivery[T]) within(k *keeper) Delivery[T] {
 
 // message is the operation of a delivery.
 func (e *Engine) message(ctx context.Context, m Message) *operation {
-	op := &operation{engine: e, ctx: ctx, body: m.Payload, isMessage: true}
-	op.req = Request{Method: messageMethod, Path: m.Group, Header: func(string) []string { return nil }}
+	op := e.operation(ctx, Request{Method: messageMethod, Path: m.Group, Header: func(string) []string { return nil }})
+	op.body, op.isMessage = m.Payload, true
 	op.claim.Key = e.hashing.record(m.Group, m.ID, messageMethod)
 	op.claim.Fingerprint = (&FingerprintConfig{}).of(e.hashing, algorithm{algorithmBase}, &op.req, m.Payload)
-	op.ask()
 	return op
 }
 

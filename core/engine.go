@@ -88,7 +88,8 @@ func (e *Engine) Do(ctx context.Context, req Request, run func(context.Context) 
 	if problem != "" {
 		return e.refusals.result(problem, 0), nil
 	}
-	op := &operation{engine: e, ctx: ctx, req: req, run: run}
+	op := e.operation(ctx, req)
+	op.run = run
 	problem, bypassed := op.prepare(key)
 	switch {
 	case problem != "":

@@ -1,6 +1,8 @@
 package core_test
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -93,7 +95,7 @@ func TestLocalReplaysAreNeverOfWhatIsNotKept(t *testing.T) {
 }
 
 func TestLocalReplaysStayWithinTheirBytes(t *testing.T) {
-	f := newFixture(t, remembers(10_000))
+	f := newFixture(t, remembers(11_000))
 	long := answers(200, strings.Repeat("x", 2000))
 	for i := range 100 {
 		f.send(request(fmt.Sprint(i), "B"), long)
@@ -105,4 +107,123 @@ func TestLocalReplaysStayWithinTheirBytes(t *testing.T) {
 	}
 	asked := f.store.Calls("begin") - before
 	assert.Equal(t, 96, asked, "the last four fit")
+}
+
+func TestLocalReplaysThatAreAskedForStay(t *testing.T) {
+	f := newFixture(t, remembers(11_000))
+	long := answers(200, strings.Repeat("x", 2000))
+	f.send(request("hot", "B"), long)
+	for i := range 20 {
+		f.send(request(fmt.Sprint(i), "B"), long)
+		f.replayed(f.send(request("hot", "B"), made), 200, strings.Repeat("x", 2000))
+	}
+	assert.Equal(t, 21, f.store.Calls("begin"), "once for each")
+	for i := range 8 {
+		f.send(request(fmt.Sprint("more", i), "B"), long)
+	}
+	f.send(request("hot", "B"), made)
+	assert.Equal(t, 30, f.store.Calls("begin"), "but not for ever")
+}
+
+func TestALocalReplayIsWhatTheStoreWouldGive(t *testing.T) {
+	var log []string
+	f := newFixture(t, remembers(1<<20), coded(&log))
+	lines := []core.Field{line("Location", "/orders/7"), line("X-Rate", "1"), line("X-Rate", "2")}
+	f.send(request("K", "B"), answers(201, "made", lines...))
+	asking := f.with(remembers(0)).send(request("K", "B"), made)
+	log = nil
+	for range 3 {
+		assert.Equal(t, asking, f.send(request("K", "B"), made))
+	}
+	assert.Equal(t, []string{"decode seal", "decode zip"}, log, "once")
+	assert.Equal(t, 2, f.store.Calls("begin"))
+	f.ran(1)
+}
+
+func TestLocalReplaysAreMadeByEachEngineForItself(t *testing.T) {
+	f := newFixture(t, remembers(1<<20), coded(new([]string)))
+	f.send(request("K", "B"), made)
+	for name, c := range map[string]struct {
+		change func(*core.Config)
+		want   func(*fixture, core.Result)
+	}{
+		"another marker": {func(c *core.Config) { c.Keep.Marker = "X-Again" }, func(f *fixture, r core.Result) {
+			f.sends(r, 201, "made")
+			assert.Equal(f.tb, []string{"true"}, values(r.Response, "X-Again"))
+			assert.Empty(f.tb, values(r.Response, "Idempotent-Replayed"))
+		}},
+		"other codecs": {func(c *core.Config) { c.Keep.Codecs = nil }, func(f *fixture, r core.Result) {
+			f.refused(r, 503, "record-unreadable")
+		}},
+		"the same": {func(*core.Config) {}, func(f *fixture, r core.Result) {
+			f.replayed(r, 201, "made")
+			assert.Equal(f.tb, []string{"true"}, values(r.Response, "Idempotent-Replayed"))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			other := f.with(c.change)
+			for range 2 {
+				f.replayed(f.send(request("K", "B"), made), 201, "made")
+				c.want(other, other.send(request("K", "B"), made))
+			}
+			assert.Equal(t, 1, f.store.Calls("begin"))
+		})
+	}
+}
+
+func TestALocalReplayCanBeAddedToWithoutChangingTheNext(t *testing.T) {
+	f := newFixture(t, remembers(1<<20), func(c *core.Config) { c.Keep.ExposeMarker = true })
+	f.send(request("K", "B"), made)
+	want := f.with(remembers(0)).send(request("K", "B"), made)
+	for range 4 {
+		got := f.send(request("K", "B"), made)
+		assert.Equal(t, want, got)
+		r := got.Response
+		r.Status, r.Body = 500, nil
+		r.Header, r.Added, r.Removed = append(r.Header, line("X", "x")), append(r.Added, line("X", "x")), append(r.Removed, "X")
+	}
+}
+
+// What is lost for a moment must not be lost for a minute.
+func TestABlobIsFetchedForEachLocalReplay(t *testing.T) {
+	s := newShelf()
+	f := newFixture(t, remembers(1<<20), shelving(s))
+	f.send(request("K", "B"), long)
+	s.get = func(context.Context) error { return errTest }
+	f.omitted(f.send(request("K", "B"), long))
+	s.get = func(context.Context) error { return nil }
+	for range 2 {
+		f.replayed(f.send(request("K", "B"), long), 201, "12345")
+	}
+	assert.Equal(t, 1, f.store.Calls("begin"))
+}
+
+// squeezed is a codec that keeps a body of one letter as that.
+type squeezed struct{ times int }
+
+func (s squeezed) Encode(_ [32]byte, outcome []byte) []byte {
+	return bytes.Replace(outcome, bytes.Repeat([]byte("x"), s.times), []byte("x"), 1)
+}
+
+func (s squeezed) Decode(_ [32]byte, kept []byte) ([]byte, error) {
+	return bytes.Replace(kept, []byte("x"), bytes.Repeat([]byte("x"), s.times), 1), nil
+}
+
+func TestLocalReplaysStayWithinTheirBytesAlsoUnpacked(t *testing.T) {
+	f := newFixture(t, remembers(11_000), func(c *core.Config) { c.Keep.Codecs = []core.Codec{squeezed{2000}} })
+	for i := range 10 {
+		f.send(request(fmt.Sprint(i), "B"), answers(200, strings.Repeat("x", 2000)))
+	}
+	assert.Equal(t, 10, f.store.Calls("begin"))
+	replay := func(i int) { f.replayed(f.send(request(fmt.Sprint(i), "B"), made), 200, strings.Repeat("x", 2000)) }
+	replay(0)
+	assert.Equal(t, 10, f.store.Calls("begin"), "ten fit as they are kept")
+	for i := range 10 {
+		replay(i)
+	}
+	before := f.store.Calls("begin")
+	for i := range 10 {
+		replay(9 - i)
+	}
+	assert.Equal(t, 6, f.store.Calls("begin")-before, "and the last four as they are replayed")
 }

@@ -63,7 +63,8 @@ type Result struct {
 	// Problem is the code of the refusal, "" when there is none.
 	Problem string
 
-	// Response is to be sent as it is. It is nil when there is nothing to send: bypassed, or sent while it was made.
+	// Response is to be sent as it is. Other replays may share its lists and its body: who wants others makes copies. It is
+	// nil when there is nothing to send: bypassed, or sent while it was made.
 	Response *Response
 }
 

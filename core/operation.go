@@ -21,14 +21,34 @@ type operation struct {
 	began  time.Time     // when Begin was last sent
 	left   time.Duration // of the lease, when the key was last found in progress
 	waiter *waiter       // nil until the key was found in progress
-	keeper keeper        // from the moment the handler runs
-	asking callContext   // of the first Begin
-	last   callContext   // of the first final verb
-	final  final
-	ended  bool // nothing more is to be done for the claim
+	ready  *Response     // a replay that local had
+	ended  bool          // nothing more is to be done for the claim
 
 	compared  bool // by another algorithm than the config's
 	isMessage bool // the caller is a consumer, who keeps causes
+
+	*dealings // nil until the store is asked
+}
+
+// dealings are an operation's with the store. A replay that local has does without.
+type dealings struct {
+	asking callContext // of the first Begin
+	keeper keeper      // from the moment the handler runs
+	last   callContext // of the first final verb
+	final  final
+}
+
+// operation makes an operation, in one piece with its dealings when it is sure to have them.
+func (e *Engine) operation(ctx context.Context, req Request) *operation {
+	if e.local != nil {
+		return &operation{engine: e, ctx: ctx, req: req}
+	}
+	whole := &struct {
+		operation
+		dealings
+	}{operation: operation{engine: e, ctx: ctx, req: req}}
+	whole.operation.dealings = &whole.dealings
+	return &whole.operation
 }
 
 // prepare makes the claim of a request, or returns the code of what is wrong with it, or bypassed when it is part of a
@@ -62,12 +82,14 @@ func (op *operation) prepare(key string) (problem string, bypassed bool) {
 	}
 	op.body = body
 	op.claim.Fingerprint = e.cfg.Fingerprint.of(e.hashing, e.algorithm, req, body)
-	op.ask()
 	return "", false
 }
 
-// ask fills in what a claim asks for, whatever it is of.
+// ask makes ready to ask the store: it fills in what a claim asks for, whatever it is of.
 func (op *operation) ask() {
+	if op.dealings == nil {
+		op.dealings = &dealings{}
+	}
 	cfg := &op.engine.cfg
 	op.claim.Lease, op.claim.Retention, op.claim.LateRetry = cfg.Lease.Duration, cfg.Keep.Retention, cfg.Keep.LateRetry
 	op.claim.NoTakeover, op.claim.TellLeft = cfg.Lease.OnUnknown != nil, op.engine.local != nil
@@ -132,20 +154,24 @@ func (op *operation) settled() (Entry, error) {
 
 // send sends one Begin, unless its answer is known here.
 func (op *operation) send() (Entry, error) {
-	local := op.engine.local
-	if entry, ok := local.find(&op.claim); ok {
+	e := op.engine
+	entry, ready, ok := e.local.find(&op.claim, e)
+	if ok {
+		op.ready = ready
 		return entry, nil
+	}
+	if op.began.IsZero() {
+		op.ask()
 	}
 	op.began = time.Now()
 	ctx := &op.asking
 	if ctx.client != nil { // used
 		ctx = &callContext{}
 	}
-	e := op.engine
 	defer ctx.end(context.Canceled)
 	entry, err := e.cfg.Store.Begin(ctx.start(op.ctx, false, op.began.Add(e.cfg.Limits.StoreTimeout), &e.deadlines), op.claim)
 	if entry.State == Completed {
-		local.learn(&op.claim, entry.Outcome, op.began, entry.Left)
+		e.local.learn(&op.claim, entry.Outcome, op.began, entry.Left)
 	}
 	return entry, err
 }
@@ -245,13 +271,32 @@ func (op *operation) unreadable(err error) Result {
 
 // replay answers with a kept outcome.
 func (op *operation) replay(outcome []byte) Result {
-	response, err := op.unpack(outcome)
-	if err != nil {
-		return op.unreadable(err)
+	response := op.ready
+	if response == nil {
+		var err error
+		if response, err = op.prepareReplay(outcome); err != nil {
+			return op.unreadable(err)
+		}
 	}
-	op.engine.mark(response)
 	op.hear(op.engine.cfg.Hooks.Replay, response.Status, nil)
 	return Result{Replayed: true, Response: response}
+}
+
+// prepareReplay makes a kept outcome ready to be sent. What is in a blob is not remembered: it is long, and may be lost for a
+// moment only.
+func (op *operation) prepareReplay(outcome []byte) (*Response, error) {
+	response, blob, err := op.decode(outcome)
+	if err != nil {
+		return nil, err
+	}
+	if blob != "" {
+		response = op.fetch(response, blob)
+	}
+	op.engine.mark(response)
+	if blob == "" {
+		op.engine.local.prepared(&op.claim, outcome, op.engine, response)
+	}
+	return response, nil
 }
 
 // execute runs the handler under the claim, and settles the claim whichever way the handler ends.

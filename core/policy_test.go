@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"slices"
 	"testing"
 
@@ -47,7 +48,7 @@ func TestReleaseOnDoesNotShareItsArguments(t *testing.T) {
 }
 
 func TestAnAnswerThatCanNotBeKeptIsReleasedWhateverThePolicySays(t *testing.T) {
-	op := &operation{engine: &Engine{cfg: Config{Keep: KeepConfig{Policy: KeepAll}}}}
+	op := (&Engine{cfg: Config{Keep: KeepConfig{Policy: KeepAll}}}).operation(context.Background(), Request{})
 	for _, c := range []struct {
 		name string
 		r    Response

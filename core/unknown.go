@@ -57,7 +57,7 @@ func (e *Engine) Resolve(ctx context.Context, which Operation, outcome *Response
 	if outcome != nil && !isAnswer(outcome) {
 		return errNoResponse
 	}
-	op := &operation{engine: e, ctx: ctx, req: Request{Method: which.Method, Path: which.Path}}
+	op := e.operation(ctx, Request{Method: which.Method, Path: which.Path})
 	var route []string
 	switch {
 	case which.Method == messageMethod:

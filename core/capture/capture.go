@@ -19,9 +19,9 @@ type Exchange struct {
 	TooLarge error // what a limit outside says of a body, besides http.MaxBytesError; nil: nothing
 
 	request *http.Request
-	body    io.ReadCloser // what the handler reads, once the engine has read the body
-	values  [8]string     // memory for the header lines of most answers
-	run     *run          // nil until the handler runs: a replay does without
+	again   rereadable // the body for the handler, once the engine has read it
+	values  [8]string  // memory for the header lines of most answers
+	run     *run       // nil until the handler runs: a replay does without
 }
 
 // run is what the handler gets, in one piece.
@@ -31,14 +31,14 @@ type run struct {
 }
 
 // NewExchange wraps r.
-func NewExchange(r *http.Request) *Exchange { return &Exchange{request: r, body: r.Body} }
+func NewExchange(r *http.Request) *Exchange { return &Exchange{request: r} }
 
 // Request is the request as the engine reads it. Path and query are the client's own, so that a prefix stripped on the way
 // makes no two routes the same.
 func (x *Exchange) Request() core.Request {
-	path, query := x.request.URL.EscapedPath(), x.request.URL.RawQuery
-	if target := x.request.RequestURI; strings.HasPrefix(target, "/") {
-		path, query, _ = strings.Cut(target, "?")
+	path, query, _ := strings.Cut(x.request.RequestURI, "?")
+	if !strings.HasPrefix(path, "/") {
+		path, query = x.request.URL.EscapedPath(), x.request.URL.RawQuery
 	}
 	return core.Request{
 		Method:   x.request.Method,
@@ -53,7 +53,9 @@ func (x *Exchange) Request() core.Request {
 func (x *Exchange) For(ctx context.Context) *http.Request {
 	r := &x.running().request
 	*r = *x.request.WithContext(ctx)
-	r.Body = x.body
+	if x.again.Closer != nil {
+		r.Body = &x.again
+	}
 	return r
 }
 
@@ -79,21 +81,31 @@ func (x *Exchange) Read(limit int64) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
-	body, err := readAll(io.LimitReader(r.Body, limit+1), r.ContentLength)
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) || x.TooLarge != nil && errors.Is(err, x.TooLarge) {
+	body, err := readAll(r.Body, r.ContentLength, limit)
+	if err != nil && x.isTooLarge(err) {
 		return nil, core.ErrBodyTooLarge
 	}
-	x.body = rereadable{bytes.NewReader(body), r.Body}
+	x.again.Reset(body)
+	x.again.Closer = r.Body
 	return body, err
 }
 
-// readAll is io.ReadAll for a body whose length may be known, or else is negative.
-func readAll(r io.Reader, length int64) (body []byte, err error) {
+// isTooLarge tells whether err is that of a limit outside.
+func (x *Exchange) isTooLarge(err error) bool {
+	tooLarge := (*http.MaxBytesError)(nil)
+	return errors.As(err, &tooLarge) || x.TooLarge != nil && errors.Is(err, x.TooLarge)
+}
+
+// firstRead is room for a body whose length nobody has told.
+const firstRead = 512
+
+// readAll is io.ReadAll for a body whose length may be known, or else is negative. It gives up behind limit.
+func readAll(r io.Reader, length, limit int64) (body []byte, err error) {
 	if length < 0 {
-		return io.ReadAll(r)
+		length = min(limit, firstRead)
 	}
 	body = make([]byte, 0, length+1) // one more, to see the end
-	for err == nil {
+	for err == nil && int64(len(body)) <= limit {
 		var n int
 		body = slices.Grow(body, 1)
 		n, err = r.Read(body[len(body):cap(body)])
@@ -107,7 +119,7 @@ func readAll(r io.Reader, length int64) (body []byte, err error) {
 
 // rereadable is a body in memory that closes the one it came from.
 type rereadable struct {
-	*bytes.Reader
+	bytes.Reader
 	io.Closer
 }
 
