@@ -108,7 +108,7 @@ const messageMethod = "MESSAGE"
 
 // within is the delivery of a message whose run goes on around it: a middleware on a handler, behind one on all.
 func (d Delivery[T]) within(k *keeper) Delivery[T] {
-	d.Verdict, d.Attempt = Done, k.claim.Attempt
+	d.Verdict, d.Attempt = Done, k.op.claim.Attempt
 	if d.Err != nil {
 		d.Verdict, d.RedeliverAfter = Failed, time.Second
 	}

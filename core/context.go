@@ -47,7 +47,7 @@ func (c *runContext) Value(key any) any {
 	case runKey:
 		return c.keeper
 	case claimKey:
-		return c.keeper.claim
+		return &c.keeper.op.claim
 	}
 	return c.made().Value(key) // the standard library finds what cancels a context by its values
 }
@@ -91,33 +91,37 @@ func (c *runContext) stop(cause error) {
 }
 
 // callContext is the context of one call of the store: it ends at a deadline, or before that with its client unless it is
-// detached. Most stores ask for its end, and few calls come to it, so those of an engine share one timer. It must not be
-// used for two calls.
+// detached. Most stores ask for its end, and few calls come to it, so nobody watches the client: those that last look from
+// time to time whether it is still there, under one timer of the engine. It must not be used for two calls.
 type callContext struct {
 	client   context.Context // the request's: its values are this one's
 	detached bool            // the client's end is not this one's
-	deadline appointment
+	deadline time.Time
 	queue    *queue
+	look     appointment
+	pause    time.Duration // before the look
 
-	mu      sync.Mutex
-	err     error         // nil until the end
-	done    chan struct{} // nil until somebody asks
-	unwatch func() bool   // ends the watch for the client's leaving; nil without one
+	mu   sync.Mutex
+	err  error         // nil until the end
+	done chan struct{} // nil until somebody asks
 }
 
+// firstLook is how long a call has lasted when it looks for the first time. Each further look is after twice as long.
+const firstLook = 20 * time.Millisecond
+
 // start begins the one call.
-func (c *callContext) start(client context.Context, detached bool, deadline time.Time, q *queue) *callContext {
+func (c *callContext) start(client context.Context, detached bool, timeout time.Duration, q *queue) *callContext {
 	c.client, c.detached, c.queue = client, detached, q
-	c.deadline.due, c.deadline.of = deadline, c
+	c.deadline = time.Now().Add(timeout)
 	return c
 }
 
 // Deadline implements context.Context.
 func (c *callContext) Deadline() (time.Time, bool) {
-	if deadline, ok := c.client.Deadline(); ok && !c.detached && deadline.Before(c.deadline.due) {
+	if deadline, ok := c.client.Deadline(); ok && !c.detached && deadline.Before(c.deadline) {
 		return deadline, true
 	}
-	return c.deadline.due, true
+	return c.deadline, true
 }
 
 // Value implements context.Context.
@@ -132,19 +136,21 @@ func (c *callContext) Value(key any) any {
 func (c *callContext) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.look()
+	if c.err == nil {
+		c.close(c.over(time.Now()))
+	}
 	return c.err
 }
 
-// look sees the end of a context that nothing watches; the caller holds mu.
-func (c *callContext) look() {
-	switch {
-	case c.err != nil || c.done != nil:
-	case !c.detached && c.client.Err() != nil:
-		c.err = c.client.Err()
-	case !time.Now().Before(c.deadline.due):
-		c.err = context.DeadlineExceeded
+// over returns why the call has come to its end, nil before.
+func (c *callContext) over(now time.Time) error {
+	if !c.detached && c.client.Err() != nil {
+		return c.client.Err()
 	}
+	if !now.Before(c.deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
 }
 
 // Done implements context.Context.
@@ -154,35 +160,51 @@ func (c *callContext) Done() <-chan struct{} {
 	if c.done != nil {
 		return c.done
 	}
-	c.look()
 	c.done = make(chan struct{})
 	if c.err != nil {
 		close(c.done)
 		return c.done
 	}
-	c.queue.add(&c.deadline)
-	if !c.detached && c.client.Done() != nil {
-		c.unwatch = context.AfterFunc(c.client, func() { c.end(c.client.Err()) })
-	}
+	c.watch()
 	return c.done
 }
 
-// come ends the context at its deadline.
-func (c *callContext) come() { c.end(context.DeadlineExceeded) }
+// come looks.
+func (c *callContext) come() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.queue.remove(&c.look)
+		c.watch()
+	}
+}
+
+// watch ends the context if its time has come, else it looks again later; the caller holds mu.
+func (c *callContext) watch() {
+	now := time.Now()
+	if c.close(c.over(now)); c.err != nil || c.done == nil {
+		return
+	}
+	c.pause = max(2*c.pause, firstLook)
+	deadline, _ := c.Deadline()
+	c.look.due, c.look.of = now.Add(min(c.pause, deadline.Sub(now))), c
+	c.queue.add(&c.look)
+}
 
 // end ends the context, if it has not ended before.
 func (c *callContext) end(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil {
-		return
+	if c.err == nil {
+		c.close(err)
 	}
-	if c.err = err; c.done == nil {
+}
+
+// close ends the context with err, unless that is nil; the caller holds mu.
+func (c *callContext) close(err error) {
+	if c.err = err; err == nil || c.done == nil {
 		return
 	}
 	close(c.done)
-	c.queue.remove(&c.deadline)
-	if c.unwatch != nil {
-		c.unwatch()
-	}
+	c.queue.remove(&c.look)
 }

@@ -152,6 +152,23 @@ func TestACallKnowsTheClientsDeadline(t *testing.T) {
 	})
 }
 
+// Who has waited for an answer for some time is missed after as long again at the latest.
+func TestABeginMissesItsClientSoon(t *testing.T) {
+	for _, stays := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond, 400 * time.Millisecond} {
+		inBubble(t, stays.String(), func(t *testing.T) {
+			client, leave := context.WithCancel(ctx)
+			time.AfterFunc(stays, leave)
+			f := probing(t, func(ctx context.Context) {
+				missed := elapsed(func() { assert.Equal(t, context.Canceled, ended(t, ctx)) })
+				assert.LessOrEqual(t, missed, max(2*stays, 20*time.Millisecond))
+			}, nil)
+			_, _ = f.do(client, request("K", "B"), made)
+			f.close()
+			f.ran(0)
+		})
+	}
+}
+
 // slow is a store that answers no Begin in time.
 type slow struct {
 	core.Store

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // Engine runs each keyed request at most once at a time and replays its kept outcome to every retry. It is immutable
@@ -23,7 +22,7 @@ type Engine struct {
 	local     *local
 
 	extensions queue // the first of each run
-	deadlines  queue // of calls of the store
+	looks      queue // of calls of the store at their clients and their time
 }
 
 // New returns an engine, or every bad field of cfg in one error of joined [*ConfigError]s.
@@ -145,9 +144,11 @@ func (e *Engine) expose(r *Response) {
 	}
 }
 
-// call bounds one call of the store.
+// call bounds one call of the store, which ends with ctx at once.
 func (e *Engine) call(ctx context.Context, verb func(context.Context) error) error {
 	var c callContext
 	defer c.end(context.Canceled)
-	return verb(c.start(ctx, false, time.Now().Add(e.cfg.Limits.StoreTimeout), &e.deadlines))
+	c.start(ctx, false, e.cfg.Limits.StoreTimeout, &e.looks)
+	defer context.AfterFunc(ctx, c.come)()
+	return verb(&c)
 }

@@ -12,11 +12,8 @@ import (
 // finishes sooner costs no call. When the claim is lost, or no extension was confirmed for a whole lease, it cancels
 // the handler's context with ErrLost.
 type keeper struct {
-	op     *operation
-	engine *Engine
-	claim  *Claim
-	client context.Context // ends when the client leaves
-	run    runContext      // the handler's
+	op  *operation
+	run runContext // the handler's
 
 	unwatch func() bool // ends the watch for the client's leaving; nil without one
 
@@ -40,11 +37,11 @@ type keeper struct {
 // because half an operation helps nobody; a deadline set outside still counts.
 func (op *operation) keep() context.Context {
 	k := &op.keeper
-	k.op, k.engine, k.claim, k.client, k.confirmed = op, op.engine, &op.claim, op.ctx, op.began
+	k.op, k.confirmed = op, op.began
 	k.run.client, k.run.keeper = op.ctx, k
 	k.run.deadline, _ = op.ctx.Deadline()
-	k.first.due, k.first.of = op.began.Add(k.claim.Lease/3), k
-	k.engine.extensions.add(&k.first)
+	k.first.due, k.first.of = op.began.Add(k.op.claim.Lease/3), k
+	k.op.engine.extensions.add(&k.first)
 	return &k.run
 }
 
@@ -57,7 +54,7 @@ func (k *keeper) decidedOn() (Disposition, bool) {
 func (k *keeper) runs(record [32]byte) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return !k.over && k.claim.Key == record
+	return !k.over && k.op.claim.Key == record
 }
 
 // watchClient cancels the handler's context when the client leaves.
@@ -72,27 +69,27 @@ func (k *keeper) watchClient() {
 // watch is watchClient; the caller holds mu.
 func (k *keeper) watch() {
 	if k.unwatch == nil {
-		k.unwatch = context.AfterFunc(k.client, func() { k.run.end(context.Cause(k.client)) })
+		k.unwatch = context.AfterFunc(k.op.ctx, func() { k.run.end(context.Cause(k.op.ctx)) })
 	}
 }
 
 // stop ends the keeping and the handler's context. It returns when the lease ends at the earliest, by the confirmed
 // calls, and whether the handler was told that it is lost.
 func (k *keeper) stop() (leaseEnd time.Time, lost bool) {
-	k.engine.extensions.remove(&k.first)
+	k.op.engine.extensions.remove(&k.first)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.halt()
-	k.claim.Steps = k.steps.Load()
+	k.op.claim.Steps = k.steps.Load()
 	if k.streams { // something may still work under it, for as long as under the client's
 		k.watch()
-		return k.confirmed.Add(k.claim.Lease), k.lost
+		return k.confirmed.Add(k.op.claim.Lease), k.lost
 	}
 	k.run.end(nil)
 	if k.unwatch != nil {
 		k.unwatch()
 	}
-	return k.confirmed.Add(k.claim.Lease), k.lost
+	return k.confirmed.Add(k.op.claim.Lease), k.lost
 }
 
 // halt stops the timers; the caller holds mu.
@@ -110,11 +107,11 @@ func (k *keeper) come() { k.extend() }
 // extend sends one extension and plans the next.
 func (k *keeper) extend() {
 	k.mu.Lock()
-	over, claim := k.over, *k.claim
+	over, claim := k.over, k.op.claim
 	if !over {
 		k.plan()
-		k.engine.late.enter() // before stop can return, so that Close waits for it
-		defer k.engine.late.done()
+		k.op.engine.late.enter() // before stop can return, so that Close waits for it
+		defer k.op.engine.late.done()
 	}
 	k.mu.Unlock()
 	if over {
@@ -122,27 +119,27 @@ func (k *keeper) extend() {
 	}
 	sent := time.Now()
 	claim.Steps = k.steps.Load()
-	err := k.engine.call(k.detached(), func(ctx context.Context) error { return k.engine.cfg.Store.Extend(ctx, claim) })
+	err := k.op.engine.call(k.detached(), func(ctx context.Context) error { return k.op.engine.cfg.Store.Extend(ctx, claim) })
 	if errors.Is(err, ErrLost) {
 		k.lose(err)
 		return
 	}
 	if err != nil {
-		k.op.hear(k.engine.cfg.Hooks.StoreError, 0, err)
+		k.op.hear(k.op.engine.cfg.Hooks.StoreError, 0, err)
 	}
 	k.extended(sent, err)
 }
 
 // detached has the values of the client's context, and not its end.
-func (k *keeper) detached() context.Context { return context.WithoutCancel(k.client) }
+func (k *keeper) detached() context.Context { return context.WithoutCancel(k.op.ctx) }
 
 // plan makes the timers, once; the caller holds mu.
 func (k *keeper) plan() {
 	if k.next != nil {
 		return
 	}
-	k.end = time.AfterFunc(time.Until(k.confirmed.Add(k.claim.Lease)), func() { k.lose(nil) })
-	k.next = time.AfterFunc(k.claim.Lease, k.extend)
+	k.end = time.AfterFunc(time.Until(k.confirmed.Add(k.op.claim.Lease)), func() { k.lose(nil) })
+	k.next = time.AfterFunc(k.op.claim.Lease, k.extend)
 	k.next.Stop()
 }
 
@@ -154,11 +151,11 @@ func (k *keeper) extended(sent time.Time, err error) {
 	switch {
 	case k.over:
 	case err != nil:
-		k.next.Reset(k.claim.Lease / 10)
+		k.next.Reset(k.op.claim.Lease / 10)
 	default:
 		k.confirmed = sent
-		k.next.Reset(time.Until(sent.Add(k.claim.Lease / 3)))
-		k.end.Reset(time.Until(sent.Add(k.claim.Lease)))
+		k.next.Reset(time.Until(sent.Add(k.op.claim.Lease / 3)))
+		k.end.Reset(time.Until(sent.Add(k.op.claim.Lease)))
 	}
 }
 
@@ -178,5 +175,5 @@ func (k *keeper) lose(cause error) {
 	if cause == nil {
 		cause = errSilent
 	}
-	k.op.hear(k.engine.cfg.Hooks.Lost, 0, cause)
+	k.op.hear(k.op.engine.cfg.Hooks.Lost, 0, cause)
 }

@@ -86,7 +86,7 @@ type (
 // FromContext returns the run that ctx belongs to; false outside of one.
 func FromContext(ctx context.Context) (Run, bool) {
 	if k, ok := ctx.Value(runKey{}).(*keeper); ok {
-		return Run{Fence: k.claim.Fence, Attempt: k.claim.Attempt, Takeover: k.claim.Takeover}, true
+		return Run{Fence: k.op.claim.Fence, Attempt: k.op.claim.Attempt, Takeover: k.op.claim.Takeover}, true
 	}
 	unprotected := ctx.Value(unprotectedKey{}) != nil
 	return Run{Unprotected: unprotected}, unprotected

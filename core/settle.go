@@ -114,7 +114,10 @@ func (op *operation) sendFinal(ctx context.Context) error {
 	if f.cause != nil {
 		return store.Fail(ctx, op.claim, f.failure)
 	}
-	sent := time.Now()
+	var sent time.Time
+	if op.engine.local != nil {
+		sent = time.Now()
+	}
 	err := store.Complete(ctx, op.claim, f.outcome)
 	if err == nil {
 		op.engine.local.learn(&op.claim, f.outcome, sent, op.claim.Retention)
@@ -151,7 +154,7 @@ func (op *operation) finish(f final) error {
 	op.ended = true // also when a hook panics now
 	leaseEnd, lost := op.keeper.stop()
 	e := op.engine
-	err := op.sendFinal(op.last.start(op.ctx, true, time.Now().Add(e.cfg.Limits.StoreTimeout), &e.deadlines))
+	err := op.sendFinal(op.last.start(op.ctx, true, e.cfg.Limits.StoreTimeout, &e.looks))
 	op.last.end(context.Canceled)
 	op.tell(lost, err)
 	if err == nil || errors.Is(err, ErrLost) {

@@ -28,12 +28,12 @@ func Step[T any](ctx context.Context, name string, do func(context.Context) (T, 
 		return result, err
 	}
 	if found {
-		return result, k.engine.unmarshal(kept, &result)
+		return result, k.op.engine.unmarshal(kept, &result)
 	}
 	if result, err = do(ctx); err != nil {
 		return result, err
 	}
-	b, err := k.engine.marshal(result)
+	b, err := k.op.engine.marshal(result)
 	if err != nil {
 		return result, fmt.Errorf("idem: step %q is done, but its result can not be marshalled: %w", name, err)
 	}
@@ -51,19 +51,19 @@ var errNoName = errors.New("idem: a step needs a name")
 
 // recall returns the kept result of a step. The first call of a run that is not the first one reads them all.
 func (k *keeper) recall(name string) (result []byte, found bool, err error) {
-	store, ok := k.engine.cfg.Store.(Checkpointer)
+	store, ok := k.op.engine.cfg.Store.(Checkpointer)
 	switch {
 	case !ok:
-		return nil, false, fmt.Errorf("idem: store %T keeps no steps: %w", k.engine.cfg.Store, errors.ErrUnsupported)
+		return nil, false, fmt.Errorf("idem: store %T keeps no steps: %w", k.op.engine.cfg.Store, errors.ErrUnsupported)
 	case name == "":
 		return nil, false, errNoName
 	}
 	s := &k.stepping
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.loaded && k.claim.Attempt > 1 {
-		err = k.engine.call(k.detached(), func(ctx context.Context) (err error) {
-			s.kept, err = store.Checkpoints(ctx, *k.claim)
+	if !s.loaded && k.op.claim.Attempt > 1 {
+		err = k.op.engine.call(k.detached(), func(ctx context.Context) (err error) {
+			s.kept, err = store.Checkpoints(ctx, k.op.claim)
 			return err
 		})
 		if err != nil {
@@ -87,17 +87,17 @@ func (k *keeper) recall(name string) (result []byte, found bool, err error) {
 func (k *keeper) checkpoint(name string, result []byte) error {
 	packed := k.op.encode(&Response{Status: statusDone, Body: result}, "")
 	k.steps.Store(true)
-	store := k.engine.cfg.Store.(Checkpointer)
+	store := k.op.engine.cfg.Store.(Checkpointer)
 	var err error
-	again(time.Now().Add(k.engine.cfg.Limits.StoreTimeout), func() bool {
-		err = k.engine.call(k.detached(), func(ctx context.Context) error { return store.Checkpoint(ctx, *k.claim, name, packed) })
+	again(time.Now().Add(k.op.engine.cfg.Limits.StoreTimeout), func() bool {
+		err = k.op.engine.call(k.detached(), func(ctx context.Context) error { return store.Checkpoint(ctx, k.op.claim, name, packed) })
 		return err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrUnreadable)
 	})
 	if errors.Is(err, ErrLost) {
 		return err
 	}
 	if err != nil {
-		k.op.hear(k.engine.cfg.Hooks.StoreError, 0, fmt.Errorf("idem: step %q has no checkpoint: %w", name, err))
+		k.op.hear(k.op.engine.cfg.Hooks.StoreError, 0, fmt.Errorf("idem: step %q has no checkpoint: %w", name, err))
 	}
 	k.stepping.mu.Lock()
 	defer k.stepping.mu.Unlock()

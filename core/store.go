@@ -45,10 +45,10 @@ type Claim struct {
 	Fingerprint [32]byte      // what makes two requests the same; never all zero
 	Lease       time.Duration // how long the claim is good for without an Extend; counted in µs
 	Retention   time.Duration // how long the record lives after its last write; counted in ms
-	NoTakeover  bool          // Begin answers Unknown, instead of taking over, when a lease ended without an outcome
-	Over        int64         // with NoTakeover: the fence of the one vanished claim that Begin takes over all the same
-	Waits       bool          // a Begin that answers InProgress asks to be woken: see Notifier
 	LateRetry   time.Duration // how long a tombstone outlives an outcome; Begin then answers Expired; counted in ms
+	Over        int64         // with NoTakeover: the fence of the one vanished claim that Begin takes over all the same
+	NoTakeover  bool          // Begin answers Unknown, instead of taking over, when a lease ended without an outcome
+	Waits       bool          // a Begin that answers InProgress asks to be woken: see Notifier
 	TellLeft    bool          // a Begin that answers Completed tells what is left of the retention
 	Steps       bool          // the run has checkpoints: Extend keeps them alive, Complete drops them; see Checkpointer
 

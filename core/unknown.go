@@ -75,7 +75,7 @@ func (e *Engine) Resolve(ctx context.Context, which Operation, outcome *Response
 	}
 	keep := &e.cfg.Keep
 	omitted := outcome.Omitted || len(outcome.Body) > keep.MaxBody || keep.OmitBody != nil && keep.OmitBody(outcome)
-	op.keeper.client = ctx
+	op.keeper.op = op
 	op.final.outcome, op.final.blob = op.pack(&Response{
 		Status: outcome.Status, Header: e.rules.appendKept(nil, outcome), Body: outcome.Body, Omitted: omitted,
 	})

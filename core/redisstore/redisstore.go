@@ -70,9 +70,9 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 
 // name names a record. The braces are a hash tag: what lies beside the record shares its slot on Cluster.
 func (s *Store) name(key [32]byte) string {
-	var text [43]byte // of 32 bytes
-	base64.RawURLEncoding.Encode(text[:], key[:])
-	return s.prefix + "{" + string(text[:]) + "}"
+	var memory [64]byte // what most names do with
+	name := append(append(memory[:0], s.prefix...), '{')
+	return string(append(base64.RawURLEncoding.AppendEncode(name, key[:]), '}'))
 }
 
 const (
