@@ -1,6 +1,7 @@
 package core
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -23,40 +24,36 @@ var notKept = map[string]bool{
 // notKeptFamilies are the beginnings of more such names.
 var notKeptFamilies = []string{"ratelimit", "x-ratelimit"}
 
-// headerRules says which lines of an answer are kept. Names are lower-case.
-type headerRules struct {
-	marker      string
-	allow, deny map[string]bool
-}
+// headerRules says of names, in lower case, whether their lines are kept. Of others their beginnings tell.
+type headerRules map[string]bool
 
 func newHeaderRules(keep *KeepConfig) headerRules {
-	set := func(names []string) map[string]bool {
-		lower := make(map[string]bool, len(names))
-		for _, name := range names {
-			lower[strings.ToLower(name)] = true
-		}
-		return lower
+	h := headerRules{}
+	for name := range notKept {
+		h[name] = false
 	}
-	return headerRules{strings.ToLower(keep.Marker), set(keep.AllowHeaders), set(keep.DenyHeaders)}
+	for _, name := range keep.AllowHeaders {
+		h[strings.ToLower(name)] = true
+	}
+	for _, name := range slices.Concat(slices.Collect(maps.Keys(neverKept)), keep.DenyHeaders, []string{keep.Marker}) {
+		h[strings.ToLower(name)] = false
+	}
+	return h
 }
 
 // keeps tells whether the lines named name, in lower case, are kept.
-func (h *headerRules) keeps(name []byte) bool {
-	switch {
-	case neverKept[string(name)] || h.deny[string(name)] || string(name) == h.marker:
-		return false
-	case h.allow[string(name)]:
-		return true
+func (h headerRules) keeps(name []byte) bool {
+	if keeps, ok := h[string(name)]; ok {
+		return keeps
 	}
-	isFamily := slices.ContainsFunc(notKeptFamilies, func(family string) bool {
+	return !slices.ContainsFunc(notKeptFamilies, func(family string) bool {
 		return len(name) >= len(family) && string(name[:len(family)]) == family
 	})
-	return !notKept[string(name)] && !isFamily
 }
 
 // appendKept appends the lines that a replay sends again: not those that Connection names, either. Like net/http when it
 // sends them, it drops names that are none and puts spaces for line breaks.
-func (h *headerRules) appendKept(kept []Field, r *Response) []Field {
+func (h headerRules) appendKept(kept []Field, r *Response) []Field {
 	var hops []string
 	for _, f := range r.Header {
 		if strings.EqualFold(f.Name, "Connection") {
@@ -90,7 +87,7 @@ func isOneOf(names []string, name []byte) bool {
 }
 
 // removals returns the names whose lines a replay takes away again.
-func (h *headerRules) removals(r *Response) (kept []string) {
+func (h headerRules) removals(r *Response) (kept []string) {
 	for _, name := range r.Removed {
 		if isToken(name) && h.keeps(lower(nil, name)) {
 			kept = append(kept, name)

@@ -67,7 +67,7 @@ func (op *operation) cause(err error) string {
 // complete keeps what a replay needs of r.
 func (op *operation) complete(r *Response) error {
 	var lines [16]Field // what most answers need no allocation for
-	rules := &op.engine.rules
+	rules := op.engine.rules
 	kept := Response{Status: r.Status, Header: rules.appendKept(lines[:0], r), Removed: rules.removals(r), Body: r.Body, Omitted: r.Omitted}
 	outcome, blob := op.pack(&kept)
 	return op.finish(final{hook: op.engine.cfg.Hooks.Kept, status: r.Status, outcome: outcome, blob: blob})
