@@ -10,7 +10,7 @@ import (
 
 // headings are what the parts of a report begin with, in their order.
 var headings = []string{
-	"# Performance", "## End to end", "## One key, many clients", "## Allocations", "## Server time", "## Client", "## Cluster",
+	"# Performance", "## End to end", "## Side by side", "## One key, many clients", "## Allocations", "## Server time", "## Client", "## Cluster",
 	"## Live keys", "## Memory", "### Compressed, sealed", "### Planned", "## Hottest lines",
 }
 

@@ -16,7 +16,7 @@ func TestSectionsThatAreMeasuredAgainTakeTheirPlaceInTheReport(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(old), 0o600))
 	fresh := func() []string {
 		parts := make([]string, len(headings))
-		parts[0], parts[4] = "# Performance\n\nof this run\n", "\n## Server time\n\nnew times\n"
+		parts[0], parts[5] = "# Performance\n\nof this run\n", "\n## Server time\n\nnew times\n"
 		return parts
 	}
 	b := &bench{again: "scripts"}

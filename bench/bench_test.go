@@ -24,7 +24,7 @@ var ctx = context.Background()
 
 // tiny measures just enough to see that everything works.
 var tiny = plan{
-	rounds: 1, slice: 20 * time.Millisecond, crowds: 1, requests: 50, calls: 100, scripts: 1, pairs: 20 * time.Millisecond,
+	rounds: 1, bouts: 1, bout: 20 * time.Millisecond, slice: 20 * time.Millisecond, crowds: 1, requests: 50, calls: 100, scripts: 1, pairs: 20 * time.Millisecond,
 	clients: 1, keys: 10_000, answers: 20, records: 100, weight: 1 << 20, profile: 500 * time.Millisecond,
 }
 
@@ -36,7 +36,7 @@ func newTestBench(t *testing.T) *bench {
 
 func TestEverySubjectAnswersAndReplays(t *testing.T) {
 	b := newTestBench(t)
-	require.Len(t, b.subjects, 34)
+	require.Len(t, b.subjects, 38)
 	for _, s := range b.subjects {
 		t.Run(s.framework+" "+s.name, func(t *testing.T) {
 			var payments shop

@@ -56,13 +56,7 @@ var ways = []way{
 		return b.auto(b.dial(true), (*redis.Client).AutoPipeline, func(ap *redis.AutoPipeliner) pairing { return throughStore(ap) })
 	}},
 	{name: "AutoPipeline with FullDuplex under redisstore", open: func(b *bench) (pairing, func(), error) {
-		open := func(c *redis.Client) (*redis.AutoPipeliner, error) {
-			options := redis.DefaultBlockingAutoPipelineOptions()
-			options.FullDuplex = true
-			return c.AutoPipelineWithOptions(options)
-		}
-		// With ContextTimeoutEnabled its Pipeline takes a connection of its own.
-		return b.auto(b.dial(false), open, func(ap *redis.AutoPipeliner) pairing { return throughStore(ap) })
+		return b.auto(b.dial(false), fullDuplex, func(ap *redis.AutoPipeliner) pairing { return throughStore(ap) })
 	}},
 	{name: rawWay, open: func(b *bench) (pairing, func(), error) {
 		c := b.dial(true)
@@ -87,6 +81,14 @@ const handful = 32
 
 func (b *bench) dial(watchDeadlines bool) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: b.server.Addr, PoolSize: 256, ContextTimeoutEnabled: watchDeadlines})
+}
+
+// fullDuplex opens an autopipeliner that reads while it writes. With ContextTimeoutEnabled its Pipeline would take a connection
+// of its own.
+func fullDuplex(c *redis.Client) (*redis.AutoPipeliner, error) {
+	options := redis.DefaultBlockingAutoPipelineOptions()
+	options.FullDuplex = true
+	return c.AutoPipelineWithOptions(options)
 }
 
 type opener = func(*redis.Client) (*redis.AutoPipeliner, error)

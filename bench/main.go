@@ -1,8 +1,8 @@
 // Command bench measures this library beside what a user would pick instead, on a redis-server that it starts itself, and
 // writes docs/PERFORMANCE.md with its plot.
 //
-//	$ go -C bench run .               # about 25 minutes, and 4 GB for 10 million keys
-//	$ go -C bench run . -short        # about 3
+//	$ go -C bench run .               # about 35 minutes, and 4 GB for 10 million keys
+//	$ go -C bench run . -short        # about 4
 //	$ go -C bench run . -only allocations,scripts   # and leave the rest of the report as it is
 //
 // Client, handlers and middleware share one process, the same for every subject; redis-server is a process of its own.
@@ -28,6 +28,8 @@ import (
 // plan says how much is measured.
 type plan struct {
 	rounds   int           // of every subject with every workload
+	bouts    int           // of each duel
+	bout     time.Duration // of load per subject
 	slice    time.Duration // of load in a round
 	crowds   int           // keys per subject and round that a crowd asks for
 	requests int           // of which allocations are counted
@@ -44,11 +46,11 @@ type plan struct {
 
 var (
 	full = plan{
-		rounds: 11, slice: 700 * time.Millisecond, crowds: 3, requests: 20_000, calls: 2000, scripts: 15,
+		rounds: 9, bouts: 15, bout: 500 * time.Millisecond, slice: 700 * time.Millisecond, crowds: 3, requests: 20_000, calls: 2000, scripts: 15,
 		pairs: 700 * time.Millisecond, clients: 7, keys: 10_000_000, answers: 1000, records: 200_000, weight: 2 << 30, profile: 10 * time.Second,
 	}
 	short = plan{
-		rounds: 3, slice: 200 * time.Millisecond, crowds: 1, requests: 2000, calls: 500, scripts: 5,
+		rounds: 3, bouts: 3, bout: 200 * time.Millisecond, slice: 200 * time.Millisecond, crowds: 1, requests: 2000, calls: 500, scripts: 5,
 		pairs: 200 * time.Millisecond, clients: 3, keys: 1_000_000, answers: 100, records: 20_000, weight: 256 << 20, profile: 3 * time.Second,
 	}
 )
@@ -61,6 +63,7 @@ type section struct {
 
 var sections = []section{
 	{"loads", measureLoads},
+	{"duels", measureDuels},
 	{"crowds", measureCrowds},
 	{"allocations", measureAllocations},
 	{"scripts", measureScripts},
@@ -79,6 +82,7 @@ type bench struct {
 	plan     plan
 	server   *redistest.Server
 	client   *redis.Client
+	duplex   *redis.AutoPipeliner // on a client of its own
 	subjects []*subject
 	profile  string // where the CPU profile goes
 	again    string // the sections that -only names
@@ -88,6 +92,7 @@ type bench struct {
 // results are what the sections have found; nil for a section that did not run.
 type results struct {
 	loads       map[string][]round // by workload
+	duels       []duel
 	crowds      []round
 	allocations []allocation
 	scripts     []scriptTime
@@ -104,7 +109,7 @@ type results struct {
 
 func main() {
 	log.SetFlags(0)
-	isShort := flag.Bool("short", false, "measure for 3 minutes, not 25")
+	isShort := flag.Bool("short", false, "measure for 4 minutes, not 35")
 	only := flag.String("only", "", "measure only these sections, with commas between, and leave the others as the report has them: "+strings.Join(names(), ", "))
 	filter := flag.String("run", "", "measure only subjects whose framework and name match this pattern")
 	out := flag.String("out", "../docs", "write PERFORMANCE.md and performance.svg into this directory")

@@ -24,7 +24,7 @@ type rawAnswer struct {
 type asker func(ctx context.Context, key string, body func() []byte) rawAnswer
 
 // rawScripts makes the two script calls that a guarded request needs, and does nothing else.
-func rawScripts(client *redis.Client, s *shop) asker {
+func rawScripts(client redis.Scripter, s *shop) asker {
 	return func(ctx context.Context, key string, _ func() []byte) rawAnswer {
 		c := newWire("raw:{" + key + "}")
 		word, fence, record, err := answer(c.begin(ctx, client))

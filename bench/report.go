@@ -17,7 +17,7 @@ func (b *bench) write(dir string) error {
 	}
 	r := &b.results
 	parts := []string{
-		about, b.loadTables(), b.crowdTable(), r.allocationTable(), r.scriptTables(), r.clientTables(), r.clusterTable(), r.liveTable(),
+		about, b.loadTables(), r.duelTable(&b.plan), b.crowdTable(), r.allocationTable(), r.scriptTables(), r.clientTables(), r.clusterTable(), r.liveTable(),
 		r.memoryTable(), r.formTable(), r.plannerTable(), r.hotTable(),
 	}
 	file := filepath.Join(dir, "PERFORMANCE.md")

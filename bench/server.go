@@ -44,5 +44,14 @@ func (p *program) end() {
 func newBench(tb testing.TB, p plan) (*bench, error) {
 	server := redistest.Start(tb)
 	client := server.Client(tb, func(o *redis.Options) { o.PoolSize = crowdSize })
-	return &bench{tb: tb, plan: p, server: server, client: client, subjects: subjects()}, loadScripts(context.Background(), client)
+	b := &bench{tb: tb, plan: p, server: server, client: client, subjects: subjects()}
+	own := b.dial(false)
+	tb.Cleanup(func() { _ = own.Close() })
+	duplex, err := fullDuplex(own)
+	if err != nil {
+		return nil, err
+	}
+	tb.Cleanup(func() { _ = duplex.Close() })
+	b.duplex = duplex
+	return b, loadScripts(context.Background(), client)
 }

@@ -33,9 +33,10 @@ const (
 	yardstick // two raw script calls
 	onRedis   // this library
 	onMemory
-	locally // with local replays
-	byTable // a table by hand
-	batched // on Redis, in batches
+	locally       // with local replays
+	byTable       // a table by hand
+	batched       // on Redis, in batches
+	autoPipelined // the raw calls, pipelined across goroutines
 )
 
 // subjects returns every subject in the order of the report.
@@ -60,6 +61,8 @@ func subjects() (all []*subject) {
 			}},
 			&subject{framework: f.name, name: "two raw script calls", rank: yardstick, beside: onRedis, marker: marker, reason: rawReason,
 				mount: func(b *bench, s *shop) mounted { return f.raw(rawScripts(b.client, s)) }},
+			&subject{framework: f.name, name: "two raw script calls in AutoPipeline", rank: autoPipelined, beside: batched, marker: marker, reason: rawReason,
+				mount: func(b *bench, s *shop) mounted { return f.raw(rawScripts(b.duplex, s)) }},
 			&subject{framework: f.name, name: "a table by hand", rank: byTable, beside: locally, marker: marker, reason: tableReason,
 				mount: func(_ *bench, s *shop) mounted { return f.raw(rawTable(s)) }},
 		)

@@ -43,7 +43,18 @@ when one goroutine sends 32 at once; here requests come one by one, and fewer go
 const localCostsText = `
 And that of a replay without a round trip, which reads and hashes the request, finds the record and writes its lines. The table by
 hand is the least that compares requests: two hashes, a map, and the body with one header line. What this library adds to that is
-a scope, limits, header lines of its own, a checked outcome that may be compressed or sealed, and an end of each record.
+a scope, limits, an end of each record, and header lines of its own.
+
+`
+
+const duelsText = `
+## Side by side
+
+Two subjects in turn, %d times %v each: neighbours meet the same machine, and subjects that are minutes apart do not. Rate and
+CPU are medians of ratios of neighbours, CPU is that of both processes. Rows without an aim show what can be had here. Raw calls in
+AutoPipeline are the two script calls without an engine, which go-redis pipelines across goroutines on one connection in full
+duplex: nothing is cheaper, and what an engine does has to fit between their rate and the aim. A table by hand is the least that
+answers replays and compares requests: two hashes, a map, and the body with one header line.
 
 `
 
