@@ -96,6 +96,7 @@ func (c *runContext) stop(cause error) {
 type callContext struct {
 	client   context.Context // the request's: its values are this one's
 	detached bool            // the client's end is not this one's
+	sooner   bool            // the client's deadline comes first
 	deadline time.Time
 	queue    *queue
 	look     appointment
@@ -110,16 +111,19 @@ type callContext struct {
 const firstLook = 20 * time.Millisecond
 
 // start begins the one call.
-func (c *callContext) start(client context.Context, detached bool, timeout time.Duration, q *queue) *callContext {
-	c.client, c.detached, c.queue = client, detached, q
-	c.deadline = time.Now().Add(timeout)
+func (c *callContext) start(client context.Context, detached bool, deadline time.Time, q *queue) *callContext {
+	c.client, c.detached, c.deadline, c.queue = client, detached, deadline, q
+	if !detached {
+		clients, ok := client.Deadline()
+		c.sooner = ok && clients.Before(deadline)
+	}
 	return c
 }
 
 // Deadline implements context.Context.
 func (c *callContext) Deadline() (time.Time, bool) {
-	if deadline, ok := c.client.Deadline(); ok && !c.detached && deadline.Before(c.deadline) {
-		return deadline, true
+	if c.sooner {
+		return c.client.Deadline()
 	}
 	return c.deadline, true
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Engine runs each keyed request at most once at a time and replays its kept outcome to every retry. It is immutable
@@ -148,7 +149,7 @@ func (e *Engine) expose(r *Response) {
 func (e *Engine) call(ctx context.Context, verb func(context.Context) error) error {
 	var c callContext
 	defer c.end(context.Canceled)
-	c.start(ctx, false, e.cfg.Limits.StoreTimeout, &e.looks)
+	c.start(ctx, false, time.Now().Add(e.cfg.Limits.StoreTimeout), &e.looks)
 	defer context.AfterFunc(ctx, c.come)()
 	return verb(&c)
 }

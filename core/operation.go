@@ -169,7 +169,7 @@ func (op *operation) send() (Entry, error) {
 		ctx = &callContext{}
 	}
 	defer ctx.end(context.Canceled)
-	entry, err := e.cfg.Store.Begin(ctx.start(op.ctx, false, e.cfg.Limits.StoreTimeout, &e.looks), op.claim)
+	entry, err := e.cfg.Store.Begin(ctx.start(op.ctx, false, op.began.Add(e.cfg.Limits.StoreTimeout), &e.looks), op.claim)
 	if entry.State == Completed {
 		e.local.learn(&op.claim, entry.Outcome, op.began, entry.Left)
 	}
