@@ -16,16 +16,16 @@ var lineTexts = map[string]string{
 	"core/redisstore.(*query)":          "the command of a round trip, as go-redis makes it",
 	"core/redisstore.completedRecord":   "the whole record. Done: made here in one piece, so that no script joins strings",
 	"core/redisstore.readAnswer":        "begin's answer, taken apart",
-	"core.(*callContext).": "the context of a call: go-redis looks at its end before it takes a connection. Done: one channel, and " +
-		"one timer for all calls of an engine",
+	"core.(*callContext).": "the context of a call: go-redis looks at its end before it takes a connection. Done: one channel, " +
+		"one timer for all calls of an engine, and no watch of the client in the first 20 ms of a begin",
 	"core.(*queue).":        "deadlines of calls and first extensions of runs. Done: in lists under one timer each, without memory of their own",
 	"core.(*runContext).":   "the context of a run. Done: what can be cancelled is made when a handler asks",
 	"core.(*KeyConfig)":     "the key, read from the header. Done: no copy of it is made",
 	"core.(*operation).ask": "the owner: 16 random bytes. Done: read once for all verbs. Left: nobody may guess it",
 	"core.(*operation).execute": "a run and what follows it: the handler, the final verb, and the guard against a panic. Done: the " +
 		"first extensions wait in one queue of the engine, without a timer each",
-	"core.(*Engine).Do":         "one value for all of a request. Done: claim, keeper and contexts are parts of it",
-	"core.(*headerRules)":       "which header lines are kept. Done: names are lowered, and kept lines listed, on the stack",
+	"core.(*Engine).operation":  "one value for all of a request. Done: claim, keeper and contexts are parts of it",
+	"core.headerRules":          "which header lines are kept. Done: names are lowered, and kept lines listed, on the stack; one map tells",
 	"core.encodeOutcome":        "the outcome and its checksum. Done: one buffer, of the length that is needed; CRC-32C is an instruction",
 	"core.decodeOutcome":        "the outcome of a replay, taken apart. Done: body and lines share its memory",
 	"core.hashing":              "SHA-256 of key and request. Done: states are used again",

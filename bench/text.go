@@ -52,9 +52,9 @@ const duelsText = `
 
 Two subjects in turn, %d times %v each: neighbours meet the same machine, and subjects that are minutes apart do not. Rate and
 CPU are medians of ratios of neighbours, CPU is that of both processes. Rows without an aim show what can be had here. Raw calls in
-AutoPipeline are the two script calls without an engine, which go-redis pipelines across goroutines on one connection in full
-duplex: nothing is cheaper, and what an engine does has to fit between their rate and the aim. A table by hand is the least that
-answers replays and compares requests: two hashes, a map, and the body with one header line.
+AutoPipeline are the two script calls without an engine, pipelined across goroutines on one connection in full duplex, which is
+what go-redis itself has for that: what an engine does has to fit between their rate and the aim. A table by hand is the least
+that answers replays and compares requests: two hashes, a map, and the body with one header line.
 
 `
 

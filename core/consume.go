@@ -25,7 +25,8 @@ type MessagesConfig struct {
 	// Dead (EVT-06).
 	SkipMismatch bool
 
-	// Marshal and Unmarshal turn results into bytes and back. They must be safe for concurrent use. Default: JSON.
+	// Marshal and Unmarshal turn results into bytes and back. They must be safe for concurrent use, and Unmarshal must not keep
+	// or change the bytes, which others may be given, too. Default: JSON.
 	Marshal   func(any) ([]byte, error)
 	Unmarshal func([]byte, any) error
 }

@@ -90,30 +90,33 @@ func (c *runContext) stop(cause error) {
 	}
 }
 
-// callContext is the context of one call of the store: it ends at a deadline, or before that with its client unless it is
-// detached. Most stores ask for its end, and few calls come to it, so nobody watches the client: those that last look from
-// time to time whether it is still there, under one timer of the engine. It must not be used for two calls.
+// callContext is the context of one call of the store: it ends at its deadline, or before that with its client unless it is
+// detached. Most stores ask for its end, and few calls come to it. So the deadlines of an engine's calls share a timer, and a
+// patient one does not watch its client before it has lasted for some time: then it looks, once, and watches it if it is still
+// there. It must not be used for two calls.
 type callContext struct {
 	client   context.Context // the request's: its values are this one's
 	detached bool            // the client's end is not this one's
-	sooner   bool            // the client's deadline comes first
+	patient  bool
+	looking  bool // the appointment is for the look, not for the deadline
+	sooner   bool // the client's deadline comes first
+	engine   *Engine
 	deadline time.Time
-	queue    *queue
-	look     appointment
-	pause    time.Duration // before the look
+	next     appointment
 
-	mu   sync.Mutex
-	err  error         // nil until the end
-	done chan struct{} // nil until somebody asks
+	mu      sync.Mutex
+	err     error         // nil until the end
+	done    chan struct{} // nil until somebody asks
+	unwatch func() bool   // ends the watch for the client's leaving; nil without one
 }
 
-// firstLook is how long a call has lasted when it looks for the first time. Each further look is after twice as long.
+// firstLook is how long somebody waits for the end of a patient call before it looks at its client.
 const firstLook = 20 * time.Millisecond
 
 // start begins the one call.
-func (c *callContext) start(client context.Context, detached bool, deadline time.Time, q *queue) *callContext {
-	c.client, c.detached, c.deadline, c.queue = client, detached, deadline, q
-	if !detached {
+func (c *callContext) start(e *Engine, client context.Context, deadline time.Time) *callContext {
+	c.engine, c.client, c.deadline, c.next.of = e, client, deadline, c
+	if !c.detached {
 		clients, ok := client.Deadline()
 		c.sooner = ok && clients.Before(deadline)
 	}
@@ -165,34 +168,50 @@ func (c *callContext) Done() <-chan struct{} {
 		return c.done
 	}
 	c.done = make(chan struct{})
+	now := time.Now()
+	if c.err == nil {
+		c.err = c.over(now)
+	}
 	if c.err != nil {
 		close(c.done)
+		return c.done
+	}
+	if look := now.Add(firstLook); c.patient && !c.sooner && look.Before(c.deadline) {
+		c.looking, c.next.due = true, look
+		c.queue().add(&c.next)
 		return c.done
 	}
 	c.watch()
 	return c.done
 }
 
-// come looks.
+// queue is where the appointment is.
+func (c *callContext) queue() *queue {
+	if c.looking {
+		return &c.engine.looks
+	}
+	return &c.engine.deadlines
+}
+
+// watch sees to it that the context ends; the caller holds mu.
+func (c *callContext) watch() {
+	if !c.detached {
+		c.unwatch = context.AfterFunc(c.client, func() { c.end(c.client.Err()) })
+	}
+	c.looking, c.next.due = false, c.deadline
+	c.queue().add(&c.next)
+}
+
+// come looks, or ends the context at its deadline.
 func (c *callContext) come() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err == nil {
-		c.queue.remove(&c.look)
-		c.watch()
-	}
-}
-
-// watch ends the context if its time has come, else it looks again later; the caller holds mu.
-func (c *callContext) watch() {
-	now := time.Now()
-	if c.close(c.over(now)); c.err != nil || c.done == nil {
+	if c.err != nil {
 		return
 	}
-	c.pause = max(2*c.pause, firstLook)
-	deadline, _ := c.Deadline()
-	c.look.due, c.look.of = now.Add(min(c.pause, deadline.Sub(now))), c
-	c.queue.add(&c.look)
+	if c.close(c.over(time.Now())); c.err == nil {
+		c.watch()
+	}
 }
 
 // end ends the context, if it has not ended before.
@@ -210,5 +229,8 @@ func (c *callContext) close(err error) {
 		return
 	}
 	close(c.done)
-	c.queue.remove(&c.look)
+	c.queue().remove(&c.next)
+	if c.unwatch != nil {
+		c.unwatch()
+	}
 }

@@ -23,7 +23,8 @@ type Engine struct {
 	local     *local
 
 	extensions queue // the first of each run
-	looks      queue // of calls of the store at their clients and their time
+	looks      queue // of calls of the store at their clients
+	deadlines  queue // of calls of the store
 }
 
 // New returns an engine, or every bad field of cfg in one error of joined [*ConfigError]s.
@@ -145,11 +146,9 @@ func (e *Engine) expose(r *Response) {
 	}
 }
 
-// call bounds one call of the store, which ends with ctx at once.
+// call bounds one call of the store.
 func (e *Engine) call(ctx context.Context, verb func(context.Context) error) error {
 	var c callContext
 	defer c.end(context.Canceled)
-	c.start(ctx, false, time.Now().Add(e.cfg.Limits.StoreTimeout), &e.looks)
-	defer context.AfterFunc(ctx, c.come)()
-	return verb(&c)
+	return verb(c.start(e, ctx, time.Now().Add(e.cfg.Limits.StoreTimeout)))
 }

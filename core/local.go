@@ -16,7 +16,7 @@ type local struct {
 	mu      sync.Mutex
 	bytes   int
 	records map[[32]byte]*list.Element
-	recent  *list.List // of *localRecord, the one that was learned last in front
+	recent  *list.List // of *localRecord: in front what came last, or got another chance
 }
 
 type localRecord struct {
@@ -24,14 +24,15 @@ type localRecord struct {
 	outcome          []byte
 	until            time.Time
 	size             int
-	asked            bool // for, since it was put in front: it gets a second chance
+	asked            bool // for, since it was put in front
 
 	replay *Response // of outcome, ready to be sent; nil before the first. Nobody changes what it leads to
 	by     *Engine   // which made it: another may mark replays otherwise, or have other codecs
 }
 
-// localBytes is about what a record takes besides its outcome: it, its places in map and list, and the lines of its replay.
-const localBytes = 600
+// localBytes is about what a record takes besides its outcome and the lines of its replay: these two, and its places in map and
+// list.
+const localBytes = 450
 
 // localLife is how long a record is believed to be there without asking.
 const localLife = time.Minute
@@ -72,8 +73,7 @@ func (l *local) find(c *Claim, e *Engine) (entry Entry, replay *Response, ok boo
 
 // learn remembers that c's record is COMPLETED, and was for left more when sent.
 func (l *local) learn(c *Claim, outcome []byte, sent time.Time, left time.Duration) {
-	size := localBytes + len(outcome)
-	if l == nil || left <= 0 || size > l.limit {
+	if l == nil || left <= 0 {
 		return
 	}
 	l.mu.Lock()
@@ -81,12 +81,12 @@ func (l *local) learn(c *Claim, outcome []byte, sent time.Time, left time.Durati
 	if element := l.records[c.Key]; element != nil {
 		l.forget(element)
 	}
-	r := &localRecord{key: c.Key, fingerprint: c.Fingerprint, outcome: outcome, until: sent.Add(min(left, localLife))}
-	l.records[c.Key] = l.recent.PushFront(r)
-	l.grow(r, size)
+	l.put(&localRecord{
+		key: c.Key, fingerprint: c.Fingerprint, outcome: outcome, until: sent.Add(min(left, localLife)), size: localBytes + len(outcome),
+	})
 }
 
-// prepared remembers what e replays of an outcome of c's record, if that one is remembered.
+// prepared remembers what e replays of an outcome of c's record, if that one is remembered and there is room for both.
 func (l *local) prepared(c *Claim, outcome []byte, e *Engine, replay *Response) {
 	if l == nil {
 		return
@@ -98,35 +98,58 @@ func (l *local) prepared(c *Claim, outcome []byte, e *Engine, replay *Response) 
 		return
 	}
 	r := element.Value.(*localRecord)
-	if !bytes.Equal(r.outcome, outcome) {
-		return // another has been learned meanwhile
-	}
-	size := localBytes + len(r.outcome)
-	if len(e.cfg.Keep.Codecs) > 0 { // else it shares the outcome's body
-		size += len(replay.Body)
-	}
-	r.replay, r.by = replay.shared(), e
-	l.grow(r, size-r.size)
-}
-
-// grow counts that r takes so many bytes more; the caller holds mu.
-func (l *local) grow(r *localRecord, size int) {
-	r.size += size
-	for l.bytes += size; l.bytes > l.limit; {
-		l.makeRoom()
-	}
-}
-
-// makeRoom drops what nobody has asked for; the caller holds mu. Where all is asked for, the second turn drops.
-func (l *local) makeRoom() {
-	last := l.recent.Back()
-	r := last.Value.(*localRecord)
-	if !r.asked {
-		l.forget(last)
+	size := localBytes + len(outcome) + preparedBytes(replay, len(e.cfg.Keep.Codecs) > 0)
+	if size > l.limit || !bytes.Equal(r.outcome, outcome) { // another has been learned meanwhile
 		return
 	}
-	r.asked = false
-	l.recent.MoveToFront(last)
+	l.forget(element)
+	r.replay, r.by, r.size = replay.shared(), e, size
+	l.put(r)
+}
+
+// fieldBytes is what a Field takes besides its texts.
+const fieldBytes = 32
+
+// preparedBytes is about what a replay takes besides the outcome, which its body is part of unless that was coded.
+func preparedBytes(replay *Response, isCoded bool) (size int) {
+	texts := 0
+	for _, f := range replay.Header {
+		size += fieldBytes
+		texts += len(f.Name) + len(f.Value)
+	}
+	if isCoded {
+		return size + texts + texts + len(replay.Body)
+	}
+	return size + texts
+}
+
+// put takes r in, if there can be room for it; the caller holds mu.
+func (l *local) put(r *localRecord) {
+	if r.size > l.limit {
+		return
+	}
+	l.makeRoom(r.size)
+	l.records[r.key] = l.recent.PushFront(r)
+	l.bytes += r.size
+}
+
+// manyChances is how many records stay at most, when room is made, because somebody has asked for them.
+const manyChances = 16
+
+// makeRoom drops records, those first that have been there longest without being asked for; the caller holds mu.
+func (l *local) makeRoom(size int) {
+	now, chances := time.Now(), manyChances
+	for l.bytes+size > l.limit {
+		last := l.recent.Back()
+		r := last.Value.(*localRecord)
+		if !r.asked || chances == 0 || !now.Before(r.until) {
+			l.forget(last)
+			continue
+		}
+		r.asked = false
+		chances--
+		l.recent.MoveToFront(last)
+	}
 }
 
 // shared returns a copy of r whose lists can be appended to, and not changed otherwise, as r's can.

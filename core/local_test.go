@@ -171,17 +171,28 @@ func TestLocalReplaysAreMadeByEachEngineForItself(t *testing.T) {
 	}
 }
 
-func TestALocalReplayCanBeAddedToWithoutChangingTheNext(t *testing.T) {
+// An adapter of one's own may add to what it sends.
+func TestWhatIsAddedToALocalReplayIsInNoOther(t *testing.T) {
 	f := newFixture(t, remembers(1<<20), func(c *core.Config) { c.Keep.ExposeMarker = true })
-	f.send(request("K", "B"), made)
+	f.send(request("K", "B"), answers(201, "made", line("Location", "/orders/7")))
 	want := f.with(remembers(0)).send(request("K", "B"), made)
-	for range 4 {
-		got := f.send(request("K", "B"), made)
-		assert.Equal(t, want, got)
-		r := got.Response
-		r.Status, r.Body = 500, nil
-		r.Header, r.Added, r.Removed = append(r.Header, line("X", "x")), append(r.Added, line("X", "x")), append(r.Removed, "X")
+	add := func(r *core.Response, text string) {
+		r.Status = 500
+		r.Header, r.Added, r.Removed = append(r.Header, line("X", text)), append(r.Added, line("X", text)), append(r.Removed, text)
+		r.Body = append(r.Body, text...)
 	}
+	f.send(request("K", "B"), made)
+	one, other := f.send(request("K", "B"), made).Response, f.send(request("K", "B"), made).Response
+	add(one, "1")
+	add(other, "2")
+	for text, r := range map[string]*core.Response{"1": one, "2": other} {
+		assert.Equal(t, line("X", text), r.Header[len(r.Header)-1])
+		assert.Equal(t, line("X", text), r.Added[len(r.Added)-1])
+		assert.Equal(t, "made"+text, string(r.Body))
+	}
+	assert.Equal(t, want, f.send(request("K", "B"), made))
+	again := f.with(func(c *core.Config) { c.Keep.Marker = "X-Again" })
+	again.sends(again.send(request("K", "B"), made), 201, "made")
 }
 
 // What is lost for a moment must not be lost for a minute.
@@ -226,4 +237,30 @@ func TestLocalReplaysStayWithinTheirBytesAlsoUnpacked(t *testing.T) {
 		replay(9 - i)
 	}
 	assert.Equal(t, 6, f.store.Calls("begin")-before, "and the last four as they are replayed")
+}
+
+func TestAReplayThatDoesNotFitIsMadeEachTimeAndDropsNothing(t *testing.T) {
+	f := newFixture(t, remembers(5000), func(c *core.Config) { c.Keep.Codecs = []core.Codec{squeezed{6000}} })
+	f.send(request("short", "B"), made)
+	f.send(request("long", "B"), answers(200, strings.Repeat("x", 6000)))
+	for range 3 {
+		f.replayed(f.send(request("long", "B"), made), 200, strings.Repeat("x", 6000))
+		f.replayed(f.send(request("short", "B"), made), 201, "made")
+	}
+	assert.Equal(t, 2, f.store.Calls("begin"))
+}
+
+func TestWhatIsNewIsRememberedAlsoWhenAllElseWasAskedFor(t *testing.T) {
+	f := newFixture(t, remembers(11_000))
+	long := answers(200, strings.Repeat("x", 2000))
+	for i := range 4 {
+		f.send(request(fmt.Sprint(i), "B"), long)
+	}
+	for i := range 4 {
+		f.send(request(fmt.Sprint(i), "B"), long)
+	}
+	f.send(request("new", "B"), long)
+	before := f.store.Calls("begin")
+	f.replayed(f.send(request("new", "B"), made), 200, strings.Repeat("x", 2000))
+	assert.Equal(t, before, f.store.Calls("begin"))
 }

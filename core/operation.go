@@ -27,7 +27,7 @@ type operation struct {
 	compared  bool // by another algorithm than the config's
 	isMessage bool // the caller is a consumer, who keeps causes
 
-	*dealings // nil until the store is asked
+	*dealings // there when the store is asked, with a local table not before
 }
 
 // dealings are an operation's with the store. A replay that local has does without.
@@ -38,7 +38,7 @@ type dealings struct {
 	final  final
 }
 
-// operation makes an operation, in one piece with its dealings when it is sure to have them.
+// operation makes an operation, in one piece with its dealings unless a local table may do without.
 func (e *Engine) operation(ctx context.Context, req Request) *operation {
 	if e.local != nil {
 		return &operation{engine: e, ctx: ctx, req: req}
@@ -168,8 +168,9 @@ func (op *operation) send() (Entry, error) {
 	if ctx.client != nil { // used
 		ctx = &callContext{}
 	}
+	ctx.patient = true
 	defer ctx.end(context.Canceled)
-	entry, err := e.cfg.Store.Begin(ctx.start(op.ctx, false, op.began.Add(e.cfg.Limits.StoreTimeout), &e.looks), op.claim)
+	entry, err := e.cfg.Store.Begin(ctx.start(e, op.ctx, op.began.Add(e.cfg.Limits.StoreTimeout)), op.claim)
 	if entry.State == Completed {
 		e.local.learn(&op.claim, entry.Outcome, op.began, entry.Left)
 	}

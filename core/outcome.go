@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"strings"
 )
 
@@ -93,7 +94,7 @@ func decodeOutcome(b []byte) (r *Response, blob string, err error) {
 			r.Header = append(r.Header, d.line())
 		}
 	}
-	if r.Body = d.b[d.at:]; b[1] == flagBlob {
+	if r.Body = slices.Clip(d.b[d.at:]); b[1] == flagBlob { // clipped: what is appended to it must not reach the checksum
 		r.Body, blob = nil, string(r.Body)
 	}
 	if d.bad || b[1] > flagBlob || b[1] == flagBlob && blob == "" || r.Omitted && len(r.Body) > 0 || r.Status < 100 || r.Status > 999 {

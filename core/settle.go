@@ -154,7 +154,8 @@ func (op *operation) finish(f final) error {
 	op.ended = true // also when a hook panics now
 	leaseEnd, lost := op.keeper.stop()
 	e := op.engine
-	err := op.sendFinal(op.last.start(op.ctx, true, time.Now().Add(e.cfg.Limits.StoreTimeout), &e.looks))
+	op.last.detached = true
+	err := op.sendFinal(op.last.start(e, op.ctx, time.Now().Add(e.cfg.Limits.StoreTimeout)))
 	op.last.end(context.Canceled)
 	op.tell(lost, err)
 	if err == nil || errors.Is(err, ErrLost) {

@@ -81,7 +81,7 @@ func (x *Exchange) Read(limit int64) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
-	body, err := readAll(r.Body, r.ContentLength, limit)
+	body, err := readAll(io.LimitReader(r.Body, limit+1), r.ContentLength)
 	if err != nil && x.isTooLarge(err) {
 		return nil, core.ErrBodyTooLarge
 	}
@@ -96,16 +96,13 @@ func (x *Exchange) isTooLarge(err error) bool {
 	return errors.As(err, &tooLarge) || x.TooLarge != nil && errors.Is(err, x.TooLarge)
 }
 
-// firstRead is room for a body whose length nobody has told.
-const firstRead = 512
-
-// readAll is io.ReadAll for a body whose length may be known, or else is negative. It gives up behind limit.
-func readAll(r io.Reader, length, limit int64) (body []byte, err error) {
+// readAll is io.ReadAll for a body whose length may be known, or else is negative.
+func readAll(r io.Reader, length int64) (body []byte, err error) {
 	if length < 0 {
-		length = min(limit, firstRead)
+		return io.ReadAll(r)
 	}
 	body = make([]byte, 0, length+1) // one more, to see the end
-	for err == nil && int64(len(body)) <= limit {
+	for err == nil {
 		var n int
 		body = slices.Grow(body, 1)
 		n, err = r.Read(body[len(body):cap(body)])
