@@ -27,7 +27,7 @@ var quotes = []struct{ pattern, section, row, column string }{
 	{`net/http and ([\d.]+) times on Gin`, "## Side by side", "gin | all new keys | this library, redisstore", "CPU"},
 	{"([\\d.]+) and [\\d.]+ times with `redisstore.Batch", "## Side by side", "http | all new keys | this library, redisstore in batches", "CPU"},
 	{"[\\d.]+ and ([\\d.]+) times with `redisstore.Batch", "## Side by side", "gin | all new keys | this library, redisstore in batches", "CPU"},
-	{`a replay has ([\d.]+) of their rate`, "### All replays", "http | this library, redisstore", "of two raw script calls"},
+	{`on net/http a replay has ([\d.]+) of their rate`, "### All replays", "http | this library, redisstore", "of two raw script calls"},
 	{"([\\d.]+) of the bare handler's with `Keep.LocalReplays", "## Side by side", "http | all replays | this library, local replays", "rate"},
 	{`(\d+) bytes of the server while its request runs`, "## Memory", "512 B | this library", "running"},
 	{`(\d+) bytes with an answer of 512 bytes and six header lines`, "## Memory", "512 B | this library", "completed"},
