@@ -335,3 +335,42 @@ func TestFiguresAreReadable(t *testing.T) {
 	assert.Equal(t, "0.15×", times(0.15))
 	assert.Empty(t, times(0))
 }
+
+func TestADuelIsHeldToItsAimAndToWhatCanBeHad(t *testing.T) {
+	raw := &subject{framework: "http", name: "raw"}
+	fight := func(name string, aim float64, rates ...float64) duel {
+		d := duel{own: &subject{framework: "http", name: name}, beside: raw, workload: workloads[0], aim: aim}
+		for _, rate := range rates {
+			d.bouts = append(d.bouts, bout{round{perSecond: 1000 * rate, cpu: 30, serverCPU: 30}, round{perSecond: 1000, cpu: 20, serverCPU: 20}})
+		}
+		return d
+	}
+	r := results{duels: []duel{
+		fight("fast", 0.9, 0.8, 0.9, 1, 1.1), fight("most", 0, 1.2), fight("slow", 1.3, 1.1), fight("later", 0.9, 0.89),
+	}}
+	table := r.duelTable(&tiny)
+	for _, row := range []string{
+		"| http | all new keys | fast | raw | 1.00× | 0.90× to 1.10× | 1.50× | 0.90×: kept |",
+		"| http | all new keys | most | raw | 1.20× | 1.20× to 1.20× | 1.50× | what can be had |",
+		"| http | all new keys | slow | raw | 1.10× | 1.10× to 1.10× | 1.50× | 1.30×: **not kept**; most had 1.20× |",
+		"| http | all new keys | later | raw | 0.89× | 0.89× to 0.89× | 1.50× | 0.90×: **not kept** |",
+	} {
+		assert.Contains(t, table, row)
+	}
+	assert.Empty(t, (&results{}).duelTable(&tiny), "not measured")
+}
+
+func TestADuelChangesWhoIsFirst(t *testing.T) {
+	b := newTestBench(t)
+	var order []string
+	subject := func(name string) *subject {
+		return &subject{framework: "http", name: name, mount: func(_ *bench, s *shop) mounted { order = append(order, name); return mounted{std: s} }}
+	}
+	d := duel{own: subject("own"), beside: subject("beside"), workload: workloads[0]}
+	for n := range 2 {
+		require.NoError(t, d.fight(b, n))
+		assert.Equal(t, "own", d.bouts[n].own.subject.name)
+		assert.Equal(t, "beside", d.bouts[n].beside.subject.name)
+	}
+	assert.Equal(t, []string{"own", "beside", "beside", "own"}, order)
+}

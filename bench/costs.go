@@ -30,17 +30,20 @@ func (b *bench) costTables() string {
 	return costsText + calls.String() + fmt.Sprintf(batchCostsText, batchAim) + batches.String() + localCostsText + local.String()
 }
 
-// cost is the CPU of a request of the ranked subject of a framework, in both processes, in µs.
+// cost is the median of what a request to the ranked subject of a framework costs.
 func cost(rounds []round, framework string, r rank) float64 {
-	return median(each(of(rounds, ranked(rounds, framework, r)), func(r round) float64 { return r.cpu + r.serverCPU }))
+	return median(each(of(rounds, ranked(rounds, framework, r)), round.cost))
 }
+
+// cost is the CPU of a request, in both processes, in µs.
+func (r round) cost() float64 { return r.cpu + r.serverCPU }
 
 // costRatio is the CPU of the ranked subject beside that of two raw calls, as the median of the rounds.
 func costRatio(rounds []round, framework string, r rank) float64 {
 	own, raw := of(rounds, ranked(rounds, framework, r)), of(rounds, ranked(rounds, framework, yardstick))
 	var all []float64
 	for i := range min(len(own), len(raw)) {
-		all = append(all, (own[i].cpu+own[i].serverCPU)/(raw[i].cpu+raw[i].serverCPU))
+		all = append(all, own[i].cost()/raw[i].cost())
 	}
 	return median(all)
 }

@@ -1,13 +1,9 @@
 package main
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // duel is two subjects of a framework in turn, so that both meet the same machine.
 type duel struct {
-	framework   string
 	own, beside *subject
 	workload    workload
 	aim         float64 // the share of the other's rate that own should have; 0 for none: it shows what can be had
@@ -35,8 +31,8 @@ func measureDuels(b *bench) error {
 	shorter := *b
 	shorter.plan.slice = b.plan.bout
 	for _, f := range frameworks {
-		for _, each := range duels {
-			d := duel{framework: f.name, own: b.ranked(f.name, each.own), beside: b.ranked(f.name, each.beside), workload: workloads[each.workload], aim: each.aim}
+		for _, pair := range duels {
+			d := duel{find(b.subjects, f.name, pair.own), find(b.subjects, f.name, pair.beside), workloads[pair.workload], pair.aim, nil}
 			if d.own == nil || d.beside == nil {
 				continue
 			}
@@ -51,41 +47,21 @@ func measureDuels(b *bench) error {
 	return nil
 }
 
-// ranked returns the subject of a framework with a rank, nil without one.
-func (b *bench) ranked(framework string, want rank) *subject {
-	i := slices.IndexFunc(b.subjects, func(s *subject) bool { return s.framework == framework && s.rank == want })
-	if i < 0 {
-		return nil
-	}
-	return b.subjects[i]
-}
-
 // fight plays one bout. Who is first changes.
 func (d *duel) fight(b *bench, n int) (err error) {
-	var one bout
-	own := func() {
-		if err == nil {
-			one.own, err = b.load(d.own, d.workload)
+	var rounds [2]round
+	for i := range rounds {
+		who := (n + i) % 2
+		if rounds[who], err = b.load([]*subject{d.own, d.beside}[who], d.workload); err != nil {
+			return err
 		}
 	}
-	if n%2 == 0 {
-		own()
-	}
-	if err == nil {
-		one.beside, err = b.load(d.beside, d.workload)
-	}
-	if n%2 == 1 {
-		own()
-	}
-	d.bouts = append(d.bouts, one)
-	return err
+	d.bouts = append(d.bouts, bout{rounds[0], rounds[1]})
+	return nil
 }
 
 func (o bout) rate() float64 { return o.own.perSecond / o.beside.perSecond }
-
-func (o bout) cpu() float64 {
-	return (o.own.cpu + o.own.serverCPU) / (o.beside.cpu + o.beside.serverCPU)
-}
+func (o bout) cpu() float64  { return o.own.cost() / o.beside.cost() }
 
 func (r *results) duelTable(p *plan) string {
 	if r.duels == nil {
@@ -105,7 +81,7 @@ func (r *results) duelTable(p *plan) string {
 		default:
 			verdict, best = fmt.Sprintf("%s: **not kept**%s", times(d.aim), best), ""
 		}
-		t.row(d.framework, d.workload.name, d.own.name, d.beside.name, times(rate),
+		t.row(d.own.framework, d.workload.name, d.own.name, d.beside.name, times(rate),
 			times(quantile(rates, 0.25))+" to "+times(quantile(rates, 0.75)), times(median(each(d.bouts, bout.cpu))), verdict)
 	}
 	return fmt.Sprintf(duelsText, p.bouts, p.bout) + t.String()

@@ -78,9 +78,14 @@ func ratio(rounds []round, s, base *subject) float64 {
 
 // ranked returns the subject of a framework with a rank, nil without one.
 func ranked(rounds []round, framework string, want rank) *subject {
-	for _, r := range rounds {
-		if want != none && r.subject.framework == framework && r.subject.rank == want {
-			return r.subject
+	return find(each(rounds, func(r round) *subject { return r.subject }), framework, want)
+}
+
+// find is ranked among subjects.
+func find(subjects []*subject, framework string, want rank) *subject {
+	for _, s := range subjects {
+		if want != none && s.framework == framework && s.rank == want {
+			return s
 		}
 	}
 	return nil

@@ -177,9 +177,9 @@ type KeepConfig struct {
 	// then seal. What they can not read is refused with 503, and is not run again. Default none.
 	Codecs []Codec
 
-	// LocalReplays is how many bytes of outcomes this process remembers, to replay them without asking the store: for at
-	// most a minute each, so that what an operator deletes is gone then. Engines that come from one by With share them.
-	// Default 0, or less: none.
+	// LocalReplays is about how many bytes this process spends on remembering outcomes, to replay them without asking the
+	// store: each for at most a minute, so that what an operator deletes is gone then, and those that nobody asks for go
+	// first. Engines that come from one by With share them. Default 0, or less: none.
 	LocalReplays int
 
 	// Blobs takes outcomes with a body longer than BlobsFrom bytes, and the store only their status and header. A blob that

@@ -8,9 +8,8 @@ import (
 
 // runContext is the context of a run. Few handlers ask for its end, so what can be cancelled is made when one does.
 type runContext struct {
-	client   context.Context // the request's: its values and its deadline are this one's, its end is not
-	deadline time.Time       // the client's; zero: none
-	keeper   *keeper         // of the run
+	keeper   *keeper   // of the run, and of its client's context: the values and the deadline are that one's, the end is not
+	deadline time.Time // the client's; zero: none
 
 	mu     sync.Mutex
 	over   bool
@@ -59,7 +58,7 @@ func (c *runContext) made() context.Context {
 	if c.inner != nil {
 		return c.inner
 	}
-	c.inner, c.cancel = context.WithCancelCause(context.WithoutCancel(c.client))
+	c.inner, c.cancel = context.WithCancelCause(c.keeper.detached())
 	if !c.deadline.IsZero() {
 		c.inner, c.free = context.WithDeadline(c.inner, c.deadline)
 	}
@@ -143,10 +142,15 @@ func (c *callContext) Value(key any) any {
 func (c *callContext) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err == nil {
-		c.close(c.over(time.Now()))
-	}
+	c.look(time.Now())
 	return c.err
+}
+
+// look ends the context if its time has come; the caller holds mu.
+func (c *callContext) look(now time.Time) {
+	if c.err == nil {
+		c.close(c.over(now))
+	}
 }
 
 // over returns why the call has come to its end, nil before.
@@ -167,21 +171,18 @@ func (c *callContext) Done() <-chan struct{} {
 	if c.done != nil {
 		return c.done
 	}
-	c.done = make(chan struct{})
 	now := time.Now()
-	if c.err == nil {
-		c.err = c.over(now)
-	}
-	if c.err != nil {
+	c.look(now)
+	c.done = make(chan struct{})
+	switch later := now.Add(firstLook); {
+	case c.err != nil:
 		close(c.done)
-		return c.done
-	}
-	if look := now.Add(firstLook); c.patient && !c.sooner && look.Before(c.deadline) {
-		c.looking, c.next.due = true, look
+	case c.patient && !c.sooner && later.Before(c.deadline):
+		c.looking, c.next.due = true, later
 		c.queue().add(&c.next)
-		return c.done
+	default:
+		c.watch()
 	}
-	c.watch()
 	return c.done
 }
 
@@ -209,7 +210,7 @@ func (c *callContext) come() {
 	if c.err != nil {
 		return
 	}
-	if c.close(c.over(time.Now())); c.err == nil {
+	if c.look(time.Now()); c.err == nil {
 		c.watch()
 	}
 }

@@ -38,7 +38,7 @@ type keeper struct {
 func (op *operation) keep() context.Context {
 	k := &op.keeper
 	k.op, k.confirmed = op, op.began
-	k.run.client, k.run.keeper = op.ctx, k
+	k.run.keeper = k
 	k.run.deadline, _ = op.ctx.Deadline()
 	k.first.due, k.first.of = op.began.Add(k.op.claim.Lease/3), k
 	k.op.engine.extensions.add(&k.first)

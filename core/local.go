@@ -99,7 +99,7 @@ func (l *local) prepared(c *Claim, outcome []byte, e *Engine, replay *Response) 
 	}
 	r := element.Value.(*localRecord)
 	size := localBytes + len(outcome) + preparedBytes(replay, len(e.cfg.Keep.Codecs) > 0)
-	if size > l.limit || !bytes.Equal(r.outcome, outcome) { // another has been learned meanwhile
+	if size > l.limit || !bytes.Equal(r.outcome, outcome) { // or another has been learned meanwhile
 		return
 	}
 	l.forget(element)

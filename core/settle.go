@@ -114,10 +114,7 @@ func (op *operation) sendFinal(ctx context.Context) error {
 	if f.cause != nil {
 		return store.Fail(ctx, op.claim, f.failure)
 	}
-	var sent time.Time
-	if op.engine.local != nil {
-		sent = time.Now()
-	}
+	sent := time.Now()
 	err := store.Complete(ctx, op.claim, f.outcome)
 	if err == nil {
 		op.engine.local.learn(&op.claim, f.outcome, sent, op.claim.Retention)

@@ -170,21 +170,17 @@ func name(key []byte) string {
 	return string(key)
 }
 
-// send writes a response: the headers around it stay, those it names are replaced. How long the body is, fasthttp says itself.
+// send writes a response: the headers around it stay, those it names are replaced.
 func send(c *fiber.Ctx, r *core.Response) {
 	header := &c.Response().Header
 	for _, name := range r.Removed {
 		header.Del(name)
 	}
 	for _, f := range r.Header {
-		if f.Name != fiber.HeaderContentLength {
-			header.Del(f.Name)
-		}
+		header.Del(f.Name)
 	}
 	for _, f := range r.Header {
-		if f.Name != fiber.HeaderContentLength {
-			header.Add(f.Name, f.Value)
-		}
+		header.Add(f.Name, f.Value)
 	}
 	for _, f := range r.Added {
 		header.Add(f.Name, f.Value)
