@@ -18,10 +18,11 @@ var lineTexts = map[string]string{
 	"core/redisstore.readAnswer":        "begin's answer, taken apart",
 	"core.(*callContext).": "the context of a call: go-redis looks at its end before it takes a connection. Done: one channel, " +
 		"one timer for all calls of an engine, and no watch of the client in the first 20 ms of a begin",
-	"core.(*queue).":        "deadlines of calls and first extensions of runs. Done: in lists under one timer each, without memory of their own",
-	"core.(*runContext).":   "the context of a run. Done: what can be cancelled is made when a handler asks",
-	"core.(*KeyConfig)":     "the key, read from the header. Done: no copy of it is made",
-	"core.(*operation).ask": "the owner: 16 random bytes. Done: read once for all verbs. Left: nobody may guess it",
+	"core.(*queue).":         "deadlines of calls and first extensions of runs. Done: in lists under one timer each, without memory of their own",
+	"core.(*runContext).":    "the context of a run. Done: what can be cancelled is made when a handler asks",
+	"core.(*KeyConfig)":      "the key, read from the header. Done: no copy of it is made",
+	"core.(*operation).ask":  "the owner: 16 random bytes. Done: read once for all verbs. Left: nobody may guess it",
+	"core.(*operation).keep": "the lease's keeper. Done: a part of the operation, without a timer or a context of its own before the first extension",
 	"core.(*operation).execute": "a run and what follows it: the handler, the final verb, and the guard against a panic. Done: the " +
 		"first extensions wait in one queue of the engine, without a timer each",
 	"core.(*Engine).operation":  "one value for all of a request. Done: claim, keeper and contexts are parts of it",
