@@ -126,7 +126,11 @@ func freePort() int {
 	}
 }
 
-// spawn starts the process and waits until it answers.
+// silence is how long a server may say nothing before it is given up.
+const silence = 10 * time.Second
+
+// spawn starts the process and waits until it answers. One that loads its data may take its time: on a busy machine that is
+// longer than the data say.
 func (s *Server) spawn() error {
 	cmd := exec.Command(s.binary, s.args...)
 	cmd.Env = append(os.Environ(), s.env...)
@@ -136,9 +140,12 @@ func (s *Server) spawn() error {
 	s.process = cmd.Process
 	ended := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(ended) }()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
-		if s.answers() {
+	for deadline := time.Now().Add(silence); time.Now().Before(deadline); {
+		switch s.answer() {
+		case "+PONG":
 			return nil
+		case "-LOAD": // LOADING
+			deadline = time.Now().Add(silence)
 		}
 		select {
 		case <-ended:
@@ -151,18 +158,20 @@ func (s *Server) spawn() error {
 	return fmt.Errorf("redis-server on %s does not answer", s.Addr)
 }
 
-// answers tells whether the server is up and has its data loaded.
-func (s *Server) answers() bool {
+// answer is the beginning of what the server says to a PING, "" when it says nothing.
+func (s *Server) answer() string {
 	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
 	if err != nil {
-		return false
+		return ""
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Second))
 	answer := make([]byte, 5)
-	_, err = fmt.Fprint(conn, "PING\r\n")
-	_, readErr := io.ReadFull(conn, answer)
-	return err == nil && readErr == nil && string(answer) == "+PONG"
+	_, _ = fmt.Fprint(conn, "PING\r\n")
+	if _, err := io.ReadFull(conn, answer); err != nil {
+		return ""
+	}
+	return string(answer)
 }
 
 // Kill ends the process at once, as a crash would.
