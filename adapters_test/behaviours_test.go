@@ -562,12 +562,17 @@ func (s *Behaviours) TestOutcomes() {
 		s.Equal("yes", svc.post("K", "B").body)
 	})
 	s.Run("ERR-06 a panic reaches the recovery outside, and the key is free", func() {
-		svc := s.serve(script(answer{panics: "boom"}, answer{status: 200, body: "yes"}), nil)
-		first := svc.post("K", "B")
-		s.Equal(500, first.status)
-		s.Equal("recovered", strings.TrimSpace(first.body))
-		s.Equal("yes", svc.post("K", "B").body)
-		s.ran(svc, 2)
+		for _, outer := range []map[string]string{nil, {"X-Outer": "around"}} {
+			boom := answer{header: http.Header{"X-Own": {"of the run"}}, panics: "boom"}
+			svc := start(s.T(), s.framework, s.store, script(boom, answer{status: 200, body: "yes"}), setup{outer: outer}, nil)
+			first := svc.post("K", "B")
+			s.Equal(500, first.status)
+			s.Equal("recovered", strings.TrimSpace(first.body))
+			s.Empty(first.header.Get("X-Own"), "it belongs to an answer that is not there")
+			s.Equal(outer["X-Outer"], first.header.Get("X-Outer"))
+			s.Equal("yes", svc.post("K", "B").body)
+			s.ran(svc, 2)
+		}
 	})
 	s.Run("ERR-07 an error that the framework turns into an answer is kept as the client saw it, or not at all", func() {
 		svc := s.serve(script(answer{err: fmt.Errorf("teapot")}), nil)

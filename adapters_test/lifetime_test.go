@@ -55,13 +55,16 @@ func (s *Behaviours) TestLeases() {
 		s.True(s.outlives(time.Second), "it was taken over")
 	})
 	s.Run("LSE-04 LSE-05 an owner that was away too long can not touch its successor's record", func() {
-		for _, late := range []answer{{status: 201, body: "late"}, {status: 500, body: "late"}} {
+		own := http.Header{"X-Own": {"of the run"}}
+		for _, late := range []answer{{status: 201, header: own, body: "late"}, {status: 500, header: own, body: "late"}} {
 			svc, g := s.takenOver(late)
 			first := async(func() reply { return svc.post("K", "B") })
 			<-g.entered // the first run; its extensions get lost, so its lease ends
 			s.Require().Eventually(func() bool { return svc.post("K", "B").status == 201 }, 5*time.Second, 5*time.Millisecond)
 			g.open()
-			s.problem(<-first, 409, "claim-lost")
+			refused := <-first
+			s.problem(refused, 409, "claim-lost")
+			s.Empty(refused.header.Get("X-Own"))
 			second := svc.post("K", "B")
 			s.Equal("successor", second.body)
 			s.True(second.replayed())

@@ -120,11 +120,39 @@ func TestGinAnswersUnknownRoutesItself(t *testing.T) {
 	}
 }
 
+// A handler that only collects errors leaves the answer to a middleware outside, with the lines that it has set.
+func TestGinLeavesHeaderLinesWithTheErrors(t *testing.T) {
+	router := func(around string, before ...gin.HandlerFunc) string {
+		r := gin.New()
+		r.Use(func(c *gin.Context) {
+			if around != "" {
+				c.Header("X-Around", around)
+			}
+			c.Next()
+			c.String(http.StatusTeapot, c.Errors.String())
+		})
+		r.Use(before...)
+		r.POST("/", func(c *gin.Context) {
+			c.Header("X-Own", "mine")
+			_ = c.Error(errors.New("no"))
+		})
+		return serveTest(t, r)
+	}
+	for _, around := range []string{"", "a line"} {
+		bare, guarded := router(around), router(around, idemgin.Gin(newEngine(t)))
+		want := submit(t, bare, "B")
+		assert.Equal(t, "mine", want.header.Get("X-Own"))
+		assert.Equal(t, want, submit(t, guarded, "B"))
+	}
+}
+
 func TestGinHandlesAContextAgainInsideAGuardedHandler(t *testing.T) {
 	for _, global := range []bool{true, false} {
 		t.Run(fmt.Sprint("global ", global), func(t *testing.T) {
 			var runs atomic.Int64
 			guard, r := idemgin.Gin(newEngine(t)), gin.New()
+			var types []string // that a middleware outside sees
+			r.Use(func(c *gin.Context) { c.Next(); types = append(types, c.Writer.Header().Get("Content-Type")) })
 			moved := func(c *gin.Context) { c.Request.URL.Path = "/new"; r.HandleContext(c) }
 			if global {
 				r.Use(guard)
@@ -137,6 +165,7 @@ func TestGinHandlesAContextAgainInsideAGuardedHandler(t *testing.T) {
 			first := submit(t, url, "B")
 			assert.Equal(t, 201, first.status)
 			assert.Equal(t, "new", first.body)
+			assert.Equal(t, []string{"text/plain; charset=utf-8", "text/plain; charset=utf-8"}, types)
 			second := submit(t, url, "B")
 			assert.Equal(t, 201, second.status)
 			assert.True(t, second.replayed())

@@ -3,6 +3,7 @@ package adapters_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,6 +29,25 @@ import (
 )
 
 // What handlers of the three net/http frameworks may do with their http.ResponseWriter: FRM-03.
+
+// A goroutine that a handler left behind writes into no other answer.
+func TestNothingIsWrittenOnceTheHandlerHasReturned(t *testing.T) {
+	eachMount(t, func(t *testing.T, wrap func(*core.Engine, http.HandlerFunc) http.Handler) {
+		var left http.ResponseWriter
+		m := mount(t, wrap, func(w http.ResponseWriter, _ *http.Request) {
+			left = w
+			_, _ = io.WriteString(w, "answer")
+		})
+		first := m.post(m.guarded)
+		<-m.kept
+		_, err := io.WriteString(left, "late")
+		assert.ErrorContains(t, err, "the handler has returned")
+		left.Header().Set("X-Late", "late")
+		second := m.post(m.guarded)
+		assert.Equal(t, []string{"answer", "answer"}, []string{first.body, second.body})
+		assert.Empty(t, first.header.Get("X-Late")+second.header.Get("X-Late"))
+	})
+}
 
 // mounts puts a net/http handler behind the engine in each framework.
 var mounts = map[string]func(*core.Engine, http.HandlerFunc) http.Handler{
@@ -324,4 +345,32 @@ func TestEarlyHintsPastEchosResponseLeaveTheFinalStatusAlone(t *testing.T) {
 	}, nil)
 	assert.Equal(t, http.StatusCreated, m.post(m.guarded).status)
 	assert.Equal(t, http.StatusCreated, m.post(m.guarded).status)
+}
+
+// The memory that an answer is held back in is used again: for another only when it is out.
+func TestAnswersThatAreHeldBackAtOnceDoNotMix(t *testing.T) {
+	for _, f := range frameworks {
+		t.Run(f.name, func(t *testing.T) {
+			own := func(name string) answer {
+				n := len(name) * len(name) * 40 // up to 100 kB, which is more than is used again
+				return answer{status: 201, header: http.Header{"X-Kept": {name}}, body: strings.Repeat(name, n/len(name))}
+			}
+			svc := start(t, f, memstore.New(), func(r request) answer { return own(r.body) }, setup{}, nil)
+			var all sync.WaitGroup
+			for g := range 50 {
+				all.Go(func() {
+					name := strings.Repeat(string(rune('0'+g)), g+1)
+					for i := range 20 {
+						for range 2 {
+							r := svc.post(fmt.Sprintf("%d-%d", g, i), name)
+							assert.True(t, own(name).body == r.body, name)
+							assert.Equal(t, name, r.header.Get("X-Kept"))
+						}
+					}
+				})
+			}
+			all.Wait()
+			assert.EqualValues(t, 50*20, svc.runs.Load())
+		})
+	}
 }

@@ -36,13 +36,13 @@ var lineTexts = map[string]string{
 	"core/capture.readAll": "the request's body, read to make the fingerprint; the handler reads the same bytes. Done: one " +
 		"buffer, of Content-Length",
 	"core/capture.(*Exchange).For": "the request with the run's context, as net/http copies it: the handler must see both",
-	"core/capture.(*Exchange).running": "what a handler gets: writer and request. Done: one piece, with room for an answer of 512 bytes and " +
-		"eight header lines; a replay does without",
+	"core/capture.(*Exchange).running": "what a handler gets: writer and request. Done: one piece; a replay " +
+		"does without",
 	"core/capture.NewExchange": "what a request is read through",
-	"core/capture.(*Exchange).Hold": "the handler's own header map: what is set around it is no part of the outcome. Done: made once, and " +
-		"the rest lies in one piece",
+	"core/capture.(*Exchange).Hold": "the handler's header map: what is set around it is no part of the outcome. Done: a copy only " +
+		"where something is set",
 	"core/capture.send":           "net/http writes status, header lines and body: a bare handler pays for this, too",
-	"core/capture.(*Writer).":     "the answer, held back until it is kept. Done: the first 512 bytes need no memory of their own",
+	"core/capture.(*Writer).":     "the answer, held back until it is kept. Done: its memory is used again when it is out",
 	"core/capture.changes":        "what the handler changed in the header. Done: up to eight lines need no memory of their own",
 	"core/capture.replaceLines":   "header lines of the answer, put into net/http's map. Done: their values lie in one piece",
 	"adapters/http.HTTP.func1.1.": "the handler itself, and the request's context for it",

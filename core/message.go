@@ -23,7 +23,8 @@ type Request struct {
 	Scope func() string
 }
 
-// Response is an answer: what a handler produced, what a replay sends, what a refusal says.
+// Response is an answer: what a handler produced, what a replay sends, what a refusal says. Who is shown one (a Policy, an
+// OmitBody) must not keep its lists or its body: adapters use their memory again when the answer is out.
 type Response struct {
 	Status  int
 	Header  []Field  // lines that the handler added or changed, in order, repeated names included

@@ -71,7 +71,7 @@ func run(ctx context.Context, c echo.Context, x *capture.Exchange, keep core.Kee
 	defer func() {
 		c.SetResponse(outer)
 		c.SetRequest(request)
-		capture.Return(r, request)
+		x.Return(r)
 	}()
 	if err := next(c); err != nil {
 		c.Error(err)

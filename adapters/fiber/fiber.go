@@ -42,8 +42,10 @@ func Fiber(e *core.Engine, opts ...Option) fiber.Handler {
 		if o.scope != nil {
 			req.Scope = func() string { return o.scope(c) }
 		}
+		var held *answer
 		result, err := e.Do(c.UserContext(), req, func(ctx context.Context) (*core.Response, error) {
-			return (&answer{ctx: c}).run(ctx, marker), nil
+			held = answers.Get().(*answer)
+			return held.run(ctx, c, marker), nil
 		})
 		switch {
 		case result.Bypassed:
@@ -53,6 +55,9 @@ func Fiber(e *core.Engine, opts ...Option) fiber.Handler {
 			if c.Request().IsBodyStream() { // what nobody has read would be taken for the next request
 				c.Context().SetConnectionClose()
 			}
+		}
+		if held != nil {
+			held.free()
 		}
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
@@ -96,26 +97,46 @@ func (i incoming) body(limit int64) ([]byte, error) {
 
 // answer is what the handlers leave in the Fiber context. A replay does without.
 type answer struct {
-	ctx      *fiber.Ctx
 	outer    fasthttp.ResponseHeader // as it was before the handlers
 	response core.Response
-	lines    [8]core.Field // memory that most answers do with
-	start    [512]byte
+	lines    [8]core.Field // most answers have no more
+	body     []byte
+}
+
+// answers are there to be used again.
+var answers = sync.Pool{New: func() any { return &answer{body: make([]byte, 0, 1<<10)} }}
+
+// longMemory is the longest body whose memory is used again, in bytes.
+const longMemory = 64 << 10
+
+// free hands the answer's memory on, when the answer is out.
+func (a *answer) free() {
+	a.response = core.Response{}
+	clear(a.lines[:])
+	if a.body = a.body[:0]; cap(a.body) <= longMemory {
+		answers.Put(a)
+	}
 }
 
 // run runs the handlers behind the middleware and takes their answer out of the Fiber context, so that nothing of it is sent
 // before it is kept. What can not be taken out, a stream or a hijacked connection, is left for fasthttp to send.
-func (a *answer) run(ctx context.Context, marker string) *core.Response {
-	c := a.ctx
+func (a *answer) run(ctx context.Context, c *fiber.Ctx, marker string) *core.Response {
 	client, response := c.UserContext(), c.Response()
 	response.Header.CopyTo(&a.outer)
 	c.SetUserContext(ctx)
-	defer c.SetUserContext(client)
+	ended := false
+	defer func() {
+		c.SetUserContext(client)
+		if !ended {
+			a.takeBack(response) // who recovers has an answer of its own
+		}
+	}()
 	if err := c.Next(); err != nil {
 		if c.App().ErrorHandler(c, err) != nil {
 			_ = c.SendStatus(fiber.StatusInternalServerError)
 		}
 	}
+	ended = true
 	late := c.Context().LastTimeoutErrorResponse()
 	if late != nil {
 		response = late
@@ -124,7 +145,8 @@ func (a *answer) run(ctx context.Context, marker string) *core.Response {
 	r.Status, r.Hijacked = response.StatusCode(), c.Context().Hijacked()
 	isStream := response.IsBodyStream() || late != nil
 	if hasBody := r.Status >= 200 && r.Status != fiber.StatusNoContent && r.Status != fiber.StatusNotModified; hasBody && !isStream {
-		r.Body = append(a.start[:0], response.Body()...)
+		a.body = append(a.body, response.Body()...)
+		r.Body = a.body
 	}
 	a.changes(&response.Header, isStream || len(r.Body) > 0)
 	if r.Hijacked || isStream {
@@ -135,9 +157,14 @@ func (a *answer) run(ctx context.Context, marker string) *core.Response {
 		}
 		return r
 	}
+	a.takeBack(response)
+	return r
+}
+
+// takeBack leaves of the handlers' answer nothing in the response.
+func (a *answer) takeBack(response *fasthttp.Response) {
 	a.outer.CopyTo(&response.Header)
 	response.ResetBody()
-	return r
 }
 
 // changes notes the header lines that differ from outer, and the names that outer has lines for and header has not. The

@@ -21,10 +21,11 @@ func run(ctx context.Context, c *gin.Context, x *capture.Exchange, keep core.Kee
 	c.Writer, c.Request = w, r
 	defer func() {
 		c.Writer, c.Request = outer, request
-		capture.Return(r, request)
+		x.Return(r)
 	}()
 	c.Next()
 	if !w.Written() && outer.Written() { // past w, by Engine.HandleContext, which puts the router's own writer back
+		w.Past()
 		return &core.Response{Status: outer.Status(), Sent: true, Omitted: true}, nil
 	}
 	if !w.Written() && (len(c.Errors) > errs || c.FullPath() == "") {

@@ -45,7 +45,7 @@ func HTTP(e *core.Engine, opts ...Option) func(http.Handler) http.Handler {
 			result, _ := e.Do(r.Context(), req, func(ctx context.Context) (*core.Response, error) {
 				held := x.Hold(ctx, w, keep)
 				inner := x.For(ctx)
-				defer capture.Return(inner, r)
+				defer x.Return(inner)
 				next.ServeHTTP(held, inner)
 				return held.Response(), nil
 			})

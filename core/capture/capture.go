@@ -19,9 +19,10 @@ type Exchange struct {
 	TooLarge error // what a limit outside says of a body, besides http.MaxBytesError; nil: nothing
 
 	request *http.Request
-	again   rereadable // the body for the handler, once the engine has read it
-	values  [8]string  // memory for the header lines of most answers
-	run     *run       // nil until the handler runs: a replay does without
+	limited io.LimitedReader // the body for the engine
+	again   rereadable       // for the handler, once the engine has read it
+	values  [8]string        // memory for the header lines of most answers
+	run     *run             // nil until the handler runs: a replay does without
 }
 
 // run is what the handler gets, in one piece.
@@ -66,10 +67,12 @@ func (x *Exchange) running() *run {
 	return x.run
 }
 
-// Return hands what a mux and a form parser left in r, which came from For, to the request that the server knows: it is
-// who removes the files of a multipart form, and logs read the pattern.
-func Return(r, request *http.Request) {
-	request.MultipartForm, request.Pattern = r.MultipartForm, r.Pattern
+// Return ends the run, however it does. It hands what a mux and a form parser left in r, which came from For, to the request
+// that the server knows: it is who removes the files of a multipart form, and logs read the pattern. The header around the
+// handler is as it was before.
+func (x *Exchange) Return(r *http.Request) {
+	x.request.MultipartForm, x.request.Pattern = r.MultipartForm, r.Pattern
+	x.run.writer.giveBack(nil)
 }
 
 // Read is core.Request.Body: the whole body, up to one byte over limit.
@@ -81,7 +84,8 @@ func (x *Exchange) Read(limit int64) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
-	body, err := readAll(io.LimitReader(r.Body, limit+1), r.ContentLength)
+	x.limited = io.LimitedReader{R: r.Body, N: limit + 1}
+	body, err := readAll(&x.limited, r.ContentLength)
 	if err != nil && x.isTooLarge(err) {
 		return nil, core.ErrBodyTooLarge
 	}
@@ -120,9 +124,14 @@ type rereadable struct {
 	io.Closer
 }
 
-// Send writes a response: the headers around it stay, those it names are replaced.
+// Send writes a response: the headers around it stay, those it names are replaced. It is the end of the exchange: if there
+// was a run, neither its response nor its writer may be used any more.
 func (x *Exchange) Send(w http.ResponseWriter, r *core.Response) error {
-	return send(w, r, x.values[:])
+	err := send(w, r, x.values[:])
+	if x.run != nil {
+		x.run.writer.free()
+	}
+	return err
 }
 
 // send is Send with memory for the values of header lines.

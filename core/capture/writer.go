@@ -3,12 +3,14 @@ package capture
 import (
 	"bufio"
 	"context"
+	"errors"
 	"maps"
 	"net"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-idem/idem/core"
@@ -27,27 +29,72 @@ type Writer struct {
 	marker string
 
 	header   http.Header // the handler's own copy of outer's
+	borrowed bool        // header is outer's, which was empty and will be again
 	response core.Response
-	lines    [8]core.Field // memory that most answers do with
-	start    [512]byte
+	memory   *memory // of response; nil when it is another answer's
 	values   []string
 	size     int  // of the body, as the handler wrote it; -1 before there is a status
 	passed   bool // outer has the answer
+	over     bool // the handler has returned
+}
+
+// memory is what an answer is held back in. It is used again when the answer is out.
+type memory struct {
+	lines [8]core.Field // most answers have no more
+	body  []byte
+}
+
+var memories = sync.Pool{New: func() any { return &memory{body: make([]byte, 0, 1<<10)} }}
+
+var errOver = errors.New("idem: the handler has returned")
+
+// longMemory is the longest body whose memory is used again, in bytes.
+const longMemory = 64 << 10
+
+// free hands the memory of an answer on. Nothing may use the answer any more.
+func (m *memory) free() {
+	clear(m.lines[:])
+	if m.body = m.body[:0]; cap(m.body) <= longMemory {
+		memories.Put(m)
+	}
 }
 
 // Hold returns a writer on top of outer for a run under ctx, within the limits of keep. An exchange has one.
 func (x *Exchange) Hold(ctx context.Context, outer http.ResponseWriter, keep core.KeepConfig) *Writer {
 	w := &x.running().writer
 	w.outer, w.ctx, w.limit, w.marker, w.size, w.values = outer, ctx, keep.MaxBody, keep.Marker, -1, x.values[:]
-	w.header, w.response.Body = http.Header{}, w.start[:0]
-	for name, values := range outer.Header() {
-		w.header[name] = slices.Clone(values)
+	w.memory = memories.Get().(*memory)
+	w.header = outer.Header()
+	if w.borrowed = len(w.header) == 0; !w.borrowed {
+		w.header = copied(w.header)
 	}
 	return w
 }
 
+// copied returns a copy of header that shares no memory with it.
+func copied(header http.Header) http.Header {
+	own := make(http.Header, len(header))
+	for name, values := range header {
+		own[name] = slices.Clone(values)
+	}
+	return own
+}
+
+// giveBack leaves outer's header as it was before the handler, which has header from now on.
+func (w *Writer) giveBack(header http.Header) {
+	if w.borrowed {
+		clear(w.header)
+		w.header, w.borrowed = header, false
+	}
+}
+
 // Header returns the header map of the answer.
-func (w *Writer) Header() http.Header { return w.header }
+func (w *Writer) Header() http.Header {
+	if w.header == nil {
+		w.header = http.Header{}
+	}
+	return w.header
+}
 
 // Size returns how many bytes of body the handler has written, -1 before it has a status.
 func (w *Writer) Size() int { return w.size }
@@ -64,11 +111,23 @@ func (w *Writer) WriteHeader(status int) {
 		return
 	}
 	w.response.Status, w.size = status, 0
-	w.response.Header, w.response.Removed = changes(w.lines[:0], w.outer.Header(), w.header)
+	w.response.Header, w.response.Removed = changes(w.memory.lines[:0], w.before(), w.header)
+}
+
+// before is outer's header as it was before the handler.
+func (w *Writer) before() http.Header {
+	if w.borrowed {
+		return nil
+	}
+	return w.outer.Header()
 }
 
 // inform sends a 1xx answer with the header as it stands, and leaves the outer header as it was.
 func (w *Writer) inform(status int) {
+	if w.borrowed {
+		w.outer.WriteHeader(status)
+		return
+	}
 	outer := w.outer.Header()
 	before := maps.Clone(outer)
 	clear(outer)
@@ -85,7 +144,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 	}
 	w.size += len(p)
 	if !w.response.Omitted {
-		w.response.Body = append(w.response.Body, p...)
+		w.memory.body = append(w.memory.body, p...)
+		w.response.Body = w.memory.body
 	}
 	if !w.passed {
 		return len(p), nil
@@ -97,10 +157,12 @@ func (w *Writer) Write(p []byte) (int, error) {
 
 // prepare makes the answer ready for n more bytes: with a status, and passed through when they are too many.
 func (w *Writer) prepare(n int) error {
-	if w.response.Hijacked {
+	switch {
+	case w.response.Hijacked:
 		return http.ErrHijacked
-	}
-	if w.response.Status == 0 {
+	case w.over:
+		return errOver
+	case w.response.Status == 0:
 		w.WriteHeader(http.StatusOK)
 	}
 	if s := w.response.Status; n > 0 && (s < 200 || s == http.StatusNoContent || s == http.StatusNotModified) {
@@ -136,6 +198,7 @@ func (w *Writer) pass() {
 	}
 	w.passed = true
 	w.sniff()
+	w.giveBack(maps.Clone(w.header))
 	if strings.HasPrefix(strings.ToLower(w.response.Get("Content-Type")), "text/event-stream") {
 		core.CancelOnDisconnect(w.ctx) // nobody else may cut an operation short and have its 200 replayed
 	}
@@ -192,10 +255,17 @@ func (w *Writer) EnableFullDuplex() error {
 // Leave hands the header to outer as the handler left it: for a handler that leaves its answer to code outside, so that
 // there is none to keep.
 func (w *Writer) Leave() {
+	if w.borrowed {
+		w.Past()
+		return
+	}
 	outer := w.outer.Header()
 	clear(outer)
 	maps.Copy(outer, w.header)
 }
+
+// Past is for a handler whose answer did not come through w: the header around it is that answer's.
+func (w *Writer) Past() { w.borrowed = false }
 
 // Response ends the capture and returns the answer. A stream whose client left is not whole.
 func (w *Writer) Response() *core.Response {
@@ -207,6 +277,7 @@ func (w *Writer) Response() *core.Response {
 	if r.Status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
+	w.over = true
 	r.Trailer = trailers(w.header)
 	if n, ok := w.declared(); ok && w.size < n && r.Status >= 200 && r.Status != http.StatusNoContent && r.Status != http.StatusNotModified {
 		r.Omitted = true // net/http breaks the connection off
@@ -220,6 +291,14 @@ func (w *Writer) Response() *core.Response {
 	}
 	replaceLines(w.outer.Header(), r.Trailer, nil)
 	return r
+}
+
+// free hands the answer's memory on, when the answer is out.
+func (w *Writer) free() {
+	if w.memory != nil {
+		w.memory.free()
+		w.memory = nil
+	}
 }
 
 // sniff says which Content-Type net/http will find for an answer without one, so that replays through other frameworks
