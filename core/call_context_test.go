@@ -2,6 +2,8 @@ package core
 
 import (
 	"context"
+	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +31,8 @@ func (w *watchedClient) AfterFunc(f func()) (stop func() bool) {
 }
 
 func (q *queue) length() (n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	for a := q.first; a != nil; a = a.following {
 		n++
 	}
@@ -58,14 +62,88 @@ func TestACallLeavesNothingBehind(t *testing.T) {
 					defer cancel()
 					client.Context = sooner
 				}
+				var next appointment
 				call := callContext{patient: c.patient}
-				done := call.start(e, client, time.Now().Add(c.timeout)).Done()
+				done := call.start(e, client, time.Now().Add(c.timeout), &next).Done()
 				time.Sleep(c.lasts)
 				synctest.Wait()
 				assert.Equal(t, []int{c.looks, c.deadlines, c.watchers}, []int{e.looks.length(), e.deadlines.length(), client.watchers})
 				call.end(context.Canceled)
 				<-done
-				assert.Zero(t, e.looks.length()+e.deadlines.length()+client.watchers)
+				assert.Zero(t, client.watchers)
+				assert.Nil(t, next.host)
+				assert.Equal(t, []int{c.looks, c.deadlines}, []int{e.looks.length(), e.deadlines.length()}, "the place is for the operation's next")
+				next.end()
+				assert.Zero(t, e.looks.length()+e.deadlines.length())
+			})
+		})
+	}
+}
+
+// watching is a store that looks whether a call has ended, as clients of servers do.
+type watching struct {
+	Store
+	entry Entry
+	err   error // of the verb that ends a run
+}
+
+func (s *watching) Begin(ctx context.Context, _ Claim) (Entry, error) {
+	ctx.Done()
+	return s.entry, nil
+}
+
+func (s *watching) Extend(ctx context.Context, _ Claim) error { ctx.Done(); return nil }
+
+func (s *watching) Complete(ctx context.Context, _ Claim, _ []byte) error { ctx.Done(); return s.err }
+
+func (s *watching) Fail(ctx context.Context, _ Claim, _ Failure) error { ctx.Done(); return s.err }
+
+func TestAnOperationLeavesNothingBehind(t *testing.T) {
+	claimed := Entry{State: Claimed, Fence: 1, Attempt: 1, Left: time.Second}
+	made := func(context.Context) (*Response, error) { return &Response{Status: 201}, nil }
+	for name, c := range map[string]struct {
+		store watching
+		run   handler
+	}{
+		"kept":        {watching{entry: claimed}, made},
+		"lost":        {watching{entry: claimed, err: ErrLost}, made},
+		"not kept":    {watching{entry: claimed, err: context.DeadlineExceeded}, made},
+		"failed":      {watching{entry: claimed}, func(context.Context) (*Response, error) { return nil, context.Canceled }},
+		"panicked":    {watching{entry: claimed}, func(context.Context) (*Response, error) { panic("boom") }},
+		"gone":        {watching{entry: claimed}, func(context.Context) (*Response, error) { runtime.Goexit(); return nil, nil }},
+		"in progress": {watching{entry: Entry{State: InProgress, Left: time.Second}}, made},
+		"mismatch":    {watching{entry: Entry{State: Mismatch}}, made},
+		"replay":      {watching{entry: Entry{State: Completed, Outcome: encodeOutcome(&Response{Status: 201}, "")}}, made},
+		"lasts for a while": {watching{entry: claimed}, func(ctx context.Context) (*Response, error) {
+			time.Sleep(100 * time.Millisecond)
+			return made(ctx)
+		}},
+		"is extended": {watching{entry: claimed}, func(ctx context.Context) (*Response, error) {
+			time.Sleep(3500 * time.Millisecond)
+			return made(ctx)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e, err := New(Config{Store: &c.store, Scope: SingleTenant, Lease: LeaseConfig{Duration: 10 * time.Second}})
+				assert.NoError(t, err)
+				during := 0
+				waiting := func() int { return e.looks.length() + e.deadlines.length() + e.extensions.length() }
+				var all sync.WaitGroup
+				all.Go(func() {
+					defer func() { _ = recover() }()
+					key := func(string) []string { return []string{"K"} }
+					_, _ = e.Do(context.Background(), Request{Method: "POST", Header: key, Body: func(int64) ([]byte, error) { return nil, nil }}, func(ctx context.Context) (*Response, error) {
+						during = waiting()
+						return c.run(ctx)
+					})
+				})
+				all.Wait()
+				assert.Zero(t, waiting())
+				if c.store.entry.State == Claimed {
+					assert.Equal(t, 1, during, "one place for call and keeper")
+				}
+				assert.NoError(t, e.Close(context.Background()))
 			})
 		})
 	}

@@ -8,8 +8,7 @@ import (
 
 // runContext is the context of a run. Few handlers ask for its end, so what can be cancelled is made when one does.
 type runContext struct {
-	keeper   *keeper   // of the run, and of its client's context: the values and the deadline are that one's, the end is not
-	deadline time.Time // the client's; zero: none
+	keeper *keeper // of the run, and of its client's context: the values and the deadline are that one's, the end is not
 
 	mu     sync.Mutex
 	over   bool
@@ -19,7 +18,7 @@ type runContext struct {
 }
 
 // Deadline implements context.Context.
-func (c *runContext) Deadline() (time.Time, bool) { return c.deadline, !c.deadline.IsZero() }
+func (c *runContext) Deadline() (time.Time, bool) { return c.keeper.op.ctx.Deadline() }
 
 // Done implements context.Context.
 func (c *runContext) Done() <-chan struct{} { return c.made().Done() }
@@ -29,12 +28,12 @@ func (c *runContext) Err() error {
 	c.mu.Lock()
 	inner, over := c.inner, c.over
 	c.mu.Unlock()
-	switch {
+	switch deadline, ok := c.Deadline(); {
 	case inner != nil:
 		return inner.Err()
 	case over:
 		return context.Canceled
-	case !c.deadline.IsZero() && !time.Now().Before(c.deadline):
+	case ok && !time.Now().Before(deadline):
 		return context.DeadlineExceeded
 	}
 	return nil
@@ -59,8 +58,8 @@ func (c *runContext) made() context.Context {
 		return c.inner
 	}
 	c.inner, c.cancel = context.WithCancelCause(c.keeper.detached())
-	if !c.deadline.IsZero() {
-		c.inner, c.free = context.WithDeadline(c.inner, c.deadline)
+	if deadline, ok := c.Deadline(); ok {
+		c.inner, c.free = context.WithDeadline(c.inner, deadline)
 	}
 	if c.over {
 		c.stop(nil)
@@ -90,18 +89,17 @@ func (c *runContext) stop(cause error) {
 }
 
 // callContext is the context of one call of the store: it ends at its deadline, or before that with its client unless it is
-// detached. Most stores ask for its end, and few calls come to it. So the deadlines of an engine's calls share a timer, and a
+// detached. Most stores ask for its end, and few calls come to it. So an operation's calls share an appointment, and a
 // patient one does not watch its client before it has lasted for some time: then it looks, once, and watches it if it is still
 // there. It must not be used for two calls.
 type callContext struct {
 	client   context.Context // the request's: its values are this one's
 	detached bool            // the client's end is not this one's
 	patient  bool
-	looking  bool // the appointment is for the look, not for the deadline
 	sooner   bool // the client's deadline comes first
 	engine   *Engine
 	deadline time.Time
-	next     appointment
+	next     *appointment
 
 	mu      sync.Mutex
 	err     error         // nil until the end
@@ -112,9 +110,9 @@ type callContext struct {
 // firstLook is how long somebody waits for the end of a patient call before it looks at its client.
 const firstLook = 20 * time.Millisecond
 
-// start begins the one call.
-func (c *callContext) start(e *Engine, client context.Context, deadline time.Time) *callContext {
-	c.engine, c.client, c.deadline, c.next.of = e, client, deadline, c
+// start begins the one call. Whose appointment next is ends it when the call is over.
+func (c *callContext) start(e *Engine, client context.Context, deadline time.Time, next *appointment) *callContext {
+	c.engine, c.client, c.deadline, c.next = e, client, deadline, next
 	if !c.detached {
 		clients, ok := client.Deadline()
 		c.sooner = ok && clients.Before(deadline)
@@ -142,23 +140,23 @@ func (c *callContext) Value(key any) any {
 func (c *callContext) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.look(time.Now())
+	c.look(time.Until(c.deadline))
 	return c.err
 }
 
 // look ends the context if its time has come; the caller holds mu.
-func (c *callContext) look(now time.Time) {
+func (c *callContext) look(left time.Duration) {
 	if c.err == nil {
-		c.close(c.over(now))
+		c.close(c.over(left))
 	}
 }
 
 // over returns why the call has come to its end, nil before.
-func (c *callContext) over(now time.Time) error {
+func (c *callContext) over(left time.Duration) error {
 	if !c.detached && c.client.Err() != nil {
 		return c.client.Err()
 	}
-	if !now.Before(c.deadline) {
+	if left <= 0 {
 		return context.DeadlineExceeded
 	}
 	return nil
@@ -171,27 +169,18 @@ func (c *callContext) Done() <-chan struct{} {
 	if c.done != nil {
 		return c.done
 	}
-	now := time.Now()
-	c.look(now)
+	left := time.Until(c.deadline)
+	c.look(left)
 	c.done = make(chan struct{})
-	switch later := now.Add(firstLook); {
+	switch {
 	case c.err != nil:
 		close(c.done)
-	case c.patient && !c.sooner && later.Before(c.deadline):
-		c.looking, c.next.due = true, later
-		c.queue().add(&c.next)
+	case c.patient && !c.sooner && left > firstLook:
+		c.next.set(&c.engine.looks, c, c.deadline.Add(firstLook-left))
 	default:
 		c.watch()
 	}
 	return c.done
-}
-
-// queue is where the appointment is.
-func (c *callContext) queue() *queue {
-	if c.looking {
-		return &c.engine.looks
-	}
-	return &c.engine.deadlines
 }
 
 // watch sees to it that the context ends; the caller holds mu.
@@ -199,8 +188,7 @@ func (c *callContext) watch() {
 	if !c.detached {
 		c.unwatch = context.AfterFunc(c.client, func() { c.end(c.client.Err()) })
 	}
-	c.looking, c.next.due = false, c.deadline
-	c.queue().add(&c.next)
+	c.next.set(&c.engine.deadlines, c, c.deadline)
 }
 
 // come looks, or ends the context at its deadline.
@@ -210,7 +198,7 @@ func (c *callContext) come() {
 	if c.err != nil {
 		return
 	}
-	if c.look(time.Now()); c.err == nil {
+	if c.look(time.Until(c.deadline)); c.err == nil {
 		c.watch()
 	}
 }
@@ -230,7 +218,7 @@ func (c *callContext) close(err error) {
 		return
 	}
 	close(c.done)
-	c.queue().remove(&c.next)
+	c.next.cancel()
 	if c.unwatch != nil {
 		c.unwatch()
 	}

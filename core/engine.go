@@ -148,7 +148,11 @@ func (e *Engine) expose(r *Response) {
 
 // call bounds one call of the store.
 func (e *Engine) call(ctx context.Context, verb func(context.Context) error) error {
-	var c callContext
-	defer c.end(context.Canceled)
-	return verb(c.start(e, ctx, time.Now().Add(e.cfg.Limits.StoreTimeout)))
+	var own struct {
+		callContext
+		appointment
+	}
+	defer own.appointment.end()
+	defer own.callContext.end(context.Canceled)
+	return verb(own.start(e, ctx, time.Now().Add(e.cfg.Limits.StoreTimeout), &own.appointment))
 }

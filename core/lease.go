@@ -23,8 +23,6 @@ type keeper struct {
 	streams  bool         // the answer goes on when the handler has returned
 	stepping stepping
 
-	first appointment // the first extension
-
 	mu        sync.Mutex
 	over      bool        // stopped or lost: nothing is left to do
 	lost      bool        // the handler was told that the claim is gone
@@ -39,9 +37,7 @@ func (op *operation) keep() context.Context {
 	k := &op.keeper
 	k.op, k.confirmed = op, op.began
 	k.run.keeper = k
-	k.run.deadline, _ = op.ctx.Deadline()
-	k.first.due, k.first.of = op.began.Add(k.op.claim.Lease/3), k
-	k.op.engine.extensions.add(&k.first)
+	op.next.set(&op.engine.extensions, k, op.began.Add(op.claim.Lease/3))
 	return &k.run
 }
 
@@ -76,7 +72,7 @@ func (k *keeper) watch() {
 // stop ends the keeping and the handler's context. It returns when the lease ends at the earliest, by the confirmed
 // calls, and whether the handler was told that it is lost.
 func (k *keeper) stop() (leaseEnd time.Time, lost bool) {
-	k.op.engine.extensions.remove(&k.first)
+	k.op.next.cancel()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.halt()

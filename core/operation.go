@@ -32,6 +32,7 @@ type operation struct {
 
 // dealings are an operation's with the store. A replay that local has does without.
 type dealings struct {
+	next   appointment // of the one of these whose turn it is
 	asking callContext // of the first Begin
 	keeper keeper      // from the moment the handler runs
 	last   callContext // of the first final verb
@@ -98,6 +99,7 @@ func (op *operation) ask() {
 
 // begin asks the store for the claim, again as often as there is something new to ask, and acts on its answer.
 func (op *operation) begin() (Result, error) {
+	defer op.end()
 	entry, err := op.settled()
 	if err != nil {
 		return op.beginFailed(err)
@@ -125,6 +127,13 @@ func (op *operation) begin() (Result, error) {
 		return e.refusals.result(codeRetentionOver, 0), nil
 	}
 	return e.refusals.result(codeOutcomeUnknown, 0), nil
+}
+
+// end gives up what the operation has of the engine's.
+func (op *operation) end() {
+	if op.dealings != nil {
+		op.next.end()
+	}
 }
 
 // settled returns the store's answer when it is not worth asking again: after a wait, by the algorithm of the record, or
@@ -170,7 +179,7 @@ func (op *operation) send() (Entry, error) {
 	}
 	ctx.patient = true
 	defer ctx.end(context.Canceled)
-	entry, err := e.cfg.Store.Begin(ctx.start(e, op.ctx, op.began.Add(e.cfg.Limits.StoreTimeout)), op.claim)
+	entry, err := e.cfg.Store.Begin(ctx.start(e, op.ctx, op.began.Add(e.cfg.Limits.StoreTimeout), &op.next), op.claim)
 	if entry.State == Completed {
 		e.local.learn(&op.claim, entry.Outcome, op.began, entry.Left)
 	}

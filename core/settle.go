@@ -95,7 +95,7 @@ func (op *operation) abandon(status int, cause error) error {
 
 // fail ends the run without an outcome.
 func (op *operation) fail(f Failure, status int) error {
-	return op.finish(final{hook: op.engine.cfg.Hooks.Failed, status: status, failure: f, cause: errors.New(f.Cause)})
+	return op.finish(final{hook: op.engine.cfg.Hooks.Failed, status: status, failure: &f})
 }
 
 // final is the last verb of a run: Complete, or with a cause Fail.
@@ -104,20 +104,30 @@ type final struct {
 	status  int
 	outcome []byte
 	blob    string // where the body is
-	failure Failure
-	cause   error
+	failure *Failure
+}
+
+// cause is what hooks hear of a Fail.
+func (f *final) cause() error {
+	if f.failure == nil {
+		return nil
+	}
+	return errors.New(f.failure.Cause)
 }
 
 // sendFinal sends the verb once.
 func (op *operation) sendFinal(ctx context.Context) error {
 	store, f := op.engine.cfg.Store, &op.final
-	if f.cause != nil {
-		return store.Fail(ctx, op.claim, f.failure)
+	if f.failure != nil {
+		return store.Fail(ctx, op.claim, *f.failure)
 	}
-	sent := time.Now()
+	local, sent := op.engine.local, time.Time{}
+	if local != nil {
+		sent = time.Now()
+	}
 	err := store.Complete(ctx, op.claim, f.outcome)
 	if err == nil {
-		op.engine.local.learn(&op.claim, f.outcome, sent, op.claim.Retention)
+		local.learn(&op.claim, f.outcome, sent, op.claim.Retention)
 	}
 	if f.blob != "" && errors.Is(err, ErrLost) {
 		_ = op.engine.cfg.Keep.Blobs.Delete(ctx, f.blob) // nothing names it; its own end is the rest
@@ -152,7 +162,7 @@ func (op *operation) finish(f final) error {
 	leaseEnd, lost := op.keeper.stop()
 	e := op.engine
 	op.last.detached = true
-	err := op.sendFinal(op.last.start(e, op.ctx, time.Now().Add(e.cfg.Limits.StoreTimeout)))
+	err := op.sendFinal(op.last.start(e, op.ctx, time.Now().Add(e.cfg.Limits.StoreTimeout), &op.next))
 	op.last.end(context.Canceled)
 	op.tell(lost, err)
 	if err == nil || errors.Is(err, ErrLost) {
@@ -185,7 +195,7 @@ func (op *operation) tell(lost bool, err error) {
 	hooks, f := &op.engine.cfg.Hooks, &op.final
 	switch {
 	case err == nil:
-		op.hear(f.hook, f.status, f.cause)
+		op.hear(f.hook, f.status, f.cause())
 	case !errors.Is(err, ErrLost):
 		op.hear(hooks.StoreError, f.status, err)
 	case !lost: // the keeper has not said so
