@@ -19,6 +19,7 @@ var duels = []struct {
 	workload    int
 	aim         float64
 }{
+	{byGuard, yardstick, 0, 0},
 	{onRedis, yardstick, 0, rateAim},
 	{autoPipelined, yardstick, 0, 0},
 	{batched, yardstick, 0, batchAim},

@@ -18,7 +18,8 @@ var lineTexts = map[string]string{
 	"core/redisstore.readAnswer":        "begin's answer, taken apart",
 	"core.(*callContext).": "the context of a call: go-redis looks at its end before it takes a connection. Done: one channel, " +
 		"one timer for all calls of an engine, and no watch of the client in the first 20 ms of a begin",
-	"core.(*queue).":         "deadlines of calls and first extensions of runs. Done: in lists under one timer each, without memory of their own",
+	"core.(*queue).":         queueText,
+	"core.(*appointment).":   queueText,
 	"core.(*runContext).":    "the context of a run. Done: what can be cancelled is made when a handler asks",
 	"core.(*KeyConfig)":      "the key, read from the header. Done: no copy of it is made",
 	"core.(*operation).ask":  "the owner: 16 random bytes. Done: read once for all verbs. Left: nobody may guess it",
@@ -48,6 +49,9 @@ var lineTexts = map[string]string{
 	"adapters/http.HTTP.func1.1.": "the handler itself, and the request's context for it",
 	"adapters/http.HTTP":          "the middleware around the handler",
 }
+
+const queueText = "deadlines of calls and first extensions of runs. Done: an operation takes one place for all of its own, without " +
+	"memory, and leaves when it ends"
 
 // lineText returns the text of a function, "—" for one without.
 func lineText(function string) string {

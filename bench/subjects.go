@@ -37,6 +37,7 @@ const (
 	byTable       // a table by hand
 	batched       // on Redis, in batches
 	autoPipelined // the raw calls, pipelined across goroutines
+	byGuard       // a guard by hand
 )
 
 // subjects returns every subject in the order of the report.
@@ -63,6 +64,8 @@ func subjects() (all []*subject) {
 				mount: func(b *bench, s *shop) mounted { return f.raw(rawScripts(b.client, s)) }},
 			&subject{framework: f.name, name: "two raw script calls in AutoPipeline", rank: autoPipelined, beside: batched, marker: marker, reason: rawReason,
 				mount: func(b *bench, s *shop) mounted { return f.raw(rawScripts(b.duplex, s)) }},
+			&subject{framework: f.name, name: "a guard by hand", rank: byGuard, beside: onRedis, marker: marker, reason: guardReason,
+				mount: func(b *bench, s *shop) mounted { return mountGuard(b.client, f, s) }},
 			&subject{framework: f.name, name: "a table by hand", rank: byTable, beside: locally, marker: marker, reason: tableReason,
 				mount: func(_ *bench, s *shop) mounted { return f.raw(rawTable(s)) }},
 		)
@@ -89,6 +92,8 @@ func newEngine(store core.Store) *core.Engine {
 }
 
 const rawReason = "nothing is captured, hashed, renewed or compared, and status and header lines are not stored"
+
+const guardReason = "no lease is renewed, nothing is limited, checked, heard of or given back, and no panic is noticed"
 
 const tableReason = "no store, so nothing outlives the process or meets a request to another; nothing is dropped"
 
