@@ -201,7 +201,7 @@ func shelving(s *shelf) func(*core.Config) {
 
 var (
 	length = core.Field{Name: "X-Kept", Value: "kept"}
-	long   = answers(201, "12345", length)
+	long   = answers(201, "whole", length)
 )
 
 // omitted: result is a replay without its body.
@@ -217,13 +217,13 @@ func (f *fixture) omitted(result core.Result) {
 func TestALongBodyIsKeptInABlob(t *testing.T) {
 	s, k := newShelf(), &kept{}
 	f := newFixture(t, keeping(k), shelving(s))
-	f.answered(f.send(request("K", "B"), long), 201, "12345")
+	f.answered(f.send(request("K", "B"), long), 201, "whole")
 	assert.Equal(t, []string{fmt.Sprint("put for ", retention)}, s.taken())
 	require.Len(t, k.outcomes, 1)
-	assert.NotContains(t, string(k.outcomes[0]), "12345", "the store is spared it")
+	assert.NotContains(t, string(k.outcomes[0]), "whole", "the store is spared it")
 	for range 2 {
 		again := f.send(request("K", "B"), long)
-		f.replayed(again, 201, "12345")
+		f.replayed(again, 201, "whole")
 		assert.Equal(t, []string{"kept"}, values(again.Response, "X-Kept"))
 		assert.Equal(t, []string{"5"}, values(again.Response, "Content-Length"))
 		assert.Empty(t, values(again.Response, "Idempotent-Body"))
@@ -242,7 +242,7 @@ func TestABodyThatIsNotLongNeedsNoBlob(t *testing.T) {
 		"of exactly the limit":       {answers(201, "1234", length), nil, "1234"},
 		"over what is kept at all":   {answers(201, strings.Repeat("x", 101), length), nil, ""},
 		"that is omitted on purpose": {long, func(c *core.Config) { c.Keep.OmitBody = func(*core.Response) bool { return true } }, ""},
-		"of an answer to be retried": {answers(500, "12345", length), nil, "12345"},
+		"of an answer to be retried": {answers(500, "whole", length), nil, "whole"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShelf()
@@ -296,7 +296,7 @@ func TestABlobThatCanNotBePutIsAnOmittedBody(t *testing.T) {
 			s := newShelf()
 			f := newFixture(t, shelving(s))
 			s.put = fail
-			assert.LessOrEqual(t, elapsed(func() { f.answered(f.send(request("K", "B"), long), 201, "12345") }), storeTimeout)
+			assert.LessOrEqual(t, elapsed(func() { f.answered(f.send(request("K", "B"), long), 201, "whole") }), storeTimeout)
 			f.omitted(f.send(request("K", "B"), long))
 			assert.NotContains(t, s.taken(), "get")
 			f.ran(1)
@@ -325,10 +325,10 @@ func TestABlobOfAnOutcomeThatWasNotKeptIsDeleted(t *testing.T) {
 		s := newShelf()
 		f := newFixture(t, shelving(s))
 		f.store.Inject("complete", storetest.After, 2)
-		f.answered(f.send(request("K", "B"), long), 201, "12345")
+		f.answered(f.send(request("K", "B"), long), 201, "whole")
 		f.close()
 		assert.NotContains(t, s.taken(), "delete")
-		f.replayed(f.send(request("K", "B"), long), 201, "12345")
+		f.replayed(f.send(request("K", "B"), long), 201, "whole")
 	})
 }
 
@@ -338,7 +338,7 @@ func TestBlobsAreNamedByTheirClaim(t *testing.T) {
 		f := newFixture(t, shelving(s))
 		var events []heard
 		for _, key := range []string{"K", "K", "L"} {
-			f.answered(f.send(request(key, "B"), long), 201, "12345")
+			f.answered(f.send(request(key, "B"), long), 201, "whole")
 			events = append(events, f.heard.take()...)
 			time.Sleep(retention)
 		}
@@ -365,7 +365,7 @@ func TestCodecsApplyToBlobsToo(t *testing.T) {
 	for _, data := range append(k.outcomes, s.blobs[s.ids()[0]]) {
 		assert.True(t, bytes.HasPrefix(data, []byte("seal")), "%q", hex.EncodeToString(data))
 	}
-	f.replayed(f.send(request("K", "B"), long), 201, "12345")
+	f.replayed(f.send(request("K", "B"), long), 201, "whole")
 	s.blobs[s.ids()[0]][0]++
 	f.omitted(f.send(request("K", "B"), long))
 	f.ran(1)

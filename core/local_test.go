@@ -204,7 +204,7 @@ func TestABlobIsFetchedForEachLocalReplay(t *testing.T) {
 	f.omitted(f.send(request("K", "B"), long))
 	s.get = func(context.Context) error { return nil }
 	for range 2 {
-		f.replayed(f.send(request("K", "B"), long), 201, "12345")
+		f.replayed(f.send(request("K", "B"), long), 201, "whole")
 	}
 	assert.Equal(t, 1, f.store.Calls("begin"))
 }
