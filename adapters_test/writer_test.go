@@ -40,13 +40,63 @@ func TestNothingIsWrittenOnceTheHandlerHasReturned(t *testing.T) {
 		})
 		first := m.post(m.guarded)
 		<-m.kept
+		const over = "the handler has returned"
+		control := http.NewResponseController(left)
 		_, err := io.WriteString(left, "late")
-		assert.ErrorContains(t, err, "the handler has returned")
+		assert.ErrorContains(t, err, over)
+		err = control.Flush()
+		if _, isSilent := left.(*echo.Response); !isSilent {
+			assert.ErrorContains(t, err, over)
+		}
+		_, _, err = control.Hijack()
+		assert.ErrorContains(t, err, over)
+		left.WriteHeader(http.StatusEarlyHints)
 		left.Header().Set("X-Late", "late")
 		second := m.post(m.guarded)
 		assert.Equal(t, []string{"answer", "answer"}, []string{first.body, second.body})
 		assert.Empty(t, first.header.Get("X-Late")+second.header.Get("X-Late"))
 	})
+}
+
+func TestAGoroutineThatGoesOnReachesNoOtherAnswer(t *testing.T) {
+	m := mount(t, mounts["http"], func(w http.ResponseWriter, r *http.Request) {
+		name := r.Header.Get("Idempotency-Key") + ";"
+		_, _ = io.WriteString(w, name)
+		go func() {
+			for range 1000 {
+				if _, err := io.WriteString(w, name); err != nil {
+					return
+				}
+			}
+		}()
+	})
+	go func() {
+		for range m.kept {
+		}
+	}()
+	var all sync.WaitGroup
+	for g := range 20 {
+		all.Go(func() {
+			for i := range 20 {
+				key := fmt.Sprintf("%d-%d", g, i)
+				for range 2 {
+					req, _ := http.NewRequest("POST", m.guarded, nil)
+					req.Header.Set("Idempotency-Key", key)
+					res, err := http.DefaultTransport.RoundTrip(req)
+					if !assert.NoError(t, err) {
+						return
+					}
+					r, err := read(res)
+					assert.NoError(t, err)
+					if r.header.Get("Idempotent-Body") == "" {
+						assert.Equal(t, strings.Repeat(key+";", strings.Count(r.body, ";")), r.body)
+						assert.NotEmpty(t, r.body)
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 // mounts puts a net/http handler behind the engine in each framework.

@@ -9,6 +9,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/gofiber/fiber/v2"
 	"github.com/labstack/echo/v4"
+	"github.com/redis/go-redis/v9"
 	"github.com/valyala/fasthttp"
 
 	idemecho "github.com/go-idem/idem/adapters/echo"
@@ -26,13 +27,14 @@ type framework struct {
 	// mount returns the shop's handler, under e unless that is nil.
 	mount func(s *shop, e *core.Engine) mounted
 	raw   func(asker) mounted // the yardstick
+	guard func(client redis.Scripter, s *shop) mounted
 }
 
 var frameworks = []framework{
-	{"http", 10, mountHTTP, rawHTTP},
-	{"gin", 12, mountGin, rawGin},
-	{"echo", 12, mountEcho, rawEcho},
-	{"fiber", 12, mountFiber, rawFiber},
+	{"http", 10, mountHTTP, rawHTTP, guardHTTP},
+	{"gin", 12, mountGin, rawGin, guardGin},
+	{"echo", 12, mountEcho, rawEcho, guardEcho},
+	{"fiber", 12, mountFiber, rawFiber, guardFiber},
 }
 
 // mounted is a handler that is ready to be served: by net/http, or by fasthttp.
@@ -51,20 +53,34 @@ func mountHTTP(s *shop, e *core.Engine) mounted {
 }
 
 func mountGin(s *shop, e *core.Engine) mounted {
+	var guard []gin.HandlerFunc
+	if e != nil {
+		guard = append(guard, idemgin.Gin(e))
+	}
+	return ginApp(s, guard...)
+}
+
+// ginApp is the shop on Gin behind other middleware.
+func ginApp(s *shop, guard ...gin.HandlerFunc) mounted {
 	gin.SetMode(gin.ReleaseMode)
 	router := gin.New()
-	if e != nil {
-		router.Use(idemgin.Gin(e))
-	}
+	router.Use(guard...)
 	router.POST(path, func(c *gin.Context) { c.Data(http.StatusCreated, mediaType, s.pay()) })
 	return mounted{std: router}
 }
 
 func mountEcho(s *shop, e *core.Engine) mounted {
-	router := echo.New()
+	var guard []echo.MiddlewareFunc
 	if e != nil {
-		router.Use(idemecho.Echo(e))
+		guard = append(guard, idemecho.Echo(e))
 	}
+	return echoApp(s, guard...)
+}
+
+// echoApp is the shop on Echo behind other middleware.
+func echoApp(s *shop, guard ...echo.MiddlewareFunc) mounted {
+	router := echo.New()
+	router.Use(guard...)
 	router.POST(path, func(c echo.Context) error { return c.Blob(http.StatusCreated, mediaType, s.pay()) })
 	return mounted{std: router}
 }

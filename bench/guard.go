@@ -10,13 +10,15 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/gin-gonic/gin"
 	"github.com/gofiber/fiber/v2"
+	"github.com/labstack/echo/v4"
 	"github.com/redis/go-redis/v9"
 )
 
-// A guard by hand is the least that any middleware has to do around the two script calls: read and hash the request, give each
-// call a deadline, hold the answer back, and keep its status, its header lines and its body. Nothing renews a lease, limits or
-// checks anything, hears of anything, gives a key back, or notices a panic.
+// A guard by hand is plain code for what a middleware has to do around the two script calls: read and hash the request, give
+// each call a deadline, hold the answer back, and keep its status, its header lines and its body. Nothing renews a lease, has
+// limits or hooks, gives a key back, or notices a panic.
 
 // held is an answer as it is kept.
 type held struct {
@@ -72,7 +74,8 @@ func requestHash(method, path string, body []byte) (sum [32]byte) {
 func (c *claim) keep(ctx context.Context, h *held) bool {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	return c.wire.complete(bounded, c.client, c.fence, h.packed()).Err() == nil
+	word, err := c.wire.complete(bounded, c.client, c.fence, h.packed()).Text()
+	return err == nil && word == "ok"
 }
 
 func (h *held) packed() []byte {
@@ -133,23 +136,68 @@ func (h *held) send(w http.ResponseWriter) {
 	_, _ = w.Write(h.body) // an error means that the client has left
 }
 
-// guarded is a guard by hand around a router of net/http.
-func guarded(client redis.Scripter, router http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body := readBody(r)()
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		claim, answer := begin(r.Context(), client, r.Header.Get(keyHeader), r.Method, r.URL.Path, body)
-		if claim != nil {
-			recorded := &recorder{header: http.Header{}, status: http.StatusOK}
-			router.ServeHTTP(recorded, r)
-			answer = recorded.held()
-			if !claim.keep(r.Context(), answer) {
-				answer = &held{status: http.StatusServiceUnavailable}
-			}
+// guard answers a request of net/http. run runs the handler; it is not called for a request that has its answer.
+func guard(client redis.Scripter, w http.ResponseWriter, r *http.Request, run func(*recorder)) {
+	body := readBody(r)()
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	claim, answer := begin(r.Context(), client, r.Header.Get(keyHeader), r.Method, r.URL.Path, body)
+	if claim != nil {
+		recorded := &recorder{header: http.Header{}, status: http.StatusOK}
+		run(recorded)
+		answer = recorded.held()
+		if !claim.keep(r.Context(), answer) {
+			answer = &held{status: http.StatusServiceUnavailable}
 		}
-		answer.send(w)
+	}
+	answer.send(w)
+}
+
+func guardHTTP(client redis.Scripter, s *shop) mounted {
+	mux := http.NewServeMux()
+	mux.Handle("POST "+path, s)
+	return mounted{std: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		guard(client, w, r, func(recorded *recorder) { mux.ServeHTTP(recorded, r) })
+	})}
+}
+
+// ginRecorder is a recorder for Gin.
+type ginRecorder struct {
+	gin.ResponseWriter
+	held *recorder
+}
+
+func (r *ginRecorder) Header() http.Header         { return r.held.Header() }
+func (r *ginRecorder) WriteHeader(status int)      { r.held.WriteHeader(status) }
+func (r *ginRecorder) Write(p []byte) (int, error) { return r.held.Write(p) }
+
+func guardGin(client redis.Scripter, s *shop) mounted {
+	return ginApp(s, func(c *gin.Context) {
+		outer := c.Writer
+		guard(client, outer, c.Request, func(recorded *recorder) {
+			c.Writer = &ginRecorder{outer, recorded}
+			c.Next()
+			c.Writer = outer
+		})
+		c.Abort()
 	})
 }
+
+func guardEcho(client redis.Scripter, s *shop) mounted {
+	return echoApp(s, func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) (err error) {
+			response := c.Response()
+			outer := response.Writer
+			guard(client, outer, c.Request(), func(recorded *recorder) {
+				response.Writer = recorded
+				err = next(c)
+				response.Writer = outer
+			})
+			return err
+		}
+	})
+}
+
+func guardFiber(client redis.Scripter, s *shop) mounted { return fiberApp(s, guardedFiber(client)) }
 
 // guardedFiber is a guard by hand as a middleware of Fiber.
 func guardedFiber(client redis.Scripter) fiber.Handler {
@@ -168,17 +216,9 @@ func guardedFiber(client redis.Scripter) fiber.Handler {
 		h := &held{status: response.StatusCode(), body: response.Body()}
 		response.Header.VisitAll(func(name, value []byte) { h.lines = append(h.lines, string(name), string(value)) })
 		if !claim.keep(c.UserContext(), h) {
+			response.Reset()
 			return c.SendStatus(fiber.StatusServiceUnavailable)
 		}
 		return nil
 	}
-}
-
-// mountGuard puts a shop behind a guard by hand.
-func mountGuard(client redis.Scripter, f framework, s *shop) mounted {
-	bare := f.mount(s, nil)
-	if bare.std == nil {
-		return fiberApp(s, guardedFiber(client))
-	}
-	return mounted{std: guarded(client, bare.std)}
 }

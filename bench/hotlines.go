@@ -17,7 +17,7 @@ var lineTexts = map[string]string{
 	"core/redisstore.completedRecord":   "the whole record. Done: made here in one piece, so that no script joins strings",
 	"core/redisstore.readAnswer":        "begin's answer, taken apart",
 	"core.(*callContext).": "the context of a call: go-redis looks at its end before it takes a connection. Done: one channel, " +
-		"one timer for all calls of an engine, and no watch of the client in the first 20 ms of a begin",
+		"two timers for all calls of an engine, and no watch of the client in the first 20 ms of a begin",
 	"core.(*queue).":         queueText,
 	"core.(*appointment).":   queueText,
 	"core.(*runContext).":    "the context of a run. Done: what can be cancelled is made when a handler asks",

@@ -65,7 +65,7 @@ func subjects() (all []*subject) {
 			&subject{framework: f.name, name: "two raw script calls in AutoPipeline", rank: autoPipelined, beside: batched, marker: marker, reason: rawReason,
 				mount: func(b *bench, s *shop) mounted { return f.raw(rawScripts(b.duplex, s)) }},
 			&subject{framework: f.name, name: "a guard by hand", rank: byGuard, beside: onRedis, marker: marker, reason: guardReason,
-				mount: func(b *bench, s *shop) mounted { return mountGuard(b.client, f, s) }},
+				mount: func(b *bench, s *shop) mounted { return f.guard(b.client, s) }},
 			&subject{framework: f.name, name: "a table by hand", rank: byTable, beside: locally, marker: marker, reason: tableReason,
 				mount: func(_ *bench, s *shop) mounted { return f.raw(rawTable(s)) }},
 		)
@@ -93,7 +93,7 @@ func newEngine(store core.Store) *core.Engine {
 
 const rawReason = "nothing is captured, hashed, renewed or compared, and status and header lines are not stored"
 
-const guardReason = "no lease is renewed, nothing is limited, checked, heard of or given back, and no panic is noticed"
+const guardReason = "no lease is renewed, there are no limits and no hooks, no key is given back, and no panic is noticed"
 
 const tableReason = "no store, so nothing outlives the process or meets a request to another; nothing is dropped"
 

@@ -52,12 +52,12 @@ const duelsText = `
 
 Two subjects in turn, %d times %v each: neighbours meet the same machine, and subjects that are minutes apart do not. Rate and
 CPU are medians of ratios of neighbours, CPU is that of both processes; half of the rounds lie in the span beside the rate, and
-what is nearer to an aim than that is not told from it. Rows without an aim show what can be had here. A guard by hand is the
-least that any middleware does around the two raw calls: it reads and hashes the request, gives each call a deadline, holds the
-answer back, and keeps status, header lines and body; no lease is renewed, and nothing else is looked at. Raw calls in
-AutoPipeline are the two script calls without an engine, pipelined across goroutines on one connection in full duplex, which is
-what go-redis itself has for that: what an engine does has to fit between their rate and the aim. A table by hand is the least
-that answers replays and compares requests: two hashes, a map, and the body with one header line.
+what is nearer to an aim than that is not told from it. Rows without an aim show what can be had here. A guard by hand is plain
+code for what a middleware has to do around the two raw calls: it reads and hashes the request, gives each call a deadline, holds
+the answer back, and keeps status, header lines and body. It renews no lease and has no limits or hooks; with memory of its own
+it could be faster. Raw calls in AutoPipeline are the two script calls without an engine, pipelined across goroutines on one
+connection in full duplex, which is what go-redis itself has for that: what an engine does has to fit between their rate and the
+aim. A table by hand is the least that answers replays and compares requests: two hashes, a map, and the body with one header line.
 
 `
 

@@ -160,10 +160,7 @@ func (op *operation) finish(f final) error {
 	op.final = f
 	op.ended = true // also when a hook panics now
 	leaseEnd, lost := op.keeper.stop()
-	e := op.engine
-	op.last.detached = true
-	err := op.sendFinal(op.last.start(e, op.ctx, time.Now().Add(e.cfg.Limits.StoreTimeout), &op.next))
-	op.last.end(context.Canceled)
+	err := op.sendFirst()
 	op.tell(lost, err)
 	if err == nil || errors.Is(err, ErrLost) {
 		return err
@@ -173,6 +170,13 @@ func (op *operation) finish(f final) error {
 		return err
 	}
 	return nil
+}
+
+// sendFirst sends the verb for the first time.
+func (op *operation) sendFirst() error {
+	op.last.detached = true
+	defer op.last.end(context.Canceled)
+	return op.sendFinal(op.last.start(op.engine, op.ctx, time.Now().Add(op.engine.cfg.Limits.StoreTimeout), &op.next))
 }
 
 // finishLater sends the final verb until the store has answered, or for ten leases.

@@ -69,10 +69,10 @@ func (x *Exchange) running() *run {
 
 // Return ends the run, however it does. It hands what a mux and a form parser left in r, which came from For, to the request
 // that the server knows: it is who removes the files of a multipart form, and logs read the pattern. The header around the
-// handler is as it was before.
+// handler is as it was before, unless the answer is out or was left there.
 func (x *Exchange) Return(r *http.Request) {
 	x.request.MultipartForm, x.request.Pattern = r.MultipartForm, r.Pattern
-	x.run.writer.giveBack(nil)
+	x.run.writer.end()
 }
 
 // Read is core.Request.Body: the whole body, up to one byte over limit.
@@ -128,7 +128,7 @@ type rereadable struct {
 // was a run, neither its response nor its writer may be used any more.
 func (x *Exchange) Send(w http.ResponseWriter, r *core.Response) error {
 	err := send(w, r, x.values[:])
-	if x.run != nil {
+	if x.run != nil && err == nil {
 		x.run.writer.free()
 	}
 	return err

@@ -22,12 +22,15 @@ import (
 //
 // It has neither Unwrap nor ReadFrom: both would lead past the capture. Flush, Hijack and the deadlines of
 // http.ResponseController work; Push does not.
+//
+// A goroutine that a handler leaves behind has nothing to write to once the handler has returned.
 type Writer struct {
 	outer  http.ResponseWriter
 	ctx    context.Context // the run's
 	limit  int
 	marker string
 
+	mu       sync.Mutex  // over what reaches outer, or the memory that another answer may have
 	header   http.Header // the handler's own copy of outer's
 	borrowed bool        // header is outer's, which was empty and will be again
 	response core.Response
@@ -101,8 +104,15 @@ func (w *Writer) Size() int { return w.size }
 
 // WriteHeader sets the status and freezes the header, as in net/http. Informational answers go out at once.
 func (w *Writer) WriteHeader(status int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.writeHeader(status)
+}
+
+// writeHeader is WriteHeader; the caller holds mu, as for all that follows.
+func (w *Writer) writeHeader(status int) {
 	switch {
-	case w.response.Hijacked || w.response.Status != 0:
+	case w.over || w.response.Hijacked || w.response.Status != 0:
 		return
 	case status < 100 || status > 999:
 		panic("idem: invalid WriteHeader code " + strconv.Itoa(status))
@@ -124,14 +134,12 @@ func (w *Writer) before() http.Header {
 
 // inform sends a 1xx answer with the header as it stands, and leaves the outer header as it was.
 func (w *Writer) inform(status int) {
-	if w.borrowed {
-		w.outer.WriteHeader(status)
-		return
-	}
 	outer := w.outer.Header()
 	before := maps.Clone(outer)
-	clear(outer)
-	maps.Copy(outer, w.header)
+	if !w.borrowed {
+		clear(outer)
+		maps.Copy(outer, w.header)
+	}
 	w.outer.WriteHeader(status)
 	clear(outer)
 	maps.Copy(outer, before)
@@ -139,6 +147,8 @@ func (w *Writer) inform(status int) {
 
 // Write appends p to the answer.
 func (w *Writer) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if err := w.prepare(len(p)); err != nil {
 		return 0, err
 	}
@@ -163,7 +173,7 @@ func (w *Writer) prepare(n int) error {
 	case w.over:
 		return errOver
 	case w.response.Status == 0:
-		w.WriteHeader(http.StatusOK)
+		w.writeHeader(http.StatusOK)
 	}
 	if s := w.response.Status; n > 0 && (s < 200 || s == http.StatusNoContent || s == http.StatusNotModified) {
 		return http.ErrBodyNotAllowed
@@ -214,11 +224,10 @@ func (w *Writer) Flush() { _ = w.FlushError() }
 
 // FlushError passes the answer through and flushes it.
 func (w *Writer) FlushError() error {
-	if w.response.Hijacked {
-		return http.ErrHijacked
-	}
-	if w.response.Status == 0 {
-		w.WriteHeader(http.StatusOK)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.prepare(0); err != nil {
+		return err
 	}
 	w.pass()
 	return http.NewResponseController(w.outer).Flush()
@@ -226,6 +235,11 @@ func (w *Writer) FlushError() error {
 
 // Hijack hands the connection over. There is no answer to keep then.
 func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over {
+		return nil, nil, errOver
+	}
 	if w.response.Status != 0 {
 		w.pass()
 	}
@@ -259,25 +273,32 @@ func (w *Writer) Leave() {
 		w.Past()
 		return
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	outer := w.outer.Header()
 	clear(outer)
 	maps.Copy(outer, w.header)
 }
 
 // Past is for a handler whose answer did not come through w: the header around it is that answer's.
-func (w *Writer) Past() { w.borrowed = false }
+func (w *Writer) Past() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.borrowed = false
+}
 
 // Response ends the capture and returns the answer. A stream whose client left is not whole.
 func (w *Writer) Response() *core.Response {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	r := &w.response
 	r.Sent = w.passed
 	if r.Hijacked {
 		return r
 	}
 	if r.Status == 0 {
-		w.WriteHeader(http.StatusOK)
+		w.writeHeader(http.StatusOK)
 	}
-	w.over = true
 	r.Trailer = trailers(w.header)
 	if n, ok := w.declared(); ok && w.size < n && r.Status >= 200 && r.Status != http.StatusNoContent && r.Status != http.StatusNotModified {
 		r.Omitted = true // net/http breaks the connection off
@@ -293,8 +314,18 @@ func (w *Writer) Response() *core.Response {
 	return r
 }
 
+// end is when the handler has returned, however it did.
+func (w *Writer) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	w.giveBack(nil)
+}
+
 // free hands the answer's memory on, when the answer is out.
 func (w *Writer) free() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.memory != nil {
 		w.memory.free()
 		w.memory = nil
