@@ -16,7 +16,7 @@ import (
 // quotes are the figures of the README: in it, and in a table of docs/PERFORMANCE.md.
 var quotes = []struct{ pattern, section, row, column string }{
 	{`(\d+) to \d+ allocations a request over the bare handler`, "## Allocations", "http", "a new key adds"},
-	{`\d+ to (\d+) allocations a request over the bare handler`, "## Allocations", "gin", "a new key adds"},
+	{`\d+ to (\d+) allocations a request over the bare handler`, "## Allocations", "fiber", "a new key adds"},
 	{`(\d+) µs of the server for a claim`, "## Server time", "512 B | this library", "begin, new"},
 	{`(\d+) µs for an outcome of 512 bytes`, "## Server time", "512 B | this library", "complete"},
 	{`(\d+) µs for a replay`, "## Server time", "512 B | this library", "replay"},
@@ -25,6 +25,8 @@ var quotes = []struct{ pattern, section, row, column string }{
 	{`and \d+, \d+ and (\d+) µs on a busy server`, "## Server time", "512 B | this library", "replay, busy"},
 	{`a new request takes ([\d.]+) times the CPU of those two calls`, "## Side by side", "http | all new keys | this library, redisstore", "CPU"},
 	{`net/http and ([\d.]+) times on Gin`, "## Side by side", "gin | all new keys | this library, redisstore", "CPU"},
+	{`the guard by hand takes \(([\d.]+) and`, "## Side by side", "http | all new keys | a guard by hand", "CPU"},
+	{`the guard by hand takes \([\d.]+ and ([\d.]+)\)`, "## Side by side", "gin | all new keys | a guard by hand", "CPU"},
 	{"([\\d.]+) and [\\d.]+ times with `redisstore.Batch", "## Side by side", "http | all new keys | this library, redisstore in batches", "CPU"},
 	{"[\\d.]+ and ([\\d.]+) times with `redisstore.Batch", "## Side by side", "gin | all new keys | this library, redisstore in batches", "CPU"},
 	{`on net/http a replay has ([\d.]+) of their rate`, "### All replays", "http | this library, redisstore", "of two raw script calls"},
