@@ -15,6 +15,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/capture"
 )
 
 // incoming is a request as the engine reads it.
@@ -99,21 +100,16 @@ func (i incoming) body(limit int64) ([]byte, error) {
 type answer struct {
 	outer    fasthttp.ResponseHeader // as it was before the handlers
 	response core.Response
-	lines    [8]core.Field // most answers have no more
-	body     []byte
+	memory   capture.Memory // of response
 }
 
 // answers are there to be used again.
-var answers = sync.Pool{New: func() any { return &answer{body: make([]byte, 0, 1<<10)} }}
-
-// longMemory is the longest body whose memory is used again, in bytes.
-const longMemory = 64 << 10
+var answers = sync.Pool{New: func() any { return &answer{} }}
 
 // free hands the answer's memory on, when the answer is out.
 func (a *answer) free() {
 	a.response = core.Response{}
-	clear(a.lines[:])
-	if a.body = a.body[:0]; cap(a.body) <= longMemory {
+	if a.memory.Clear() {
 		answers.Put(a)
 	}
 }
@@ -145,8 +141,8 @@ func (a *answer) run(ctx context.Context, c *fiber.Ctx, marker string) *core.Res
 	r.Status, r.Hijacked = response.StatusCode(), c.Context().Hijacked()
 	isStream := response.IsBodyStream() || late != nil
 	if hasBody := r.Status >= 200 && r.Status != fiber.StatusNoContent && r.Status != fiber.StatusNotModified; hasBody && !isStream {
-		a.body = append(a.body, response.Body()...)
-		r.Body = a.body
+		a.memory.Body = append(a.memory.Body, response.Body()...)
+		r.Body = a.memory.Body
 	}
 	a.changes(&response.Header, isStream || len(r.Body) > 0)
 	if r.Hijacked || isStream {
@@ -172,7 +168,7 @@ func (a *answer) takeBack(response *fasthttp.Response) {
 // Cache-Control, which core.OmitNoStore looks at, whoever set it.
 func (a *answer) changes(header *fasthttp.ResponseHeader, body bool) {
 	r := &a.response
-	r.Header = a.lines[:0]
+	r.Header = a.memory.Lines[:0]
 	header.VisitAll(func(key, value []byte) {
 		name := name(key)
 		always := body && name == fiber.HeaderContentType || name == fiber.HeaderCacheControl

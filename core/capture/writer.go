@@ -34,53 +34,27 @@ type Writer struct {
 	header   http.Header // the handler's own copy of outer's
 	borrowed bool        // header is outer's, which was empty and will be again
 	response core.Response
-	memory   *memory // of response; nil when it is another answer's
+	memory   *Memory // of response; nil when it is another answer's
 	values   []string
 	size     int  // of the body, as the handler wrote it; -1 before there is a status
 	passed   bool // outer has the answer
 	over     bool // the handler has returned
 }
 
-// memory is what an answer is held back in. It is used again when the answer is out.
-type memory struct {
-	lines [8]core.Field // most answers have no more
-	body  []byte
-}
-
-var memories = sync.Pool{New: func() any { return &memory{body: make([]byte, 0, 1<<10)} }}
-
 var errOver = errors.New("idem: the handler has returned")
 
-// longMemory is the longest body whose memory is used again, in bytes.
-const longMemory = 64 << 10
-
-// free hands the memory of an answer on. Nothing may use the answer any more.
-func (m *memory) free() {
-	clear(m.lines[:])
-	if m.body = m.body[:0]; cap(m.body) <= longMemory {
-		memories.Put(m)
-	}
-}
+var memories = sync.Pool{New: func() any { return &Memory{} }}
 
 // Hold returns a writer on top of outer for a run under ctx, within the limits of keep. An exchange has one.
 func (x *Exchange) Hold(ctx context.Context, outer http.ResponseWriter, keep core.KeepConfig) *Writer {
 	w := &x.running().writer
 	w.outer, w.ctx, w.limit, w.marker, w.size, w.values = outer, ctx, keep.MaxBody, keep.Marker, -1, x.values[:]
-	w.memory = memories.Get().(*memory)
+	w.memory = memories.Get().(*Memory)
 	w.header = outer.Header()
 	if w.borrowed = len(w.header) == 0; !w.borrowed {
-		w.header = copied(w.header)
+		w.header = w.header.Clone()
 	}
 	return w
-}
-
-// copied returns a copy of header that shares no memory with it.
-func copied(header http.Header) http.Header {
-	own := make(http.Header, len(header))
-	for name, values := range header {
-		own[name] = slices.Clone(values)
-	}
-	return own
 }
 
 // giveBack leaves outer's header as it was before the handler, which has header from now on.
@@ -121,7 +95,7 @@ func (w *Writer) writeHeader(status int) {
 		return
 	}
 	w.response.Status, w.size = status, 0
-	w.response.Header, w.response.Removed = changes(w.memory.lines[:0], w.before(), w.header)
+	w.response.Header, w.response.Removed = changes(w.memory.Lines[:0], w.before(), w.header)
 }
 
 // before is outer's header as it was before the handler.
@@ -154,8 +128,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 	}
 	w.size += len(p)
 	if !w.response.Omitted {
-		w.memory.body = append(w.memory.body, p...)
-		w.response.Body = w.memory.body
+		w.memory.Body = append(w.memory.Body, p...)
+		w.response.Body = w.memory.Body
 	}
 	if !w.passed {
 		return len(p), nil
@@ -269,12 +243,12 @@ func (w *Writer) EnableFullDuplex() error {
 // Leave hands the header to outer as the handler left it: for a handler that leaves its answer to code outside, so that
 // there is none to keep.
 func (w *Writer) Leave() {
-	if w.borrowed {
-		w.Past()
-		return
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.borrowed {
+		w.borrowed = false
+		return
+	}
 	outer := w.outer.Header()
 	clear(outer)
 	maps.Copy(outer, w.header)
@@ -326,10 +300,13 @@ func (w *Writer) end() {
 func (w *Writer) free() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.memory != nil {
-		w.memory.free()
-		w.memory = nil
+	if w.memory == nil {
+		return
 	}
+	if w.memory.Clear() {
+		memories.Put(w.memory)
+	}
+	w.memory = nil
 }
 
 // sniff says which Content-Type net/http will find for an answer without one, so that replays through other frameworks
