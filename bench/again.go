@@ -50,9 +50,26 @@ func (b *bench) amend(file string, parts []string) ([]string, error) {
 	return parts, err
 }
 
-// saysAgain adds a row to the table that a report begins with, in place of one about the same sections.
+// saysAgain adds a row to the table that a report begins with, and takes what it is about out of earlier ones.
 func saysAgain(about, sections string) string {
-	row := "| " + sections + ", again | "
-	lines := slices.DeleteFunc(strings.SplitAfter(strings.TrimSpace(about)+"\n", "\n"), func(line string) bool { return strings.HasPrefix(line, row) })
-	return strings.Join(lines, "") + fmt.Sprintf("%s%s, commit %s |\n", row, time.Now().UTC().Format(time.DateOnly), commit())
+	var b strings.Builder
+	for line := range strings.Lines(strings.TrimSpace(about) + "\n") {
+		b.WriteString(without(line, strings.Split(sections, ",")))
+	}
+	return b.String() + fmt.Sprintf("| %s%s%s, commit %s |\n", sections, againMark, time.Now().UTC().Format(time.DateOnly), commit())
+}
+
+const againMark = ", again | "
+
+// without returns a row that says which sections were measured again without some of them, "" when it is about no other.
+func without(line string, sections []string) string {
+	names, rest, ok := strings.Cut(strings.TrimPrefix(line, "| "), againMark)
+	if !ok {
+		return line
+	}
+	left := slices.DeleteFunc(strings.Split(names, ","), func(name string) bool { return slices.Contains(sections, name) })
+	if len(left) == 0 {
+		return ""
+	}
+	return "| " + strings.Join(left, ",") + againMark + rest
 }

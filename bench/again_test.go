@@ -38,6 +38,20 @@ func TestSectionsThatAreMeasuredAgainTakeTheirPlaceInTheReport(t *testing.T) {
 	assert.Equal(t, fresh(), first)
 }
 
+func TestARowIsAboutSectionsThatNoLaterOneNames(t *testing.T) {
+	for old, left := range map[string]string{
+		"| loads,duels,crowds, again | then |\n": "| loads,crowds, again | then |\n",
+		"| duels,memory, again | then |\n":       "",
+		"| clients, again | then |\n":            "| clients, again | then |\n",
+		"| date | then |\n":                      "| date | then |\n",
+	} {
+		report := saysAgain("# Performance\n\n|  |  |\n"+old, "duels,memory")
+		before, again, _ := strings.Cut(report, "| duels,memory, again | ")
+		assert.Equal(t, "# Performance\n\n|  |  |\n"+left, before)
+		assert.Contains(t, again, ", commit ")
+	}
+}
+
 func TestTheReportIsMadeOfTheseParts(t *testing.T) {
 	report, err := os.ReadFile("../docs/PERFORMANCE.md")
 	require.NoError(t, err)

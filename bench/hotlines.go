@@ -36,10 +36,10 @@ var lineTexts = map[string]string{
 	"core.FingerprintConfig":    "SHA-256 of the request. Done: states are used again",
 	"core/capture.readAll": "the request's body, read to make the fingerprint; the handler reads the same bytes. Done: one " +
 		"buffer, of Content-Length",
-	"core/capture.(*Exchange).For": "the request with the run's context, as net/http copies it: the handler must see both",
-	"core/capture.(*Exchange).running": "what a handler gets: writer and request. Done: one piece; a replay " +
-		"does without",
-	"core/capture.NewExchange": "what a request is read through",
+	"core/capture.(*Exchange).For":     "the request with the run's context, as net/http copies it: the handler must see both",
+	"core/capture.(*Exchange).running": "what a handler gets: writer and request. Done: one piece; a replay does without",
+	"core/capture.(*Exchange).Request": "the request as the engine reads it. Left: its two functions, which every adapter has of its own kind",
+	"core/capture.NewExchange":         "what a request is read through",
 	"core/capture.(*Exchange).Hold": "the handler's header map: what is set around it is no part of the outcome. Done: a copy only " +
 		"where something is set",
 	"core/capture.send":           "net/http writes status, header lines and body: a bare handler pays for this, too",
