@@ -47,6 +47,7 @@ type service struct {
 	answers map[string][]answer
 	errors  []error // of the store
 	losses  []error
+	kept    map[int64]bool // fences of the runs whose outcomes are stored
 }
 
 // answer is what a client saw.
@@ -63,11 +64,16 @@ type answer struct {
 // newService starts a service with a lease of two seconds and a store timeout of half a one, unless change says otherwise.
 func newService(tb testing.TB, store core.Store, change ...func(*core.Config)) *service {
 	tb.Helper()
-	s := &service{tb: tb, ledger: newLedger(tb), do: quick, answers: map[string][]answer{}}
+	s := &service{tb: tb, ledger: newLedger(tb), do: quick, answers: map[string][]answer{}, kept: map[int64]bool{}}
 	cfg := core.Config{Store: store, Scope: core.SingleTenant}
 	cfg.Lease.Duration, cfg.Limits.StoreTimeout = 2*time.Second, 500*time.Millisecond
 	cfg.Hooks.StoreError = func(_ context.Context, e core.Event) { s.note(&s.errors, e.Err) }
 	cfg.Hooks.Lost = func(_ context.Context, e core.Event) { s.note(&s.losses, e.Err) }
+	cfg.Hooks.Kept = func(_ context.Context, e core.Event) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.kept[e.Fence] = true
+	}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -215,6 +221,15 @@ func (s *service) away(a answer) {
 func (s *service) ran(key string, times int) {
 	s.tb.Helper()
 	assert.Equal(s.tb, times, s.ledger.count(s.tb, key), "%s: effects", key)
+}
+
+// wasKept tells whether an outcome of a key was ever stored before its last run.
+func (s *service) wasKept(key string) bool {
+	s.tb.Helper()
+	runs := s.ledger.effects(s.tb)[key]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(runs[:len(runs)-1], func(e effect) bool { return s.kept[e.Fence] })
 }
 
 // heard tells whether an error of the store had a text in it.

@@ -54,8 +54,8 @@ func startGroup(tb testing.TB, replicaEnv, args []string) *Group {
 		})))
 	}
 	g.Nodes[0].Config(tb, "repl-diskless-sync-delay", "0")
-	must(tb, g.startSentinels(tb, 5))
 	Eventually(tb, "both replicas are online", func() bool { return g.Nodes[0].online(tb) == 2 })
+	must(tb, g.startSentinels(tb, 5)) // not before: on a busy machine they would see faults in the start
 	for _, s := range g.Sentinels {
 		Eventually(tb, "a sentinel knows everybody", func() bool { return s.knowsGroup(tb) })
 	}

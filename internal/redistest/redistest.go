@@ -143,7 +143,9 @@ func (s *Server) spawn() error {
 	for deadline := time.Now().Add(silence); time.Now().Before(deadline); {
 		switch s.answer() {
 		case "+PONG":
-			return nil
+			if s.owned() {
+				return nil
+			}
 		case "-LOAD": // LOADING
 			deadline = time.Now().Add(silence)
 		}
@@ -172,6 +174,13 @@ func (s *Server) answer() string {
 		return ""
 	}
 	return string(answer)
+}
+
+// owned tells whether the server that answers is this process: another one may have taken the port, and then this one ends.
+func (s *Server) owned() bool {
+	client := redis.NewClient(&redis.Options{Addr: s.Addr})
+	defer client.Close()
+	return infoField(client.Info(context.Background(), "server").Val(), "process_id") == strconv.Itoa(s.process.Pid)
 }
 
 // Kill ends the process at once, as a crash would.

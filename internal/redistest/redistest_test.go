@@ -2,6 +2,8 @@ package redistest
 
 import (
 	"context"
+	"net"
+	"strconv"
 	"testing"
 	"time"
 
@@ -20,6 +22,17 @@ func TestAServerKeepsItsArgumentsWhenItStartsAgain(t *testing.T) {
 	assert.Equal(t, "v", client.Get(ctx, "k").Val())
 	s.Config(t, "maxclients", "100")
 	assert.Equal(t, "100", s.Info(t, "maxclients"))
+}
+
+func TestAServerIsNotTheOneThatHasTakenItsPort(t *testing.T) {
+	other := Start(t)
+	_, port, err := net.SplitHostPort(other.Addr)
+	require.NoError(t, err)
+	n, err := strconv.Atoi(port)
+	require.NoError(t, err)
+	s := newServer(Binary(t), t.TempDir(), n, nil)
+	assert.ErrorContains(t, s.spawn(), "ended")
+	assert.Equal(t, "+PONG", other.answer())
 }
 
 func TestAGroupFailsOverToAReplicaThatHasEverything(t *testing.T) {
