@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -320,6 +322,23 @@ func (s scripted) Complete(ctx context.Context, c core.Claim, outcome []byte) er
 func inBubble(t *testing.T, name string, test func(*testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
+
+var bubble = regexp.MustCompile(`synctest bubble \d+\b`)
+
+// goroutines counts those of the caller's bubble, when all of them wait. Others are the business of others.
+func goroutines(tb testing.TB) (n int) {
+	tb.Helper()
+	synctest.Wait()
+	stacks := make([]byte, 1<<20)
+	all := bubble.FindAllString(string(stacks[:runtime.Stack(stacks, true)]), -1)
+	require.NotEmpty(tb, all, "the caller, who is the first, is in no bubble")
+	for _, one := range all {
+		if one == all[0] {
+			n++
+		}
+	}
+	return n
 }
 
 // ended waits for the end of ctx and returns its cause.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -99,13 +98,12 @@ func TestARetryThatHasWaitedLongEnoughIsRefused(t *testing.T) {
 	inBubble(t, "CON-05", func(t *testing.T) {
 		f, l := listened(t, 2500*time.Millisecond)
 		running := f.hold(ctx, request("K", "B"), made)
-		goroutines := runtime.NumGoroutine()
+		before := goroutines(t)
 		refused := <-f.later(ctx, request("K", "B"), made)
 		f.refused(refused.Result, 409, "in-progress")
 		assert.Regexp(t, `^[1-9][0-9]*$`, refused.Response.Get("Retry-After"))
 		assert.Equal(t, 2500*time.Millisecond, refused.after)
-		synctest.Wait()
-		assert.LessOrEqual(t, runtime.NumGoroutine(), goroutines, "goroutines that are left")
+		assert.Equal(t, before, goroutines(t), "goroutines that are left")
 		assert.Zero(t, l.now.Load(), "watches that are left")
 		assert.Equal(t, "begin conflict", f.heard.names())
 		f.answered(running.finish(), 201, "made")
@@ -119,14 +117,13 @@ func TestAWaiterWhoseClientLeavesIsFreedAtOnce(t *testing.T) {
 		f, l := listened(t, time.Hour, func(c *core.Config) { c.Wait.MaxPerKey = 1 })
 		running := f.hold(ctx, request("K", "B"), made)
 		client, leave := context.WithCancel(ctx)
-		goroutines := runtime.NumGoroutine()
+		before := goroutines(t)
 		gone := f.later(client, request("K", "B"), made)
 		time.Sleep(1500 * time.Millisecond)
 		leave()
 		assert.Equal(t, 1500*time.Millisecond, (<-gone).after)
-		synctest.Wait()
+		assert.Equal(t, before, goroutines(t), "goroutines that are left")
 		assert.Zero(t, l.now.Load(), "watches that are left")
-		assert.LessOrEqual(t, runtime.NumGoroutine(), goroutines, "goroutines that are left")
 		assert.NoError(t, running.run.Err(), "the run is unaffected")
 
 		next := f.later(ctx, request("K", "B"), made) // there is room again
