@@ -89,15 +89,17 @@ func (e *Engine) Do(ctx context.Context, req Request, run func(context.Context) 
 	if problem != "" {
 		return e.refusals.result(problem, 0), nil
 	}
-	op := e.operation(ctx, req)
-	op.run = run
-	problem, bypassed := op.prepare(key)
+	claim, body, problem, bypassed := e.prepare(ctx, &req, key)
 	switch {
 	case problem != "":
 		return e.refusals.result(problem, 0), nil
 	case bypassed:
 		return Result{Bypassed: true}, nil
 	}
+	if replay := e.known(ctx, &req, &claim); replay != nil {
+		return Result{Replayed: true, Response: replay}, nil
+	}
+	op := &operation{engine: e, ctx: ctx, req: &req, body: body, claim: claim, run: run}
 	return op.begin()
 }
 

@@ -5,6 +5,7 @@ import (
 	"container/list"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,21 +14,22 @@ import (
 type local struct {
 	limit int // bytes
 
-	mu      sync.Mutex
+	mu      sync.RWMutex
 	bytes   int
 	records map[[32]byte]*list.Element
 	recent  *list.List // of *localRecord: in front what came last, or got another chance
 }
 
+// localRecord is not changed, but for asked, once it is in the table.
 type localRecord struct {
 	key, fingerprint [32]byte
 	outcome          []byte
 	until            time.Time
 	size             int
-	asked            bool // for, since it was put in front
+	asked            atomic.Bool // for, since it was put in front
 
-	replay *Response // of outcome, ready to be sent; nil before the first. Nobody changes what it leads to
-	by     *Engine   // which made it: another may mark replays otherwise, or have other codecs
+	by     *Engine  // which has made a replay of outcome: another may mark replays otherwise, or have other codecs. nil: none
+	replay Response // ready to be sent. Its lists can be appended to
 }
 
 // localBytes is about what a record takes besides its outcome and the lines of its replay: these two, and its places in map and
@@ -45,30 +47,47 @@ func newLocal(limit int) *local {
 	return &local{limit: limit, records: map[[32]byte]*list.Element{}, recent: list.New()}
 }
 
-// find returns what a Begin of c would find, if it is remembered, and its replay, if e has made one.
-func (l *local) find(c *Claim, e *Engine) (entry Entry, replay *Response, ok bool) {
+// find returns the record of a key, nil when it is not remembered.
+func (l *local) find(key *[32]byte) *localRecord {
 	if l == nil {
-		return entry, nil, false
+		return nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	element := l.records[c.Key]
+	l.mu.RLock()
+	element := l.records[*key]
+	l.mu.RUnlock()
 	if element == nil {
-		return entry, nil, false
+		return nil
 	}
 	r := element.Value.(*localRecord)
-	if !time.Now().Before(r.until) {
+	if time.Until(r.until) <= 0 {
+		l.end(element)
+		return nil
+	}
+	if !r.asked.Load() {
+		r.asked.Store(true)
+	}
+	return r
+}
+
+// entry is what a Begin of op's claim would find. op gets the replay that its engine has made.
+func (r *localRecord) entry(op *operation) Entry {
+	if r.fingerprint != op.claim.Fingerprint {
+		return Entry{State: Mismatch, Fingerprint: r.fingerprint}
+	}
+	if r.by == op.engine {
+		replay := r.replay
+		op.ready = &replay
+	}
+	return Entry{State: Completed, Outcome: r.outcome}
+}
+
+// end drops a record whose time is over, unless that has been done meanwhile.
+func (l *local) end(element *list.Element) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.records[element.Value.(*localRecord).key] == element {
 		l.forget(element)
-		return entry, nil, false
 	}
-	r.asked = true
-	if r.fingerprint != c.Fingerprint {
-		return Entry{State: Mismatch, Fingerprint: r.fingerprint}, nil, true
-	}
-	if r.by == e {
-		replay = r.replay.shared()
-	}
-	return Entry{State: Completed, Outcome: r.outcome}, replay, true
 }
 
 // learn remembers that c's record is COMPLETED, and was for left more when sent.
@@ -103,8 +122,9 @@ func (l *local) prepared(c *Claim, outcome []byte, e *Engine, replay *Response) 
 		return
 	}
 	l.forget(element)
-	r.replay, r.by, r.size = replay.shared(), e, size
-	l.put(r)
+	l.put(&localRecord{
+		key: r.key, fingerprint: r.fingerprint, outcome: r.outcome, until: r.until, size: size, by: e, replay: replay.clipped(),
+	})
 }
 
 // fieldBytes is what a Field takes besides its texts.
@@ -142,24 +162,21 @@ func (l *local) makeRoom(size int) {
 	for l.bytes+size > l.limit {
 		last := l.recent.Back()
 		r := last.Value.(*localRecord)
-		if !r.asked || chances == 0 || !now.Before(r.until) {
+		if !r.asked.Load() || chances == 0 || !now.Before(r.until) {
 			l.forget(last)
 			continue
 		}
-		r.asked = false
+		r.asked.Store(false)
 		chances--
 		l.recent.MoveToFront(last)
 	}
 }
 
-// shared returns a copy of r whose lists can be appended to, and not changed otherwise, as r's can.
-func (r *Response) shared() *Response {
-	if r == nil {
-		return nil
-	}
+// clipped returns a copy of r whose lists can be appended to, and not changed otherwise, as r's can.
+func (r *Response) clipped() Response {
 	own := *r
 	own.Header, own.Removed, own.Added = slices.Clip(r.Header), slices.Clip(r.Removed), slices.Clip(r.Added)
-	return &own
+	return own
 }
 
 // forget drops a record; the caller holds mu.

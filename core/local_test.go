@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -138,6 +139,20 @@ func TestALocalReplayIsWhatTheStoreWouldGive(t *testing.T) {
 	assert.Equal(t, []string{"decode seal", "decode zip"}, log, "once")
 	assert.Equal(t, 2, f.store.Calls("begin"))
 	f.ran(1)
+}
+
+func TestLocalReplaysAreHeardAsOthersAre(t *testing.T) {
+	var events []core.Event
+	f := newFixture(t, remembers(1<<20), func(c *core.Config) {
+		c.Hooks.Replay = func(_ context.Context, e core.Event) { events = append(events, e) }
+	})
+	f.send(request("K", "B"), made)
+	f.with(remembers(0)).send(request("K", "B"), made)
+	for range 3 {
+		f.send(request("K", "B"), made)
+	}
+	assert.Equal(t, slices.Repeat(events[:1], 4), events)
+	assert.Equal(t, 2, f.store.Calls("begin"))
 }
 
 func TestLocalReplaysAreMadeByEachEngineForItself(t *testing.T) {

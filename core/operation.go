@@ -10,11 +10,11 @@ import (
 // handler is what an operation is given to run.
 type handler = func(context.Context) (*Response, error)
 
-// operation is one keyed request on its way through the engine, up to its answer.
+// operation is one keyed request on its way through the engine and the store, up to its answer.
 type operation struct {
 	engine *Engine
 	ctx    context.Context // ends when the client leaves
-	req    Request
+	req    *Request
 	body   []byte
 	claim  Claim
 	run    handler
@@ -27,11 +27,6 @@ type operation struct {
 	compared  bool // by another algorithm than the config's
 	isMessage bool // the caller is a consumer, who keeps causes
 
-	*dealings // there when the store is asked, with a local table not before
-}
-
-// dealings are an operation's with the store. A replay that local has does without.
-type dealings struct {
 	next   appointment // of the one of these whose turn it is
 	asking callContext // of the first Begin
 	keeper keeper      // from the moment the handler runs
@@ -39,58 +34,51 @@ type dealings struct {
 	final  final
 }
 
-// operation makes an operation, in one piece with its dealings unless a local table may do without.
-func (e *Engine) operation(ctx context.Context, req Request) *operation {
-	if e.local != nil {
-		return &operation{engine: e, ctx: ctx, req: req}
-	}
-	whole := &struct {
-		operation
-		dealings
-	}{operation: operation{engine: e, ctx: ctx, req: req}}
-	whole.operation.dealings = &whole.dealings
-	return &whole.operation
-}
-
-// prepare makes the claim of a request, or returns the code of what is wrong with it, or bypassed when it is part of a
-// run of the same record: a middleware on a route, behind one on all. Nothing is stored yet.
-func (op *operation) prepare(key string) (problem string, bypassed bool) {
-	e, req := op.engine, &op.req
+// prepare makes the claim of a request and reads its body, or returns the code of what is wrong with it, or bypassed when it is
+// part of a run of the same record: a middleware on a route, behind one on all. Nothing is stored yet.
+func (e *Engine) prepare(ctx context.Context, req *Request, key string) (c Claim, body []byte, problem string, bypassed bool) {
 	if problem := e.age(req, key); problem != "" {
-		return problem, false
+		return c, nil, problem, false
 	}
-	scope := e.scope(op.ctx, req)
+	scope := e.scope(ctx, req)
 	if scope == "" {
-		return codeScopeMissing, false
+		return c, nil, codeScopeMissing, false
 	}
 	var route []string
 	if e.cfg.Key.PerRoute {
 		route = []string{req.Method, req.Path}
 	}
-	op.claim.Key = e.hashing.record(scope, key, route...)
-	if k, ok := op.ctx.Value(runKey{}).(*keeper); ok && k.runs(op.claim.Key) {
-		return "", true
+	c.Key = e.hashing.record(scope, key, route...)
+	if k, ok := ctx.Value(runKey{}).(*keeper); ok && k.runs(c.Key) {
+		return c, nil, "", true
 	}
-	if quota := e.cfg.Limits.Quota; quota != nil && !quota(op.ctx, scope, req) {
-		return codeQuotaExceeded, false
+	if quota := e.cfg.Limits.Quota; quota != nil && !quota(ctx, scope, req) {
+		return c, nil, codeQuotaExceeded, false
 	}
 	body, err := req.Body(e.cfg.Limits.RequestBody)
 	switch {
 	case errors.Is(err, ErrBodyTooLarge) || int64(len(body)) > e.cfg.Limits.RequestBody:
-		return codeBodyTooLarge, false
+		return c, nil, codeBodyTooLarge, false
 	case err != nil:
-		return codeBodyUnreadable, false
+		return c, nil, codeBodyUnreadable, false
 	}
-	op.body = body
-	op.claim.Fingerprint = e.cfg.Fingerprint.of(e.hashing, e.algorithm, req, body)
-	return "", false
+	c.Fingerprint = e.cfg.Fingerprint.of(e.hashing, e.algorithm, req, body)
+	return c, body, "", false
+}
+
+// known returns the replay that e has made for a claim before, if local has it; nil says nothing.
+func (e *Engine) known(ctx context.Context, req *Request, c *Claim) *Response {
+	r := e.local.find(&c.Key)
+	if r == nil || r.by != e || r.fingerprint != c.Fingerprint {
+		return nil
+	}
+	replay := r.replay
+	e.cfg.Hooks.Replay.call(ctx, req, c, replay.Status, nil)
+	return &replay
 }
 
 // ask makes ready to ask the store: it fills in what a claim asks for, whatever it is of.
 func (op *operation) ask() {
-	if op.dealings == nil {
-		op.dealings = &dealings{}
-	}
 	cfg := &op.engine.cfg
 	op.claim.Lease, op.claim.Retention, op.claim.LateRetry = cfg.Lease.Duration, cfg.Keep.Retention, cfg.Keep.LateRetry
 	op.claim.NoTakeover, op.claim.TellLeft = cfg.Lease.OnUnknown != nil, op.engine.local != nil
@@ -99,7 +87,7 @@ func (op *operation) ask() {
 
 // begin asks the store for the claim, again as often as there is something new to ask, and acts on its answer.
 func (op *operation) begin() (Result, error) {
-	defer op.end()
+	defer op.next.end()
 	entry, err := op.settled()
 	if err != nil {
 		return op.beginFailed(err)
@@ -127,13 +115,6 @@ func (op *operation) begin() (Result, error) {
 		return e.refusals.result(codeRetentionOver, 0), nil
 	}
 	return e.refusals.result(codeOutcomeUnknown, 0), nil
-}
-
-// end gives up what the operation has of the engine's.
-func (op *operation) end() {
-	if op.dealings != nil {
-		op.next.end()
-	}
 }
 
 // settled returns the store's answer when it is not worth asking again: after a wait, by the algorithm of the record, or
@@ -164,10 +145,8 @@ func (op *operation) settled() (Entry, error) {
 // send sends one Begin, unless its answer is known here.
 func (op *operation) send() (Entry, error) {
 	e := op.engine
-	entry, ready, ok := e.local.find(&op.claim, e)
-	if ok {
-		op.ready = ready
-		return entry, nil
+	if r := e.local.find(&op.claim.Key); r != nil {
+		return r.entry(op), nil
 	}
 	if op.began.IsZero() {
 		op.ask()
@@ -197,7 +176,7 @@ func (op *operation) compareAs(a algorithm) bool {
 	if config == nil {
 		return false
 	}
-	op.claim.Fingerprint = config.of(op.engine.hashing, a, &op.req, op.body)
+	op.claim.Fingerprint = config.of(op.engine.hashing, a, op.req, op.body)
 	return true
 }
 
@@ -339,5 +318,5 @@ func (op *operation) execute() (Result, error) {
 
 // hear calls a hook, if there is one.
 func (op *operation) hear(h Hook, status int, err error) {
-	h.call(op.ctx, &op.req, &op.claim, status, err)
+	h.call(op.ctx, op.req, &op.claim, status, err)
 }

@@ -48,7 +48,7 @@ func TestReleaseOnDoesNotShareItsArguments(t *testing.T) {
 }
 
 func TestAnAnswerThatCanNotBeKeptIsReleasedWhateverThePolicySays(t *testing.T) {
-	op := (&Engine{cfg: Config{Keep: KeepConfig{Policy: KeepAll}}}).operation(context.Background(), Request{})
+	op := &operation{engine: &Engine{cfg: Config{Keep: KeepConfig{Policy: KeepAll}}}, ctx: context.Background(), req: &Request{}}
 	for _, c := range []struct {
 		name string
 		r    Response
