@@ -38,14 +38,14 @@ func Fiber(e *core.Engine, opts ...Option) fiber.Handler {
 		if o.skip != nil && o.skip(c) {
 			return c.Next()
 		}
-		req := incoming{c}.request()
+		x := &exchange{ctx: c}
+		req := x.request()
 		if o.scope != nil {
 			req.Scope = func() string { return o.scope(c) }
 		}
-		var held *answer
 		result, err := e.Do(c.UserContext(), req, func(ctx context.Context) (*core.Response, error) {
-			held = answers.Get().(*answer)
-			return held.run(ctx, c, marker), nil
+			x.held = answers.Get().(*answer)
+			return x.held.run(ctx, c, marker), nil
 		})
 		switch {
 		case result.Bypassed:
@@ -56,8 +56,8 @@ func Fiber(e *core.Engine, opts ...Option) fiber.Handler {
 				c.Context().SetConnectionClose()
 			}
 		}
-		if held != nil {
-			held.free()
+		if x.held != nil {
+			x.held.free()
 		}
 		return err
 	}

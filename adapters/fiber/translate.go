@@ -18,14 +18,19 @@ import (
 	"github.com/go-idem/idem/core/capture"
 )
 
-// incoming is a request as the engine reads it.
-type incoming struct{ ctx *fiber.Ctx }
+// exchange is one request on its way through the engine, and its answer on the way back.
+type exchange struct {
+	ctx   *fiber.Ctx
+	held  *answer // of the handlers; nil until they run: a replay does without
+	asked bool    // for a header
+	line  [1]string
+}
 
 // request is the request as the engine reads it. fasthttp uses its memory again, so every string is a copy.
-func (i incoming) request() core.Request {
-	header := &i.ctx.Request().Header
+func (x *exchange) request() core.Request {
+	header := &x.ctx.Request().Header
 	path, query, _ := strings.Cut(string(header.RequestURI()), "?")
-	return core.Request{Method: method(header), Path: path, RawQuery: query, Header: i.header, Body: i.body}
+	return core.Request{Method: method(header), Path: path, RawQuery: query, Header: x.header, Body: x.body}
 }
 
 // method is a copy of the request's method, where it may be a guarded one.
@@ -39,8 +44,11 @@ func method(header *fasthttp.RequestHeader) string {
 }
 
 // header is not fasthttp's PeekAll: with DisableHeaderNormalizing that minds the case.
-func (i incoming) header(name string) (values []string) {
-	i.ctx.Request().Header.VisitAll(func(key, value []byte) {
+func (x *exchange) header(name string) (values []string) {
+	if !x.asked { // for the key, which has one line
+		x.asked, values = true, x.line[:0]
+	}
+	x.ctx.Request().Header.VisitAll(func(key, value []byte) {
 		if len(key) == len(name) && strings.EqualFold(string(key), name) {
 			values = append(values, string(value))
 		}
@@ -77,8 +85,8 @@ func form(r *fasthttp.Request) ([]byte, error) {
 }
 
 // body reads the request's body as it was sent. With StreamRequestBody it is still to be read.
-func (i incoming) body(limit int64) ([]byte, error) {
-	c := i.ctx
+func (x *exchange) body(limit int64) ([]byte, error) {
+	c := x.ctx
 	r := c.Request()
 	length := int64(r.Header.ContentLength())
 	switch {
