@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"time"
 
@@ -91,6 +92,7 @@ func (b *batcher) join(ctx context.Context, q *query) bool {
 func (b *batcher) work() {
 	for batch := b.take(); len(batch) > 0; batch = b.take() {
 		b.exchange(batch)
+		runtime.Gosched() // who has an answer may ask again at once, and goes along
 	}
 }
 
