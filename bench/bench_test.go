@@ -36,7 +36,7 @@ func newTestBench(t *testing.T) *bench {
 
 func TestEverySubjectAnswersAndReplays(t *testing.T) {
 	b := newTestBench(t)
-	require.Len(t, b.subjects, 42)
+	require.Len(t, b.subjects, 46)
 	for _, s := range b.subjects {
 		t.Run(s.framework+" "+s.name, func(t *testing.T) {
 			var payments shop
@@ -60,6 +60,28 @@ func TestEverySubjectAnswersAndReplays(t *testing.T) {
 			assert.EqualValues(t, 2, payments.runs.Load())
 		})
 	}
+}
+
+func TestAShelfHasSoMuchRoomAndComparesRequests(t *testing.T) {
+	s := newShelf(2 * (len("body") + len(marker) + len("true")))
+	ask := func(key, body string) *held {
+		keep, answer := s.begin(ctx, key, "POST", path, []byte(body))
+		if keep != nil {
+			keep(ctx, &held{status: http.StatusCreated, body: []byte("body")})
+		}
+		return answer
+	}
+	for _, key := range []string{"a", "b"} {
+		assert.Nil(t, ask(key, "B"))
+		assert.Equal(t, &held{http.StatusCreated, []string{marker, "true"}, []byte("body")}, ask(key, "B"))
+		assert.Equal(t, http.StatusUnprocessableEntity, ask(key, "B'").status)
+	}
+	assert.NotNil(t, ask("a", "B"))
+	assert.Nil(t, ask("c", "B"), "in b's place, which was asked for before a was")
+	assert.NotNil(t, ask("a", "B"))
+	assert.Nil(t, ask("b", "B"))
+	s.recent.Front().Value.(*shelved).until = time.Now()
+	assert.Nil(t, ask("b", "B"), "it is over")
 }
 
 func TestACrowdRunsTheHandlerOfThisLibraryOnce(t *testing.T) {

@@ -62,6 +62,10 @@ var ways = []way{
 		c := b.dial(true)
 		return rawPair(c), func() { _ = c.Close() }, nil
 	}},
+	{name: gatheredWay, open: func(b *bench) (pairing, func(), error) {
+		c := b.dial(true)
+		return gatheredPair(&gatherer{client: c}), func() { _ = c.Close() }, nil
+	}},
 	{name: handWay, size: handful, open: func(b *bench) (pairing, func(), error) {
 		c := b.dial(true)
 		return handPairs(c), func() { _ = c.Close() }, nil
@@ -70,10 +74,11 @@ var ways = []way{
 
 // The names of ways that are compared.
 const (
-	plainWay   = "redisstore"
-	batchedWay = "redisstore in batches"
-	rawWay     = "two raw script calls"
-	handWay    = "raw script calls in pipelines by hand"
+	plainWay    = "redisstore"
+	batchedWay  = "redisstore in batches"
+	rawWay      = "two raw script calls"
+	gatheredWay = "raw script calls gathered by hand"
+	handWay     = "raw script calls in pipelines by hand"
 )
 
 // handful is how many pairs go into a pipeline by hand.
@@ -120,14 +125,20 @@ func throughStore(client redis.UniversalClient, opts ...redisstore.Option) pairi
 	}
 }
 
+// claimed returns the fence that begin was given.
+func claimed(begun *redis.Cmd) (int64, error) {
+	word, fence, _, err := answer(begun)
+	if err == nil && word != "claimed" {
+		err = fmt.Errorf("begin: %s", word)
+	}
+	return fence, err
+}
+
 // rawPair is a pair without a store.
 func rawPair(c *redis.Client) pairing {
 	return func(ctx context.Context, key [32]byte, outcome []byte) error {
 		w := newWire(ownKeys(string(key[:]))[0])
-		word, fence, _, err := answer(w.begin(ctx, c))
-		if err == nil && word != "claimed" {
-			err = fmt.Errorf("begin: %s", word)
-		}
+		fence, err := claimed(w.begin(ctx, c))
 		if err != nil {
 			return err
 		}
@@ -148,10 +159,7 @@ func handPairs(c *redis.Client) pairing {
 			return err
 		}
 		for i, w := range wires {
-			word, fence, _, err := answer(begun[i])
-			if err == nil && word != "claimed" {
-				err = fmt.Errorf("begin: %s", word)
-			}
+			fence, err := claimed(begun[i])
 			if err != nil {
 				return err
 			}

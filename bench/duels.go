@@ -24,6 +24,7 @@ var duels = []struct {
 	{autoPipelined, yardstick, 0, 0},
 	{batched, yardstick, 0, batchAim},
 	{byTable, bare, 1, 0},
+	{byShelf, bare, 1, 0},
 	{locally, bare, 1, rateAim},
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/gofiber/fiber/v2"
 	"github.com/labstack/echo/v4"
-	"github.com/redis/go-redis/v9"
 	"github.com/valyala/fasthttp"
 
 	idemecho "github.com/go-idem/idem/adapters/echo"
@@ -27,7 +26,7 @@ type framework struct {
 	// mount returns the shop's handler, under e unless that is nil.
 	mount func(s *shop, e *core.Engine) mounted
 	raw   func(asker) mounted // the yardstick
-	guard func(client redis.Scripter, s *shop) mounted
+	guard func(g guardian, s *shop) mounted
 }
 
 var frameworks = []framework{

@@ -27,6 +27,15 @@ type held struct {
 	body   []byte
 }
 
+// guardian is what a guard by hand asks: it knows answers, and keeps new ones. Of what begin returns one is nil: the answer,
+// or, when the handler is to run, what keeps that one's answer and tells whether it may be sent.
+type guardian interface {
+	begin(ctx context.Context, key, method, path string, body []byte) (func(context.Context, *held) bool, *held)
+}
+
+// onServer is the guardian that keeps answers in Redis.
+type onServer struct{ client redis.Scripter }
+
 // callTimeout is how long a call may take, as the library's default is.
 const callTimeout = time.Second
 
@@ -37,14 +46,13 @@ type claim struct {
 	client redis.Scripter
 }
 
-// begin claims a request, or returns the answer for it.
-func begin(ctx context.Context, client redis.Scripter, key, method, path string, body []byte) (*claim, *held) {
+func (g onServer) begin(ctx context.Context, key, method, path string, body []byte) (func(context.Context, *held) bool, *held) {
 	name := sha256.Sum256([]byte(key))
 	w := newWire("guard:{" + base64.RawURLEncoding.EncodeToString(name[:]) + "}")
 	w.fingerprint = requestHash(method, path, body)
 	bounded, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	word, fence, record, err := answer(w.begin(bounded, client))
+	word, fence, record, err := answer(w.begin(bounded, g.client))
 	switch {
 	case err != nil:
 		return nil, &held{status: http.StatusServiceUnavailable}
@@ -57,7 +65,7 @@ func begin(ctx context.Context, client redis.Scripter, key, method, path string,
 	case word != "claimed":
 		return nil, &held{status: http.StatusConflict}
 	}
-	return &claim{w, fence, client}, nil
+	return (&claim{w, fence, g.client}).keep, nil
 }
 
 func requestHash(method, path string, body []byte) (sum [32]byte) {
@@ -137,26 +145,26 @@ func (h *held) send(w http.ResponseWriter) {
 }
 
 // guard answers a request of net/http. run runs the handler; it is not called for a request that has its answer.
-func guard(client redis.Scripter, w http.ResponseWriter, r *http.Request, run func(*recorder)) {
+func guard(g guardian, w http.ResponseWriter, r *http.Request, run func(*recorder)) {
 	body := readBody(r)()
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	claim, answer := begin(r.Context(), client, r.Header.Get(keyHeader), r.Method, r.URL.Path, body)
-	if claim != nil {
+	keep, answer := g.begin(r.Context(), r.Header.Get(keyHeader), r.Method, r.URL.Path, body)
+	if keep != nil {
 		recorded := &recorder{header: http.Header{}, status: http.StatusOK}
 		run(recorded)
 		answer = recorded.held()
-		if !claim.keep(r.Context(), answer) {
+		if !keep(r.Context(), answer) {
 			answer = &held{status: http.StatusServiceUnavailable}
 		}
 	}
 	answer.send(w)
 }
 
-func guardHTTP(client redis.Scripter, s *shop) mounted {
+func guardHTTP(g guardian, s *shop) mounted {
 	mux := http.NewServeMux()
 	mux.Handle("POST "+path, s)
 	return mounted{std: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		guard(client, w, r, func(recorded *recorder) { mux.ServeHTTP(recorded, r) })
+		guard(g, w, r, func(recorded *recorder) { mux.ServeHTTP(recorded, r) })
 	})}
 }
 
@@ -170,10 +178,10 @@ func (r *ginRecorder) Header() http.Header         { return r.held.Header() }
 func (r *ginRecorder) WriteHeader(status int)      { r.held.WriteHeader(status) }
 func (r *ginRecorder) Write(p []byte) (int, error) { return r.held.Write(p) }
 
-func guardGin(client redis.Scripter, s *shop) mounted {
+func guardGin(g guardian, s *shop) mounted {
 	return ginApp(s, func(c *gin.Context) {
 		outer := c.Writer
-		guard(client, outer, c.Request, func(recorded *recorder) {
+		guard(g, outer, c.Request, func(recorded *recorder) {
 			c.Writer = &ginRecorder{outer, recorded}
 			c.Next()
 			c.Writer = outer
@@ -182,12 +190,12 @@ func guardGin(client redis.Scripter, s *shop) mounted {
 	})
 }
 
-func guardEcho(client redis.Scripter, s *shop) mounted {
+func guardEcho(g guardian, s *shop) mounted {
 	return echoApp(s, func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) (err error) {
 			response := c.Response()
 			outer := response.Writer
-			guard(client, outer, c.Request(), func(recorded *recorder) {
+			guard(g, outer, c.Request(), func(recorded *recorder) {
 				response.Writer = recorded
 				err = next(c)
 				response.Writer = outer
@@ -197,13 +205,13 @@ func guardEcho(client redis.Scripter, s *shop) mounted {
 	})
 }
 
-func guardFiber(client redis.Scripter, s *shop) mounted { return fiberApp(s, guardedFiber(client)) }
+func guardFiber(g guardian, s *shop) mounted { return fiberApp(s, guardedFiber(g)) }
 
 // guardedFiber is a guard by hand as a middleware of Fiber.
-func guardedFiber(client redis.Scripter) fiber.Handler {
+func guardedFiber(g guardian) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		claim, answer := begin(c.UserContext(), client, c.Get(keyHeader), c.Method(), c.Path(), c.Body())
-		if claim == nil {
+		keep, answer := g.begin(c.UserContext(), c.Get(keyHeader), c.Method(), c.Path(), c.Body())
+		if keep == nil {
 			for i := 0; i < len(answer.lines); i += 2 {
 				c.Set(answer.lines[i], answer.lines[i+1])
 			}
@@ -215,7 +223,7 @@ func guardedFiber(client redis.Scripter) fiber.Handler {
 		response := c.Response()
 		h := &held{status: response.StatusCode(), body: response.Body()}
 		response.Header.VisitAll(func(name, value []byte) { h.lines = append(h.lines, string(name), string(value)) })
-		if !claim.keep(c.UserContext(), h) {
+		if !keep(c.UserContext(), h) {
 			response.Reset()
 			return c.SendStatus(fiber.StatusServiceUnavailable)
 		}

@@ -222,20 +222,25 @@ func (r *results) clientTables() string {
 			number(median(each(c.rounds, func(p pairs) float64 { return p.cpu }))),
 			number(median(each(c.rounds, func(p pairs) float64 { return p.serverCPU }))))
 	}
-	return clientsText + t.String() + fmt.Sprintf(batchesText, handful) + r.batchTable()
+	return clientsText + t.String() + fmt.Sprintf(batchesText, handful, pairsAim, pairCPUAim) + r.batchTable()
 }
 
-// batchTable says what batches are worth, by medians of ratios to what was measured in the same round.
+// What pairs in batches should have of those of redisstore alone, where many goroutines make them.
+const (
+	pairsAim   = 1.6
+	pairCPUAim = 0.45
+)
+
+// batchTable says what batches are worth, and what else can be had, by medians of ratios to what was measured in the same round.
 func (r *results) batchTable() string {
-	t := newTable("goroutines", "beside", "pairs/s", "p50", "CPU, process", "CPU, server")
+	t := newTable("goroutines", "client", "beside", "pairs/s", "p50", "CPU, process", "CPU, server")
 	for _, n := range concurrencies {
-		batches := r.client(n, batchedWay)
-		for _, name := range []string{plainWay, rawWay, handWay} {
-			beside := r.client(n, name)
+		for _, both := range [][2]string{{batchedWay, plainWay}, {batchedWay, rawWay}, {gatheredWay, plainWay}, {handWay, plainWay}} {
+			batches, beside := r.client(n, both[0]), r.client(n, both[1])
 			if batches == nil || beside == nil {
 				continue
 			}
-			t.row(fmt.Sprint(n), name,
+			t.row(fmt.Sprint(n), both[0], both[1],
 				times(batches.of(beside, func(p pairs) float64 { return p.perSecond })),
 				times(batches.of(beside, func(p pairs) float64 { return p.p50.Seconds() })),
 				times(batches.of(beside, func(p pairs) float64 { return p.cpu })),

@@ -38,6 +38,7 @@ const (
 	batched       // on Redis, in batches
 	autoPipelined // the raw calls, pipelined across goroutines
 	byGuard       // a guard by hand
+	byShelf       // the same on a table in the process
 )
 
 // subjects returns every subject in the order of the report.
@@ -55,7 +56,7 @@ func subjects() (all []*subject) {
 			}},
 			&subject{framework: f.name, name: "this library, local replays", rank: locally, marker: marker, mount: func(b *bench, s *shop) mounted {
 				engine := newEngine(redisstore.New(b.client))
-				return f.mount(s, engine.With(func(c *core.Config) { c.Keep.LocalReplays = 256 << 20 }))
+				return f.mount(s, engine.With(func(c *core.Config) { c.Keep.LocalReplays = localBytes }))
 			}},
 			&subject{framework: f.name, name: "this library, memstore", rank: onMemory, marker: marker, mount: func(_ *bench, s *shop) mounted {
 				return f.mount(s, newEngine(newMemstore()))
@@ -65,9 +66,11 @@ func subjects() (all []*subject) {
 			&subject{framework: f.name, name: "two raw script calls in AutoPipeline", rank: autoPipelined, beside: batched, marker: marker, reason: rawReason,
 				mount: func(b *bench, s *shop) mounted { return f.raw(rawScripts(b.duplex, s)) }},
 			&subject{framework: f.name, name: "a guard by hand", rank: byGuard, beside: onRedis, marker: marker, reason: guardReason,
-				mount: func(b *bench, s *shop) mounted { return f.guard(b.client, s) }},
+				mount: func(b *bench, s *shop) mounted { return f.guard(onServer{b.client}, s) }},
 			&subject{framework: f.name, name: "a table by hand", rank: byTable, beside: locally, marker: marker, reason: tableReason,
 				mount: func(_ *bench, s *shop) mounted { return f.raw(rawTable(s)) }},
+			&subject{framework: f.name, name: "a guard by hand on a table", rank: byShelf, beside: locally, marker: marker, reason: shelfReason,
+				mount: func(_ *bench, s *shop) mounted { return f.guard(newShelf(localBytes), s) }},
 		)
 		switch f.name {
 		case "http":
@@ -78,6 +81,9 @@ func subjects() (all []*subject) {
 	}
 	return all
 }
+
+// localBytes is the room for local replays.
+const localBytes = 256 << 20
 
 func newMemstore() *memstore.Store {
 	return memstore.New(memstore.MaxRecords(1<<30), memstore.MaxBytes(1<<40))
@@ -96,6 +102,8 @@ const rawReason = "nothing is captured, hashed, renewed or compared, and status 
 const guardReason = "no lease is renewed, there are no limits and no hooks, no key is given back, and no panic is noticed"
 
 const tableReason = "no store, so nothing outlives the process or meets a request to another; nothing is dropped"
+
+const shelfReason = "no store, so nothing outlives the process or meets a request to another; there are no scopes, no limits and no hooks"
 
 // byHand are the handlers of patterns.go.
 var byHand = []*subject{

@@ -43,7 +43,7 @@ when one goroutine sends 32 at once; here requests come one by one, and fewer go
 const localCostsText = `
 And that of a replay without a round trip, which reads and hashes the request, finds the record and writes its lines. The table by
 hand is the least that compares requests: two hashes, a map, and the body with one header line. What this library adds to that is
-a scope, limits, an end of each record, and header lines of its own.
+a scope, limits, an end of each record, and header lines of its own: most of what a guard by hand on a table has as well.
 
 `
 
@@ -58,6 +58,8 @@ the answer back, and keeps status, header lines and body. It renews no lease and
 it could be faster. Raw calls in AutoPipeline are the two script calls without an engine, pipelined across goroutines on one
 connection in full duplex, which is what go-redis itself has for that: what an engine does has to fit between their rate and the
 aim. A table by hand is the least that answers replays and compares requests: two hashes, a map, and the body with one header line.
+A guard by hand on a table is the one above with a table in the place of Redis, whose answers have an end and so many bytes of room:
+what plain code for a middleware has with local replays.
 
 `
 
@@ -102,9 +104,12 @@ the retries, over half a minute by default.
 `
 
 const batchesText = `
-What batches are worth: their figures as a share of what other clients had in the same rounds. Pipelines by hand are raw calls of
+What batches are worth, and what else can be had: figures as a share of those of another in the same rounds. Pipelines by hand are raw calls of
 few goroutines that each send %d begins at once and then their completes. Nobody waits for a turn there, and no store, deadline
-or wake-up is paid for: less than that no client takes that writes and reads by go-redis.
+or wake-up is paid for: less than that no client takes that writes and reads by go-redis. Raw calls gathered by hand are what
+batches are at the least: each goroutine sends one call and waits for its answer or the end of its context, a mutex and a
+channel gather what comes meanwhile, and go-redis' Pipeline sends it; no store, no deadline of a batch and no retry is in it.
+The aim is %.1f× the pairs of redisstore alone at %.2f× of its CPU, from 64 goroutines on.
 
 `
 
