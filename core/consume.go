@@ -118,10 +118,10 @@ func (d Delivery[T]) within(k *keeper) Delivery[T] {
 
 // message is the operation of a delivery.
 func (e *Engine) message(ctx context.Context, m Message) *operation {
-	req := &Request{Method: messageMethod, Path: m.Group, Header: func(string) []string { return nil }}
+	req := Request{Method: messageMethod, Path: m.Group, Header: func(string) []string { return nil }}
 	op := &operation{engine: e, ctx: ctx, req: req, body: m.Payload, isMessage: true}
 	op.claim.Key = e.hashing.record(m.Group, m.ID, messageMethod)
-	op.claim.Fingerprint = (&FingerprintConfig{}).of(e.hashing, algorithm{algorithmBase}, req, m.Payload)
+	op.claim.Fingerprint = (&FingerprintConfig{}).of(e.hashing, algorithm{algorithmBase}, &op.req, m.Payload)
 	return op
 }
 

@@ -89,18 +89,24 @@ func (e *Engine) Do(ctx context.Context, req Request, run func(context.Context) 
 	if problem != "" {
 		return e.refusals.result(problem, 0), nil
 	}
-	claim, body, problem, bypassed := e.prepare(ctx, &req, key)
-	switch {
-	case problem != "":
-		return e.refusals.result(problem, 0), nil
-	case bypassed:
-		return Result{Bypassed: true}, nil
+	if e.local != nil {
+		return e.doKnown(ctx, req, key, run)
 	}
-	if replay := e.known(ctx, &req, &claim); replay != nil {
-		return Result{Replayed: true, Response: replay}, nil
+	op := &operation{engine: e, ctx: ctx, req: req, run: run}
+	return op.do(e.prepare(ctx, &op.req, key, &op.claim))
+}
+
+// doKnown is Do with a local table. A replay that this one has does without an operation.
+func (e *Engine) doKnown(ctx context.Context, req Request, key string, run handler) (Result, error) {
+	var claim Claim
+	body, problem, bypassed := e.prepare(ctx, &req, key, &claim)
+	if problem == "" && !bypassed {
+		if replay := e.known(ctx, &req, &claim); replay != nil {
+			return Result{Replayed: true, Response: replay}, nil
+		}
 	}
-	op := &operation{engine: e, ctx: ctx, req: &req, body: body, claim: claim, run: run}
-	return op.begin()
+	op := &operation{engine: e, ctx: ctx, req: req, claim: claim, run: run}
+	return op.do(body, problem, bypassed)
 }
 
 func (e *Engine) scope(ctx context.Context, req *Request) string {

@@ -14,7 +14,7 @@ type handler = func(context.Context) (*Response, error)
 type operation struct {
 	engine *Engine
 	ctx    context.Context // ends when the client leaves
-	req    *Request
+	req    Request
 	body   []byte
 	claim  Claim
 	run    handler
@@ -34,15 +34,15 @@ type operation struct {
 	final  final
 }
 
-// prepare makes the claim of a request and reads its body, or returns the code of what is wrong with it, or bypassed when it is
-// part of a run of the same record: a middleware on a route, behind one on all. Nothing is stored yet.
-func (e *Engine) prepare(ctx context.Context, req *Request, key string) (c Claim, body []byte, problem string, bypassed bool) {
+// prepare fills in the claim of a request and reads its body, or returns the code of what is wrong with it, or bypassed when it
+// is part of a run of the same record: a middleware on a route, behind one on all. Nothing is stored yet.
+func (e *Engine) prepare(ctx context.Context, req *Request, key string, c *Claim) (body []byte, problem string, bypassed bool) {
 	if problem := e.age(req, key); problem != "" {
-		return c, nil, problem, false
+		return nil, problem, false
 	}
 	scope := e.scope(ctx, req)
 	if scope == "" {
-		return c, nil, codeScopeMissing, false
+		return nil, codeScopeMissing, false
 	}
 	var route []string
 	if e.cfg.Key.PerRoute {
@@ -50,20 +50,32 @@ func (e *Engine) prepare(ctx context.Context, req *Request, key string) (c Claim
 	}
 	c.Key = e.hashing.record(scope, key, route...)
 	if k, ok := ctx.Value(runKey{}).(*keeper); ok && k.runs(c.Key) {
-		return c, nil, "", true
+		return nil, "", true
 	}
 	if quota := e.cfg.Limits.Quota; quota != nil && !quota(ctx, scope, req) {
-		return c, nil, codeQuotaExceeded, false
+		return nil, codeQuotaExceeded, false
 	}
 	body, err := req.Body(e.cfg.Limits.RequestBody)
 	switch {
 	case errors.Is(err, ErrBodyTooLarge) || int64(len(body)) > e.cfg.Limits.RequestBody:
-		return c, nil, codeBodyTooLarge, false
+		return nil, codeBodyTooLarge, false
 	case err != nil:
-		return c, nil, codeBodyUnreadable, false
+		return nil, codeBodyUnreadable, false
 	}
 	c.Fingerprint = e.cfg.Fingerprint.of(e.hashing, e.algorithm, req, body)
-	return c, body, "", false
+	return body, "", false
+}
+
+// do goes on with what prepare says.
+func (op *operation) do(body []byte, problem string, bypassed bool) (Result, error) {
+	switch {
+	case problem != "":
+		return op.engine.refusals.result(problem, 0), nil
+	case bypassed:
+		return Result{Bypassed: true}, nil
+	}
+	op.body = body
+	return op.begin()
 }
 
 // known returns the replay that e has made for a claim before, if local has it; nil says nothing.
@@ -176,7 +188,7 @@ func (op *operation) compareAs(a algorithm) bool {
 	if config == nil {
 		return false
 	}
-	op.claim.Fingerprint = config.of(op.engine.hashing, a, op.req, op.body)
+	op.claim.Fingerprint = config.of(op.engine.hashing, a, &op.req, op.body)
 	return true
 }
 
@@ -318,5 +330,5 @@ func (op *operation) execute() (Result, error) {
 
 // hear calls a hook, if there is one.
 func (op *operation) hear(h Hook, status int, err error) {
-	h.call(op.ctx, op.req, &op.claim, status, err)
+	h.call(op.ctx, &op.req, &op.claim, status, err)
 }

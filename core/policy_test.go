@@ -48,7 +48,7 @@ func TestReleaseOnDoesNotShareItsArguments(t *testing.T) {
 }
 
 func TestAnAnswerThatCanNotBeKeptIsReleasedWhateverThePolicySays(t *testing.T) {
-	op := &operation{engine: &Engine{cfg: Config{Keep: KeepConfig{Policy: KeepAll}}}, ctx: context.Background(), req: &Request{}}
+	op := &operation{engine: &Engine{cfg: Config{Keep: KeepConfig{Policy: KeepAll}}}, ctx: context.Background()}
 	for _, c := range []struct {
 		name string
 		r    Response

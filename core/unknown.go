@@ -23,7 +23,7 @@ func (op *operation) resolve(vanished int64) (again bool) {
 	}
 	body := op.body
 	op.req.Body = func(int64) ([]byte, error) { return body, nil }
-	found, err := op.engine.cfg.Lease.OnUnknown(context.WithValue(op.ctx, claimKey{}, &op.claim), op.req)
+	found, err := op.engine.cfg.Lease.OnUnknown(context.WithValue(op.ctx, claimKey{}, &op.claim), &op.req)
 	if err == nil && found != nil && !isAnswer(found) {
 		err = errNoResponse
 	}
@@ -57,7 +57,7 @@ func (e *Engine) Resolve(ctx context.Context, which Operation, outcome *Response
 	if outcome != nil && !isAnswer(outcome) {
 		return errNoResponse
 	}
-	op := &operation{engine: e, ctx: ctx, req: &Request{Method: which.Method, Path: which.Path}}
+	op := &operation{engine: e, ctx: ctx, req: Request{Method: which.Method, Path: which.Path}}
 	var route []string
 	switch {
 	case which.Method == messageMethod:
