@@ -114,15 +114,33 @@ func newServer(binary, dir string, port int, args []string) *Server {
 	return &Server{Addr: fmt.Sprintf("127.0.0.1:%d", port), binary: binary, dir: dir, args: slices.Concat(args, common)}
 }
 
-// freePort returns a port that nobody listened on a moment ago. It is below 22000, so that the bus of a cluster node, 10000
-// above, is clear of the ephemeral range too.
+// ports are the sockets that keep ports for this process, as long as it lives.
+var ports struct {
+	sync.Mutex
+	sockets []net.PacketConn
+}
+
+// freePort returns a port that nobody listens on, and that no other server of any test gets while this process lives: a
+// sentinel goes on watching the address of a server that was killed, and would take who came to live there into its group. It is
+// below 22000, so that the bus of a cluster node, 10000 above, is clear of the ephemeral range too.
 func freePort() int {
 	for {
 		port := 12000 + rand.IntN(10000)
-		if listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			_ = listener.Close()
-			return port
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
+		kept, err := net.ListenPacket("udp", addr) // which no server uses
+		if err != nil {
+			continue
 		}
+		listener, err := net.Listen("tcp", addr)
+		if err != nil {
+			_ = kept.Close()
+			continue
+		}
+		_ = listener.Close()
+		ports.Lock()
+		ports.sockets = append(ports.sockets, kept)
+		ports.Unlock()
+		return port
 	}
 }
 

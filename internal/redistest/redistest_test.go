@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"strconv"
 	"testing"
@@ -33,6 +34,15 @@ func TestAServerIsNotTheOneThatHasTakenItsPort(t *testing.T) {
 	s := newServer(Binary(t), t.TempDir(), n, nil)
 	assert.ErrorContains(t, s.spawn(), "ended")
 	assert.Equal(t, "+PONG", other.answer())
+}
+
+func TestAPortIsGivenOnce(t *testing.T) {
+	port := freePort()
+	_, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", port))
+	assert.Error(t, err, "to another process neither")
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	require.NoError(t, err)
+	assert.NoError(t, l.Close())
 }
 
 func TestAGroupFailsOverToAReplicaThatHasEverything(t *testing.T) {
