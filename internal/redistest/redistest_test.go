@@ -59,7 +59,10 @@ func TestAGroupFailsOverToAReplicaThatHasEverything(t *testing.T) {
 	old.Kill()
 	Eventually(t, "the sentinels agree on another primary", func() bool { return g.Agreed() != nil && g.Agreed() != old })
 	Eventually(t, "the client has found it", func() bool { return client.Get(ctx, "k").Val() == "v" })
-	assert.Equal(t, "master", g.Primary(t).Info(t, "role"))
+	Eventually(t, "all call a primary what is one", func() bool { // a busy machine may have a failover more
+		primary := g.Agreed()
+		return primary != nil && primary != old && primary.Info(t, "role") == "master"
+	})
 }
 
 func TestAClusterFailsOverToTheReplicaOfTheMaster(t *testing.T) {
