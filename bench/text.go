@@ -43,7 +43,7 @@ when one goroutine sends 32 at once; here requests come one by one, and fewer go
 const localCostsText = `
 And that of a replay without a round trip, which reads and hashes the request, finds the record and writes its lines. The table by
 hand is the least that compares requests: two hashes, a map, and the body with one header line. What this library adds to that is
-a scope, limits, an end of each record, and header lines of its own: most of what a guard by hand on a table has as well.
+a scope, limits, an end of each record, and header lines of its own. A guard by hand on a table has the last two as well.
 
 `
 

@@ -23,7 +23,7 @@ type exchange struct {
 	ctx   *fiber.Ctx
 	held  *answer // of the handlers; nil until they run: a replay does without
 	asked bool    // for a header
-	line  [1]string
+	line  [1]string // memory for the first header that is asked for
 }
 
 // request is the request as the engine reads it. fasthttp uses its memory again, so every string is a copy.
