@@ -21,8 +21,8 @@ import (
 // exchange is one request on its way through the engine, and its answer on the way back.
 type exchange struct {
 	ctx   *fiber.Ctx
-	held  *answer // of the handlers; nil until they run: a replay does without
-	asked bool    // for a header
+	held  *answer   // of the handlers; nil until they run: a replay does without
+	asked bool      // for a header
 	line  [1]string // memory for the first header that is asked for
 }
 
