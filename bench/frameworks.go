@@ -64,7 +64,10 @@ func ginApp(s *shop, guard ...gin.HandlerFunc) mounted {
 	gin.SetMode(gin.ReleaseMode)
 	router := gin.New()
 	router.Use(guard...)
-	router.POST(path, func(c *gin.Context) { c.Data(http.StatusCreated, mediaType, s.pay()) })
+	router.POST(path, func(c *gin.Context) {
+		readBody(c.Request)
+		c.Data(http.StatusCreated, mediaType, s.pay())
+	})
 	return mounted{std: router}
 }
 
@@ -80,7 +83,10 @@ func mountEcho(s *shop, e *core.Engine) mounted {
 func echoApp(s *shop, guard ...echo.MiddlewareFunc) mounted {
 	router := echo.New()
 	router.Use(guard...)
-	router.POST(path, func(c echo.Context) error { return c.Blob(http.StatusCreated, mediaType, s.pay()) })
+	router.POST(path, func(c echo.Context) error {
+		readBody(c.Request())
+		return c.Blob(http.StatusCreated, mediaType, s.pay())
+	})
 	return mounted{std: router}
 }
 
@@ -99,6 +105,7 @@ func fiberApp(s *shop, guard ...fiber.Handler) mounted {
 		app.Use(g)
 	}
 	app.Post(path, func(c *fiber.Ctx) error {
+		_ = c.Body()
 		c.Set(fiber.HeaderContentType, mediaType)
 		return c.Status(fiber.StatusCreated).Send(s.pay())
 	})

@@ -146,7 +146,7 @@ func (h *held) send(w http.ResponseWriter) {
 
 // guard answers a request of net/http. run runs the handler; it is not called for a request that has its answer.
 func guard(g guardian, w http.ResponseWriter, r *http.Request, run func(*recorder)) {
-	body := readBody(r)()
+	body := readBody(r)
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	keep, answer := g.begin(r.Context(), r.Header.Get(keyHeader), r.Method, r.URL.Path, body)
 	if keep != nil {

@@ -58,6 +58,7 @@ func getSetNXSet(client *redis.Client, s *shop) http.Handler {
 
 // runAndSet runs the handler and keeps its answer under result before it is sent.
 func runAndSet(w http.ResponseWriter, r *http.Request, client *redis.Client, s *shop, result string) {
+	readBody(r)
 	body := s.pay()
 	if err := client.Set(r.Context(), result, body, keepLife).Err(); err != nil {
 		unavailable(w, err)
@@ -85,6 +86,7 @@ func luaTwoKeys(client *redis.Client, s *shop) http.Handler {
 		case found[0] != "claimed":
 			conflict(w)
 		default:
+			readBody(r)
 			body := s.pay()
 			if err := pairComplete.EvalSha(ctx, client, keys, owner, retentionMillis, newPairResult(body)).Err(); err != nil {
 				unavailable(w, err)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/sha256"
-	"io"
 	"net/http"
 	"sync"
 
@@ -23,9 +22,9 @@ type rawAnswer struct {
 // asker answers a request with a key and a body, which may be read once.
 type asker func(ctx context.Context, key string, body func() []byte) rawAnswer
 
-// rawScripts makes the two script calls that a guarded request needs, and does nothing else.
+// rawScripts makes the two script calls that a guarded request needs around the handler, and does nothing else.
 func rawScripts(client redis.Scripter, s *shop) asker {
-	return func(ctx context.Context, key string, _ func() []byte) rawAnswer {
+	return func(ctx context.Context, key string, request func() []byte) rawAnswer {
 		c := newWire("raw:{" + key + "}")
 		word, fence, record, err := answer(c.begin(ctx, client))
 		switch {
@@ -36,6 +35,7 @@ func rawScripts(client redis.Scripter, s *shop) asker {
 		case word != "claimed":
 			return rawAnswer{status: http.StatusConflict}
 		}
+		request()
 		body := s.pay()
 		if err := c.complete(ctx, client, fence, body).Err(); err != nil {
 			return rawAnswer{status: http.StatusServiceUnavailable}
@@ -72,18 +72,10 @@ func rawTable(s *shop) asker {
 	}
 }
 
-// readBody returns what reads the body of a request.
-func readBody(r *http.Request) func() []byte {
-	return func() []byte {
-		body, _ := io.ReadAll(r.Body) // an error means that the client has left
-		return body
-	}
-}
-
 func rawHTTP(ask asker) mounted {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
-		a := ask(r.Context(), r.Header.Get(keyHeader), readBody(r))
+		a := ask(r.Context(), r.Header.Get(keyHeader), func() []byte { return readBody(r) })
 		if a.isReplay {
 			w.Header().Set(marker, "true")
 		}
@@ -98,7 +90,7 @@ func rawGin(ask asker) mounted {
 	gin.SetMode(gin.ReleaseMode)
 	router := gin.New()
 	router.POST(path, func(c *gin.Context) {
-		a := ask(c.Request.Context(), c.GetHeader(keyHeader), readBody(c.Request))
+		a := ask(c.Request.Context(), c.GetHeader(keyHeader), func() []byte { return readBody(c.Request) })
 		if a.isReplay {
 			c.Header(marker, "true")
 		}
@@ -110,7 +102,7 @@ func rawGin(ask asker) mounted {
 func rawEcho(ask asker) mounted {
 	router := echo.New()
 	router.POST(path, func(c echo.Context) error {
-		a := ask(c.Request().Context(), c.Request().Header.Get(keyHeader), readBody(c.Request()))
+		a := ask(c.Request().Context(), c.Request().Header.Get(keyHeader), func() []byte { return readBody(c.Request()) })
 		if a.isReplay {
 			c.Response().Header().Set(marker, "true")
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -49,7 +50,17 @@ func appendPadded(b []byte, n int64, digits int) []byte {
 }
 
 // ServeHTTP is the handler of net/http.
-func (s *shop) ServeHTTP(w http.ResponseWriter, _ *http.Request) { created(w, s.pay()) }
+func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	readBody(r)
+	created(w, s.pay())
+}
+
+// readBody reads a request as every handler of payments does, under whichever middleware. An error means that the client has
+// left.
+func readBody(r *http.Request) []byte {
+	body, _ := io.ReadAll(r.Body)
+	return body
+}
 
 func created(w http.ResponseWriter, body []byte) {
 	w.Header().Set("Content-Type", mediaType)
