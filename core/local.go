@@ -16,7 +16,7 @@ type local struct {
 
 	mu      sync.RWMutex
 	bytes   int
-	records map[[32]byte]*list.Element
+	records map[[32]byte]*localRecord
 	recent  *list.List // of *localRecord: in front what came last, or got another chance
 }
 
@@ -26,7 +26,8 @@ type localRecord struct {
 	outcome          []byte
 	until            time.Time
 	size             int
-	asked            atomic.Bool // for, since it was put in front
+	place            *list.Element // in recent
+	asked            atomic.Bool   // for, since it was put in front
 
 	by     *Engine  // which has made a replay of outcome: another may mark replays otherwise, or have other codecs. nil: none
 	replay Response // ready to be sent. Its lists can be appended to
@@ -44,7 +45,7 @@ func newLocal(limit int) *local {
 	if limit <= 0 {
 		return nil
 	}
-	return &local{limit: limit, records: map[[32]byte]*list.Element{}, recent: list.New()}
+	return &local{limit: limit, records: map[[32]byte]*localRecord{}, recent: list.New()}
 }
 
 // find returns the record of a key, nil when it is not remembered.
@@ -53,14 +54,13 @@ func (l *local) find(key *[32]byte) *localRecord {
 		return nil
 	}
 	l.mu.RLock()
-	element := l.records[*key]
+	r := l.records[*key]
 	l.mu.RUnlock()
-	if element == nil {
+	if r == nil {
 		return nil
 	}
-	r := element.Value.(*localRecord)
 	if time.Until(r.until) <= 0 {
-		l.end(element)
+		l.end(r)
 		return nil
 	}
 	if !r.asked.Load() {
@@ -82,11 +82,11 @@ func (r *localRecord) entry(op *operation) Entry {
 }
 
 // end drops a record whose time is over, unless that has been done meanwhile.
-func (l *local) end(element *list.Element) {
+func (l *local) end(r *localRecord) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.records[element.Value.(*localRecord).key] == element {
-		l.forget(element)
+	if l.records[r.key] == r {
+		l.forget(r)
 	}
 }
 
@@ -97,8 +97,8 @@ func (l *local) learn(c *Claim, outcome []byte, sent time.Time, left time.Durati
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if element := l.records[c.Key]; element != nil {
-		l.forget(element)
+	if r := l.records[c.Key]; r != nil {
+		l.forget(r)
 	}
 	l.put(&localRecord{
 		key: c.Key, fingerprint: c.Fingerprint, outcome: outcome, until: sent.Add(min(left, localLife)), size: localBytes + len(outcome),
@@ -112,16 +112,15 @@ func (l *local) prepared(c *Claim, outcome []byte, e *Engine, replay *Response) 
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	element := l.records[c.Key]
-	if element == nil {
+	r := l.records[c.Key]
+	if r == nil {
 		return
 	}
-	r := element.Value.(*localRecord)
 	size := localBytes + len(outcome) + preparedBytes(replay, len(e.cfg.Keep.Codecs) > 0)
 	if size > l.limit || !bytes.Equal(r.outcome, outcome) { // or another has been learned meanwhile
 		return
 	}
-	l.forget(element)
+	l.forget(r)
 	l.put(&localRecord{
 		key: r.key, fingerprint: r.fingerprint, outcome: r.outcome, until: r.until, size: size, by: e, replay: replay.clipped(),
 	})
@@ -149,7 +148,7 @@ func (l *local) put(r *localRecord) {
 		return
 	}
 	l.makeRoom(r.size)
-	l.records[r.key] = l.recent.PushFront(r)
+	l.records[r.key], r.place = r, l.recent.PushFront(r)
 	l.bytes += r.size
 }
 
@@ -160,15 +159,14 @@ const manyChances = 16
 func (l *local) makeRoom(size int) {
 	now, chances := time.Now(), manyChances
 	for l.bytes+size > l.limit {
-		last := l.recent.Back()
-		r := last.Value.(*localRecord)
+		r := l.recent.Back().Value.(*localRecord)
 		if !r.asked.Load() || chances == 0 || !now.Before(r.until) {
-			l.forget(last)
+			l.forget(r)
 			continue
 		}
 		r.asked.Store(false)
 		chances--
-		l.recent.MoveToFront(last)
+		l.recent.MoveToFront(r.place)
 	}
 }
 
@@ -180,8 +178,8 @@ func (r *Response) clipped() Response {
 }
 
 // forget drops a record; the caller holds mu.
-func (l *local) forget(element *list.Element) {
-	r := l.recent.Remove(element).(*localRecord)
+func (l *local) forget(r *localRecord) {
+	l.recent.Remove(r.place)
 	delete(l.records, r.key)
 	l.bytes -= r.size
 }

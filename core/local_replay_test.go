@@ -66,7 +66,7 @@ func TestWhatIsOverGetsNoOtherChance(t *testing.T) {
 	old, recent, latest := &Claim{Key: [32]byte{1}}, &Claim{Key: [32]byte{2}}, &Claim{Key: [32]byte{3}}
 	l.learn(old, []byte("x"), time.Now(), time.Hour)
 	l.find(&old.Key)
-	l.records[old.Key].Value.(*localRecord).until = time.Now()
+	l.records[old.Key].until = time.Now()
 	l.learn(recent, []byte("x"), time.Now(), time.Hour)
 	l.learn(latest, []byte("x"), time.Now(), time.Hour)
 	assert.NotNil(t, l.find(&recent.Key))

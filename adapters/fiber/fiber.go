@@ -2,7 +2,7 @@
 package idem
 
 import (
-	"context"
+	"sync"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -13,8 +13,9 @@ import (
 type Option func(*options)
 
 type options struct {
-	scope func(*fiber.Ctx) string
-	skip  func(*fiber.Ctx) bool
+	scope  func(*fiber.Ctx) string
+	skip   func(*fiber.Ctx) bool
+	marker string // the engine's
 }
 
 // Scope takes the scope of a key from the Fiber context, in place of Config.Scope. The string is not kept.
@@ -33,31 +34,26 @@ func Fiber(e *core.Engine, opts ...Option) fiber.Handler {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	marker := e.Config().Keep.Marker
+	o.marker = e.Config().Keep.Marker
+	exchanges := sync.Pool{New: func() any { return newExchange(&o) }} // used again, as Fiber does with its contexts
 	return func(c *fiber.Ctx) error {
 		if o.skip != nil && o.skip(c) {
 			return c.Next()
 		}
-		x := &exchange{ctx: c}
-		req := x.request()
-		if o.scope != nil {
-			req.Scope = func() string { return o.scope(c) }
-		}
-		result, err := e.Do(c.UserContext(), req, func(ctx context.Context) (*core.Response, error) {
-			x.held = answers.Get().(*answer)
-			return x.held.run(ctx, c, marker), nil
-		})
-		switch {
-		case result.Bypassed:
-			return c.Next()
-		case result.Response != nil:
+		x := exchanges.Get().(*exchange)
+		x.ctx = c
+		result, err := e.Do(c.UserContext(), x.request(), x.run)
+		if result.Response != nil {
 			send(c, result.Response)
 			if c.Request().IsBodyStream() { // what nobody has read would be taken for the next request
 				c.Context().SetConnectionClose()
 			}
 		}
-		if x.held != nil {
-			x.held.free()
+		if x.clear() {
+			exchanges.Put(x)
+		}
+		if result.Bypassed {
+			return c.Next()
 		}
 		return err
 	}

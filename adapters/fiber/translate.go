@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
@@ -20,17 +19,36 @@ import (
 
 // exchange is one request on its way through the engine, and its answer on the way back.
 type exchange struct {
-	ctx   *fiber.Ctx
-	held  *answer   // of the handlers; nil until they run: a replay does without
-	asked bool      // for a header
-	line  [1]string // memory for the first header that is asked for
+	ctx    *fiber.Ctx
+	given  core.Request // what is the same for every request: functions of this exchange
+	run    func(context.Context) (*core.Response, error)
+	asked  bool      // for a header
+	line   [1]string // memory for the first header that is asked for
+	answer answer    // of the handlers. A replay does without
+}
+
+func newExchange(o *options) *exchange {
+	x := &exchange{}
+	x.given = core.Request{Header: x.header, Body: x.body}
+	if o.scope != nil {
+		x.given.Scope = func() string { return o.scope(x.ctx) }
+	}
+	x.run = func(ctx context.Context) (*core.Response, error) { return x.answer.run(ctx, x.ctx, o.marker), nil }
+	return x
+}
+
+// clear forgets the request and the answer, which is out, and tells whether the exchange is worth being used again.
+func (x *exchange) clear() bool {
+	x.ctx, x.asked, x.line[0] = nil, false, ""
+	return x.answer.clear()
 }
 
 // request is the request as the engine reads it. fasthttp uses its memory again, so every string is a copy.
 func (x *exchange) request() core.Request {
-	header := &x.ctx.Request().Header
-	path, query, _ := strings.Cut(string(header.RequestURI()), "?")
-	return core.Request{Method: method(header), Path: path, RawQuery: query, Header: x.header, Body: x.body}
+	header, r := &x.ctx.Request().Header, x.given
+	r.Method = method(header)
+	r.Path, r.RawQuery, _ = strings.Cut(string(header.RequestURI()), "?")
+	return r
 }
 
 // method is a copy of the request's method, where it may be a guarded one.
@@ -104,22 +122,17 @@ func (x *exchange) body(limit int64) ([]byte, error) {
 	return b, err
 }
 
-// answer is what the handlers leave in the Fiber context. A replay does without.
+// answer is what the handlers leave in the Fiber context.
 type answer struct {
 	outer    fasthttp.ResponseHeader // as it was before the handlers
 	response core.Response
 	memory   capture.Memory // of response
 }
 
-// answers are there to be used again.
-var answers = sync.Pool{New: func() any { return &answer{} }}
-
-// free hands the answer's memory on, when the answer is out.
-func (a *answer) free() {
+// clear forgets the answer, and tells whether its memory is worth keeping.
+func (a *answer) clear() bool {
 	a.response = core.Response{}
-	if a.memory.Clear() {
-		answers.Put(a)
-	}
+	return a.memory.Clear()
 }
 
 // run runs the handlers behind the middleware and takes their answer out of the Fiber context, so that nothing of it is sent
