@@ -14,7 +14,7 @@ func (b *bench) costTables() string {
 		"of the raw calls' sum", fmt.Sprintf("%.1f× would leave engine and adapter", rateAim))
 	batches := newTable("framework", "handler, engine and adapter", "their calls in batches", "sum", "of the raw calls' sum",
 		fmt.Sprintf("%.1f× would leave the calls", batchAim))
-	local := newTable("framework", "bare handler", "a local replay adds", "a table by hand adds", fmt.Sprintf("%.1f× would leave it", rateAim))
+	local := newTable("framework", "bare handler", "a local replay adds", "a table by hand adds", "a guard by hand on a table adds", fmt.Sprintf("%.1f× would leave it", rateAim))
 	for _, f := range frameworks {
 		handler, engine, library, raw := cost(fresh, f.name, bare), cost(fresh, f.name, onMemory), cost(fresh, f.name, onRedis), cost(fresh, f.name, yardstick)
 		if handler*engine*library*raw == 0 {
@@ -25,7 +25,8 @@ func (b *bench) costTables() string {
 		together := cost(fresh, f.name, batched)
 		batches.row(f.name, number(engine), number(together-engine), number(together), times(costRatio(fresh, f.name, batched)), number(raw/batchAim-engine))
 		handler = cost(replays, f.name, bare)
-		local.row(f.name, number(handler), number(cost(replays, f.name, locally)-handler), number(cost(replays, f.name, byTable)-handler), number(handler/rateAim-handler))
+		local.row(f.name, number(handler), number(cost(replays, f.name, locally)-handler), number(cost(replays, f.name, byTable)-handler),
+			number(cost(replays, f.name, byShelf)-handler), number(handler/rateAim-handler))
 	}
 	return costsText + calls.String() + fmt.Sprintf(batchCostsText, batchAim) + batches.String() + localCostsText + local.String()
 }

@@ -22,6 +22,7 @@ var duels = []struct {
 	{byGuard, yardstick, 0, 0},
 	{onRedis, yardstick, 0, rateAim},
 	{autoPipelined, yardstick, 0, 0},
+	{pipedGuard, yardstick, 0, 0},
 	{batched, yardstick, 0, batchAim},
 	{byTable, bare, 1, 0},
 	{byShelf, bare, 1, 0},

@@ -38,6 +38,7 @@ const (
 	batched       // on Redis, in batches
 	autoPipelined // the raw calls, pipelined across goroutines
 	byGuard       // a guard by hand
+	pipedGuard    // the same, pipelined across goroutines
 	byShelf       // the same on a table in the process
 )
 
@@ -67,6 +68,8 @@ func subjects() (all []*subject) {
 				mount: func(b *bench, s *shop) mounted { return f.raw(rawScripts(b.duplex, s)) }},
 			&subject{framework: f.name, name: "a guard by hand", rank: byGuard, beside: onRedis, marker: marker, reason: guardReason,
 				mount: func(b *bench, s *shop) mounted { return f.guard(onServer{b.client}, s) }},
+			&subject{framework: f.name, name: "a guard by hand in AutoPipeline", rank: pipedGuard, beside: batched, marker: marker, reason: guardReason,
+				mount: func(b *bench, s *shop) mounted { return f.guard(onServer{b.duplex}, s) }},
 			&subject{framework: f.name, name: "a table by hand", rank: byTable, beside: locally, marker: marker, reason: tableReason,
 				mount: func(_ *bench, s *shop) mounted { return f.raw(rawTable(s)) }},
 			&subject{framework: f.name, name: "a guard by hand on a table", rank: byShelf, beside: locally, marker: marker, reason: shelfReason,

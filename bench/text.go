@@ -16,8 +16,8 @@ import (
 const loadsText = `
 ## End to end
 
-%d connections over loopback, each with one request at a time; the answer is a 201 with %d bytes of JSON. "Of" columns are
-medians of ratios to what was measured in the same round. CPU is in µs per request, the client's in the process included.
+%d connections over loopback, each with one request at a time; the handler reads the request, and answers a 201 with %d bytes of JSON.
+"Of" columns are medians of ratios to what was measured in the same round. CPU is in µs per request, the client's in the process included.
 
 ![The share of the bare handler's speed](performance.svg)
 `
@@ -42,8 +42,9 @@ when one goroutine sends 32 at once; here requests come one by one, and fewer go
 
 const localCostsText = `
 And that of a replay without a round trip, which reads and hashes the request, finds the record and writes its lines. The table by
-hand is the least that compares requests: two hashes, a map, and the body with one header line. What this library adds to that is
-a scope, limits, an end of each record, and header lines of its own. A guard by hand on a table has the last two as well.
+hand is the least that compares requests: two hashes, a map, and the body with one header line. A guard by hand on a table is a
+middleware, and each of its records has an end, header lines of its own and a share of so many bytes of room. What this library adds
+to that is a scope, limits and hooks.
 
 `
 
@@ -56,8 +57,8 @@ what is nearer to an aim than that is not told from it. Rows without an aim show
 code for what a middleware has to do around the two raw calls: it reads and hashes the request, gives each call a deadline, holds
 the answer back, and keeps status, header lines and body. It renews no lease and has no limits or hooks; with memory of its own
 it could be faster. Raw calls in AutoPipeline are the two script calls without an engine, pipelined across goroutines on one
-connection in full duplex, which is what go-redis itself has for that: what an engine does has to fit between their rate and the
-aim. A table by hand is the least that answers replays and compares requests: two hashes, a map, and the body with one header line.
+connection in full duplex, which is what go-redis itself has for that; a guard by hand in AutoPipeline is the guard on these. What
+an engine does has to fit between their rates and the aim. A table by hand is the least that answers replays and compares requests: two hashes, a map, and the body with one header line.
 A guard by hand on a table is the one above with a table in the place of Redis, whose answers have an end and so many bytes of room:
 what plain code for a middleware has with local replays.
 

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Request is what the engine reads of an incoming request. An adapter fills it; nothing in it is kept.
+// Request is what the engine reads of an incoming request. An adapter fills it; nothing in it is kept. Who is shown one (a Scope,
+// a Quota, a Fingerprint) must not call its functions later: adapters use them again when the answer is out.
 type Request struct {
 	Method   string
 	Path     string // as the client sent it, still escaped
