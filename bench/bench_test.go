@@ -396,3 +396,21 @@ func TestADuelChangesWhoIsFirst(t *testing.T) {
 	}
 	assert.Equal(t, []string{"own", "beside", "beside", "own"}, order)
 }
+
+func TestAVerbIsHeldToItsAimBesideItsCallsAlone(t *testing.T) {
+	of := func(begin, complete, replay float64) verbTimes {
+		return verbTimes{[]float64{begin}, []float64{complete}, []float64{replay}}
+	}
+	r := results{scripts: []scriptTime{{size: 512, alone: of(20, 13.5, 9), busy: of(11.5, 10, 6)}}}
+	for i, name := range []string{nothing, readHeader, readRecord, readClock, writeClaim, writeOutcome, "something else"} {
+		r.blocks = append(r.blocks, block{name, []float64{float64(i + 1)}, []float64{float64(i+1) / 10}})
+	}
+	table := r.scriptVerdict()
+	for _, row := range []string{
+		"| begin of a new key | 11.5 | 11.5 | kept | 1.2 | 20.0 | **not kept** | 12.0 |",
+		"| complete | 13.5 | 10.0 | kept | 1.0 | 13.5 | kept | 10.0 |",
+		"| replay | 8.0 | 6.0 | kept | 0.4 | 9.0 | **not kept** | 4.0 |",
+	} {
+		assert.Contains(t, table, row)
+	}
+}

@@ -48,31 +48,34 @@ func (w formWeight) makeup() string {
 		of(body), of(w.outcome-body+headBytes), of(w.completed-w.outcome-headBytes))
 }
 
-// scriptAims are how many µs a verb should take the server at most, with an answer of 512 bytes.
+// scriptAims are how many µs a verb should take the server at most, with an answer of 512 bytes, and what it can not do without.
 var scriptAims = []struct {
-	verb string
-	most float64
-	cost func(*verbTimes) []float64
+	verb   string
+	most   float64
+	cost   func(*verbTimes) []float64
+	blocks []string
 }{
-	{"begin of a new key", 11.5, func(t *verbTimes) []float64 { return t.begin }},
-	{"complete", 13.5, func(t *verbTimes) []float64 { return t.complete }},
-	{"replay", 8, func(t *verbTimes) []float64 { return t.replay }},
+	{"begin of a new key", 11.5, func(t *verbTimes) []float64 { return t.begin }, []string{nothing, readHeader, readClock, writeClaim}},
+	{"complete", 13.5, func(t *verbTimes) []float64 { return t.complete }, []string{nothing, readRecord, writeOutcome}},
+	{"replay", 8, func(t *verbTimes) []float64 { return t.replay }, []string{nothing, readRecord}},
 }
 
-// explain holds the verbs to their aims.
-func (t *scriptTime) explain() string {
-	var all []string
+// scriptVerdict holds the verbs to their aims.
+func (r *results) scriptVerdict() string {
+	t := newTable("verb, 512 B", "at most", "busy", "", "its calls alone", "asleep", "", "its calls alone")
+	times := &r.scripts[0]
 	for _, aim := range scriptAims {
-		alone, busy := median(aim.cost(&t.alone)), median(aim.cost(&t.busy))
-		all = append(all, fmt.Sprintf("a %s should take at most %.1f µs, and takes %.1f on a busy server (%s) and %.1f on one that was asleep (%s)",
-			aim.verb, aim.most, busy, keptOrNot(busy, aim.most), alone, keptOrNot(alone, aim.most)))
+		busy, alone := median(aim.cost(&times.busy)), median(aim.cost(&times.alone))
+		t.row(aim.verb, number(aim.most),
+			number(busy), keptOrNot(busy, aim.most), number(r.sum(aim.blocks, func(b *block) []float64 { return b.busy })),
+			number(alone), keptOrNot(alone, aim.most), number(r.sum(aim.blocks, func(b *block) []float64 { return b.alone })))
 	}
-	return fmt.Sprintf("\nWith %s %s.\n", kib(t.size), strings.Join(all, ";\n"))
+	return verdictText + t.String()
 }
 
 func keptOrNot(figure, most float64) string {
 	if figure <= most {
 		return "kept"
 	}
-	return "not kept"
+	return "**not kept**"
 }

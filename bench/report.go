@@ -198,11 +198,11 @@ func (r *results) scriptTables() string {
 	for _, s := range r.scripts {
 		t.row(append([]string{kib(s.size), s.layout}, append(s.alone.cells(), s.busy.cells()...)...)...)
 	}
-	costs := newTable("what a script does", "µs")
+	costs := newTable("what a script does", "µs", "µs, busy")
 	for _, c := range r.blocks {
-		costs.row(c.name, fmt.Sprintf("%.2f", median(c.cost)))
+		costs.row(c.name, fmt.Sprintf("%.2f", median(c.alone)), fmt.Sprintf("%.2f", median(c.busy)))
 	}
-	return fmt.Sprintf(scriptsText, pipelined) + t.String() + r.scripts[0].explain() + blocksText + costs.String()
+	return fmt.Sprintf(scriptsText, pipelined) + t.String() + r.scriptVerdict() + blocksText + costs.String()
 }
 
 func (t *verbTimes) cells() []string {

@@ -25,8 +25,8 @@ type verbTimes struct{ begin, complete, replay []float64 }
 
 // block is one thing that a script may do, in µs per call; all but the first beyond the first, a script that does nothing.
 type block struct {
-	name string
-	cost []float64
+	name        string
+	alone, busy []float64
 }
 
 var sizes = []int{512, 4 << 10, 64 << 10}
@@ -131,21 +131,31 @@ func (b *bench) serverTime(commands []string, n int, call func(i int)) (usec flo
 	return usec / float64(n), nil
 }
 
+// The blocks that the verbs can not do without.
+const (
+	nothing      = "a script that does nothing"
+	readHeader   = "GETRANGE of a header"
+	readRecord   = "GET of a record"
+	readClock    = "TIME, and the sum of its parts"
+	writeClaim   = "SET of a claim with PX"
+	writeOutcome = "SET of a 512-byte record with PX"
+)
+
 // blocks are scripts that do one thing each. KEYS[1] is a record of this library with an answer of 512 bytes, KEYS[2] a
 // hash, KEYS[3] a JSON result, KEYS[4] a key to write.
 var blocks = []struct{ name, script string }{
-	{"a script that does nothing", `return 'ok'`},
+	{nothing, `return 'ok'`},
 	{"the functions of record.lua, made and not called", recordFunctions() + `return 'ok'`},
-	{"GETRANGE of a header", `redis.call('GETRANGE', KEYS[1], '0', '89') return 'ok'`},
-	{"GET of a record", `redis.call('GET', KEYS[1]) return 'ok'`},
+	{readHeader, `redis.call('GETRANGE', KEYS[1], '0', '89') return 'ok'`},
+	{readRecord, `redis.call('GET', KEYS[1]) return 'ok'`},
 	{"HMGET of seven fields", `redis.call('HMGET', KEYS[2], 'state', 'owner', 'fingerprint', 'fence', 'attempt', 'lease', 'outcome') return 'ok'`},
 	{"GET and cjson.decode of a result", `cjson.decode(redis.call('GET', KEYS[3])) return 'ok'`},
-	{"TIME, and the sum of its parts", `local t = redis.call('TIME') local now = t[1] * 1000000 + t[2] return 'ok'`},
+	{readClock, `local t = redis.call('TIME') local now = t[1] * 1000000 + t[2] return 'ok'`},
 	{"the check of a header by string.find", `local ok = string.find(string.sub(ARGV[1], 1, 26), '^1[124][012][012]%d+$') return 'ok'`},
 	{"five fields by string.sub", `local h = ARGV[1] local a, b, c, d, e = string.sub(h, 2, 2), string.sub(h, 3, 3), string.sub(h, 5, 10), string.sub(h, 11, 26), string.sub(h, 27, 58) return 'ok'`},
 	{"three numbers by string.format", `string.format('%06d%016.0f%016.0f', 1, 1790000000000000, 1790000030000000) return 'ok'`},
-	{"SET of a claim with PX", `redis.call('SET', KEYS[4], ARGV[1], 'PX', '86400000') return 'ok'`},
-	{"SET of a 512-byte record with PX", `redis.call('SET', KEYS[4], ARGV[2], 'PX', '86400000') return 'ok'`},
+	{writeClaim, `redis.call('SET', KEYS[4], ARGV[1], 'PX', '86400000') return 'ok'`},
+	{writeOutcome, `redis.call('SET', KEYS[4], ARGV[2], 'PX', '86400000') return 'ok'`},
 	{"PEXPIRE", `redis.call('PEXPIRE', KEYS[1], '86400000') return 'ok'`},
 	{"an answer of five parts, not one", `return {'claimed', 1790000000000000, 1, 0, 30000000}`},
 }
@@ -166,20 +176,42 @@ func (b *bench) measureBlocks() error {
 	b.results.blocks = make([]block, len(blocks))
 	for range b.plan.scripts {
 		for i, script := range blocks {
-			usec, err := b.scriptTime(script.script, keys, record[:claimBytes], record)
-			if err != nil {
-				return fmt.Errorf("%s: %w", script.name, err)
+			found := &b.results.blocks[i]
+			found.name = script.name
+			for _, way := range []struct {
+				into     *[]float64
+				together int
+			}{{&found.alone, 1}, {&found.busy, pipelined}} {
+				usec, err := b.scriptTime(script.script, way.together, keys, record[:claimBytes], record)
+				if err != nil {
+					return fmt.Errorf("%s: %w", script.name, err)
+				}
+				*way.into = append(*way.into, usec)
 			}
-			b.results.blocks[i].name = script.name
-			b.results.blocks[i].cost = append(b.results.blocks[i].cost, usec)
 		}
 	}
 	for i := len(blocks) - 1; i > 0; i-- {
-		for n, empty := range b.results.blocks[0].cost {
-			b.results.blocks[i].cost[n] -= empty
-		}
+		b.results.blocks[i].above(&b.results.blocks[0])
 	}
 	return nil
+}
+
+// above leaves what the block takes beyond another.
+func (o *block) above(empty *block) {
+	for n := range o.alone {
+		o.alone[n] -= empty.alone[n]
+		o.busy[n] -= empty.busy[n]
+	}
+}
+
+// sum is what blocks take together, in µs.
+func (r *results) sum(names []string, of func(*block) []float64) (sum float64) {
+	for i := range r.blocks {
+		if slices.Contains(names, r.blocks[i].name) {
+			sum += median(of(&r.blocks[i]))
+		}
+	}
+	return sum
 }
 
 // fillBlocks writes what the blocks read, and returns the keys and a record.
@@ -196,11 +228,13 @@ func (b *bench) fillBlocks() (keys []string, record []byte, err error) {
 	return []string{ownKeys("block")[0], hash, pairKeys("block")[1], "block-new"}, claimOf("block").record(0, packed(body)), err
 }
 
-// scriptTime is what a script takes the server, in µs.
-func (b *bench) scriptTime(text string, keys []string, args ...any) (float64, error) {
+// scriptTime is what a script takes the server, in µs, of calls that come so many at once.
+func (b *bench) scriptTime(text string, together int, keys []string, args ...any) (float64, error) {
 	ctx, script := context.Background(), redis.NewScript(text)
 	if err := script.Load(ctx, b.client).Err(); err != nil {
 		return 0, err
 	}
-	return b.serverTime([]string{"evalsha"}, b.plan.calls, func(int) { script.EvalSha(ctx, b.client, keys, args...) })
+	names := make([]string, b.plan.calls)
+	call := func(to redis.Cmdable, _ string) { to.EvalSha(ctx, script.Hash(), keys, args...) }
+	return b.serverTime([]string{"evalsha"}, len(names), b.grouped(names, together, call))
 }

@@ -89,6 +89,13 @@ script, and from 2 KiB on a replay is a GET, too.
 
 `
 
+const verdictText = `
+What a verb should take at most, what it takes, and what it takes at least on this machine in this hour: a script that does nothing,
+and the calls that the verb can not do without. A begin reads the record and the clock, and writes the claim; a complete reads the
+record and writes it; a replay reads it.
+
+`
+
 const blocksText = `
 What the parts of a script cost, beyond a script that does nothing:
 
