@@ -3,6 +3,7 @@ package adapters_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -422,5 +423,44 @@ func TestAnswersThatAreHeldBackAtOnceDoNotMix(t *testing.T) {
 			all.Wait()
 			assert.EqualValues(t, 50*20, svc.runs.Load())
 		})
+	}
+}
+
+// The memory that an answer is held back in is used again whatever the answer was, and nothing of it is in the next one.
+func TestNothingOfAnAnswerIsInTheNextOne(t *testing.T) {
+	lines := http.Header{}
+	for i := range 20 {
+		lines.Set(fmt.Sprint("X-Line-", i), "many")
+	}
+	kinds := map[string]answer{
+		"of many header lines": {status: 201, header: lines, body: "many"},
+		"of no body":           {status: 204, header: http.Header{"X-Other": {"none"}}},
+		"of a long body":       {status: 201, body: strings.Repeat("x", 100_000)},
+		"of a stream":          {status: 201, chunks: []string{"one", "two"}},
+		"of an error":          {err: errors.New("refused")},
+	}
+	for _, f := range frameworks {
+		for name, before := range kinds {
+			t.Run(f.name+" "+name, func(t *testing.T) {
+				plain := answer{status: 201, header: http.Header{"X-Kept": {"plain"}}, body: "plain"}
+				svc := start(t, f, memstore.New(), func(r request) answer {
+					if r.body == "before" {
+						return before
+					}
+					return plain
+				}, setup{}, nil)
+				for i := range 10 { // not every answer finds the memory of the one before
+					svc.post(fmt.Sprint("before-", i), "before")
+					for _, replayed := range []bool{false, true} {
+						r := svc.post(fmt.Sprint("plain-", i), "plain")
+						require.Equal(t, 201, r.status)
+						require.Equal(t, "plain", r.body)
+						require.Equal(t, replayed, r.replayed())
+						require.Equal(t, "plain", r.header.Get("X-Kept"))
+						require.Empty(t, r.header.Get("X-Line-1")+r.header.Get("X-Other")+r.header.Get("Idempotent-Body"))
+					}
+				}
+			})
+		}
 	}
 }

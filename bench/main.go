@@ -1,7 +1,7 @@
 // Command bench measures this library beside what a user would pick instead, on a redis-server that it starts itself, and
 // writes docs/PERFORMANCE.md with its plot.
 //
-//	$ go -C bench run .               # about 35 minutes, and 4 GB for 10 million keys
+//	$ go -C bench run .               # about 45 minutes, and 4 GB for 10 million keys
 //	$ go -C bench run . -short        # about 4
 //	$ go -C bench run . -only allocations,scripts   # and leave the rest of the report as it is
 //
@@ -109,7 +109,7 @@ type results struct {
 
 func main() {
 	log.SetFlags(0)
-	isShort := flag.Bool("short", false, "measure for 4 minutes, not 35")
+	isShort := flag.Bool("short", false, "measure for 4 minutes, not 45")
 	only := flag.String("only", "", "measure only these sections, with commas between, and leave the others as the report has them: "+strings.Join(names(), ", "))
 	filter := flag.String("run", "", "measure only subjects whose framework and name match this pattern")
 	out := flag.String("out", "../docs", "write PERFORMANCE.md and performance.svg into this directory")

@@ -58,7 +58,8 @@ code for what a middleware has to do around the two raw calls: it reads and hash
 the answer back, and keeps status, header lines and body. It renews no lease and has no limits or hooks; with memory of its own
 it could be faster. Raw calls in AutoPipeline are the two script calls without an engine, pipelined across goroutines on one
 connection in full duplex, which is what go-redis itself has for that; a guard by hand in AutoPipeline is the guard on these. What
-an engine does has to fit between their rates and the aim. A table by hand is the least that answers replays and compares requests: two hashes, a map, and the body with one header line.
+an engine does has to fit between their rates and the aim. A table by hand is the least that answers replays and compares
+requests: two hashes, a map, and the body with one header line.
 A guard by hand on a table is the one above with a table in the place of Redis, whose answers have an end and so many bytes of room:
 what plain code for a middleware has with local replays.
 
