@@ -62,10 +62,10 @@ var scriptAims = []struct {
 
 // scriptVerdict holds the verbs to their aims.
 func (r *results) scriptVerdict() string {
-	t := newTable("verb, 512 B", "at most", "busy", "", "its calls alone", "asleep", "", "its calls alone")
-	times := &r.scripts[0]
+	shortest := &r.scripts[0]
+	t := newTable("verb, "+kib(shortest.size), "at most", "busy", "", "its calls alone", "asleep", "", "its calls alone")
 	for _, aim := range scriptAims {
-		busy, alone := median(aim.cost(&times.busy)), median(aim.cost(&times.alone))
+		busy, alone := median(aim.cost(&shortest.busy)), median(aim.cost(&shortest.alone))
 		t.row(aim.verb, number(aim.most),
 			number(busy), keptOrNot(busy, aim.most), number(r.sum(aim.blocks, func(b *block) []float64 { return b.busy })),
 			number(alone), keptOrNot(alone, aim.most), number(r.sum(aim.blocks, func(b *block) []float64 { return b.alone })))

@@ -176,18 +176,16 @@ func (b *bench) measureBlocks() error {
 	b.results.blocks = make([]block, len(blocks))
 	for range b.plan.scripts {
 		for i, script := range blocks {
-			found := &b.results.blocks[i]
-			found.name = script.name
-			for _, way := range []struct {
-				into     *[]float64
-				together int
-			}{{&found.alone, 1}, {&found.busy, pipelined}} {
-				usec, err := b.scriptTime(script.script, way.together, keys, record[:claimBytes], record)
-				if err != nil {
-					return fmt.Errorf("%s: %w", script.name, err)
-				}
-				*way.into = append(*way.into, usec)
+			alone, err := b.scriptTime(script.script, 1, keys, record[:claimBytes], record)
+			if err != nil {
+				return fmt.Errorf("%s: %w", script.name, err)
 			}
+			busy, err := b.scriptTime(script.script, pipelined, keys, record[:claimBytes], record)
+			if err != nil {
+				return fmt.Errorf("%s: %w", script.name, err)
+			}
+			found := &b.results.blocks[i]
+			found.name, found.alone, found.busy = script.name, append(found.alone, alone), append(found.busy, busy)
 		}
 	}
 	for i := len(blocks) - 1; i > 0; i-- {

@@ -63,7 +63,7 @@ func (l *local) find(key *[32]byte) *localRecord {
 		l.end(r)
 		return nil
 	}
-	if !r.asked.Load() {
+	if !r.asked.Load() { // a write each time would keep the other cores waiting for r
 		r.asked.Store(true)
 	}
 	return r

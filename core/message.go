@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// Request is what the engine reads of an incoming request. An adapter fills it; nothing in it is kept. Who is shown one (a Scope,
-// a Quota, a Fingerprint) must not call its functions later: adapters use them again when the answer is out.
+// Request is what the engine reads of an incoming request. An adapter fills it; nothing in it is kept. A function of the
+// configuration that is shown one (Scope, Limits.Quota, Fingerprint.Func and others) must not call its functions once it has
+// returned: adapters use them again for another request.
 type Request struct {
 	Method   string
 	Path     string // as the client sent it, still escaped
