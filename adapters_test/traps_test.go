@@ -270,6 +270,18 @@ func TestFiberFindsTheKeyInAnyCaseWithoutNormalizing(t *testing.T) {
 	assert.EqualValues(t, 1, runs.Load())
 }
 
+func TestFiberTakesTheMarkerAwayInAnyCaseWithoutNormalizing(t *testing.T) { // RPL-25
+	app := newFiber(t, fiber.Config{DisableHeaderNormalizing: true})
+	app.Post("/orders", func(c *fiber.Ctx) error {
+		c.Set("idempotent-replayed", "true")
+		return c.SendStatus(201)
+	})
+	s := &service{tb: t, addr: strings.TrimPrefix(serveFiber(t, app), "http://")}
+	for i := range 2 {
+		assert.Equal(t, i > 0, s.raw(rawPost("Idempotency-Key: K\r\n")).replayed())
+	}
+}
+
 func TestFiberStreamsOutliveTheirHandlersContext(t *testing.T) {
 	returned := make(chan struct{})
 	app := newFiber(t, fiber.Config{}, func(c *fiber.Ctx) error { defer close(returned); return c.Next() })

@@ -152,11 +152,11 @@ type KeepConfig struct {
 	MaxBody int
 
 	// OmitBody, when set, is shown each answer that is about to be kept; where it returns true the record does without
-	// the body, as if it were too long (RPL-30). OmitNoStore is ready-made. It must be safe for concurrent use, and not keep
-	// the answer.
+	// the body, as if it were too long (RPL-30). OmitNoStore is ready-made. It must be safe for concurrent use, and not keep or
+	// change the answer.
 	OmitBody func(*Response) bool
 
-	// Policy decides by the answer what becomes of the key. It must not keep the answer. Default DefaultPolicy.
+	// Policy decides by the answer what becomes of the key. It must not keep or change the answer. Default DefaultPolicy.
 	Policy func(*Response) Disposition
 
 	// Marker is the name of the header line that replays carry, with the value "true", and that nothing else does

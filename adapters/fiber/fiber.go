@@ -42,17 +42,10 @@ func Fiber(e *core.Engine, opts ...Option) fiber.Handler {
 		}
 		x := exchanges.Get().(*exchange)
 		x.ctx = c
-		result, err := e.Do(c.UserContext(), x.request(), x.run)
-		if result.Response != nil {
-			send(c, result.Response)
-			if c.Request().IsBodyStream() { // what nobody has read would be taken for the next request
-				c.Context().SetConnectionClose()
-			}
-		}
-		if x.clear() {
-			exchanges.Put(x)
-		}
-		if result.Bypassed {
+		isBypassed, err := x.do(e)
+		x.clear()
+		exchanges.Put(x)
+		if isBypassed {
 			return c.Next()
 		}
 		return err

@@ -14,7 +14,6 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/go-idem/idem/core"
-	"github.com/go-idem/idem/core/capture"
 )
 
 // exchange is one request on its way through the engine, and its answer on the way back.
@@ -37,10 +36,29 @@ func newExchange(o *options) *exchange {
 	return x
 }
 
-// clear forgets the request and the answer, which is out, and tells whether the exchange is worth being used again.
-func (x *exchange) clear() bool {
+// do lets an engine take the request, and writes what it answers.
+func (x *exchange) do(e *core.Engine) (isBypassed bool, err error) {
+	c, ended := x.ctx, false
+	defer func() {
+		if !ended {
+			x.answer.takeBack(c.Response()) // who recovers has an answer of its own
+		}
+	}()
+	result, err := e.Do(c.UserContext(), x.request(), x.run)
+	ended = true
+	if result.Response != nil {
+		x.answer.send(c, result.Response)
+		if c.Request().IsBodyStream() { // what nobody has read would be taken for the next request
+			c.Context().SetConnectionClose()
+		}
+	}
+	return result.Bypassed, err
+}
+
+// clear forgets the request and its answer.
+func (x *exchange) clear() {
 	x.ctx, x.asked, x.line[0] = nil, false, ""
-	return x.answer.clear()
+	x.answer.clear()
 }
 
 // request is the request as the engine reads it. fasthttp uses its memory again, so every string is a copy.
@@ -122,38 +140,34 @@ func (x *exchange) body(limit int64) ([]byte, error) {
 	return b, err
 }
 
-// answer is what the handlers leave in the Fiber context.
+// answer is what the handlers leave in the Fiber context. It stays there, for nothing is sent before the middleware returns.
 type answer struct {
 	outer    fasthttp.ResponseHeader // as it was before the handlers
 	response core.Response
-	memory   capture.Memory // of response
+	lines    [8]core.Field // memory for those of most responses
+	own      int           // how many lines of the response are the handlers'
+	ran      bool          // the handlers, up to their end or not
 }
 
-// clear forgets the answer, and tells whether its memory is worth keeping.
-func (a *answer) clear() bool {
-	a.response = core.Response{}
-	return a.memory.Clear()
+// clear forgets the answer, which is out.
+func (a *answer) clear() {
+	a.response, a.ran = core.Response{}, false
+	clear(a.lines[:])
 }
 
-// run runs the handlers behind the middleware and takes their answer out of the Fiber context, so that nothing of it is sent
-// before it is kept. What can not be taken out, a stream or a hijacked connection, is left for fasthttp to send.
+// run runs the handlers behind the middleware, and says what they have left in the Fiber context. A stream or a hijacked
+// connection can not be taken back: fasthttp sends it.
 func (a *answer) run(ctx context.Context, c *fiber.Ctx, marker string) *core.Response {
 	client, response := c.UserContext(), c.Response()
 	response.Header.CopyTo(&a.outer)
+	a.ran = true
 	c.SetUserContext(ctx)
-	ended := false
-	defer func() {
-		c.SetUserContext(client)
-		if !ended {
-			a.takeBack(response) // who recovers has an answer of its own
-		}
-	}()
+	defer c.SetUserContext(client)
 	if err := c.Next(); err != nil {
 		if c.App().ErrorHandler(c, err) != nil {
 			_ = c.SendStatus(fiber.StatusInternalServerError)
 		}
 	}
-	ended = true
 	late := c.Context().LastTimeoutErrorResponse()
 	if late != nil {
 		response = late
@@ -162,26 +176,47 @@ func (a *answer) run(ctx context.Context, c *fiber.Ctx, marker string) *core.Res
 	r.Status, r.Hijacked = response.StatusCode(), c.Context().Hijacked()
 	isStream := response.IsBodyStream() || late != nil
 	if hasBody := r.Status >= 200 && r.Status != fiber.StatusNoContent && r.Status != fiber.StatusNotModified; hasBody && !isStream {
-		a.memory.Body = append(a.memory.Body, response.Body()...)
-		r.Body = a.memory.Body
+		r.Body = response.Body()
 	}
+	unmark(&response.Header, marker)
 	a.changes(&response.Header, isStream || len(r.Body) > 0)
 	if r.Hijacked || isStream {
 		r.Sent, r.Omitted, r.Unfinished = true, true, true
-		response.Header.Del(marker)
 		if run, _ := core.FromContext(ctx); run.Unprotected {
 			response.Header.Set("Idempotent-Unprotected", "true")
 		}
-		return r
 	}
-	a.takeBack(response)
 	return r
+}
+
+// unmark takes away the line that replays carry, whose name a handler may have written in any way.
+func unmark(header *fasthttp.ResponseHeader, marker string) {
+	for _, key := range header.PeekKeys() {
+		if len(key) == len(marker) && strings.EqualFold(string(key), marker) {
+			header.DelBytes(key)
+		}
+	}
 }
 
 // takeBack leaves of the handlers' answer nothing in the response.
 func (a *answer) takeBack(response *fasthttp.Response) {
-	a.outer.CopyTo(&response.Header)
-	response.ResetBody()
+	if a.ran {
+		a.outer.CopyTo(&response.Header)
+		response.ResetBody()
+	}
+}
+
+// send writes a response, which may be the one that is there.
+func (a *answer) send(c *fiber.Ctx, r *core.Response) {
+	if r != &a.response {
+		a.takeBack(c.Response())
+		send(c, r)
+		return
+	}
+	header := &c.Response().Header
+	for _, f := range slices.Concat(r.Header[min(a.own, len(r.Header)):], r.Added) {
+		header.Add(f.Name, f.Value)
+	}
 }
 
 // changes notes the header lines that differ from outer, and the names that outer has lines for and header has not. The
@@ -189,7 +224,7 @@ func (a *answer) takeBack(response *fasthttp.Response) {
 // Cache-Control, which core.OmitNoStore looks at, whoever set it.
 func (a *answer) changes(header *fasthttp.ResponseHeader, body bool) {
 	r := &a.response
-	r.Header = a.memory.Lines[:0]
+	r.Header = a.lines[:0]
 	header.VisitAll(func(key, value []byte) {
 		name := name(key)
 		always := body && name == fiber.HeaderContentType || name == fiber.HeaderCacheControl
@@ -202,6 +237,7 @@ func (a *answer) changes(header *fasthttp.ResponseHeader, body bool) {
 			r.Removed = append(r.Removed, string(key))
 		}
 	})
+	a.own = len(r.Header)
 }
 
 // name is a copy of a header name, where it is none of the usual ones.

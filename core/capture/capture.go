@@ -1,5 +1,5 @@
-// Package capture lets the adapters of net/http frameworks hand requests to the engine, and all adapters hold answers back
-// until they are kept. Applications do not use it; a new adapter does.
+// Package capture lets the adapters of net/http frameworks hand requests to the engine, and hold answers back until they are
+// kept. Applications do not use it; a new adapter for such a framework does.
 package capture
 
 import (

@@ -34,7 +34,7 @@ type Writer struct {
 	header   http.Header // the handler's own copy of outer's
 	borrowed bool        // header is outer's, which was empty and will be again
 	response core.Response
-	memory   *Memory // of response; nil when it is another answer's
+	memory   *memory // of response; nil when it is another answer's
 	values   []string
 	size     int  // of the body, as the handler wrote it; -1 before there is a status
 	passed   bool // outer has the answer
@@ -43,13 +43,13 @@ type Writer struct {
 
 var errOver = errors.New("idem: the handler has returned")
 
-var memories = sync.Pool{New: func() any { return &Memory{} }}
+var memories = sync.Pool{New: func() any { return &memory{} }}
 
 // Hold returns a writer on top of outer for a run under ctx, within the limits of keep. An exchange has one.
 func (x *Exchange) Hold(ctx context.Context, outer http.ResponseWriter, keep core.KeepConfig) *Writer {
 	w := &x.running().writer
 	w.outer, w.ctx, w.limit, w.marker, w.size, w.values = outer, ctx, keep.MaxBody, keep.Marker, -1, x.values[:]
-	w.memory = memories.Get().(*Memory)
+	w.memory = memories.Get().(*memory)
 	w.header = outer.Header()
 	if w.borrowed = len(w.header) == 0; !w.borrowed {
 		w.header = w.header.Clone()
@@ -95,7 +95,7 @@ func (w *Writer) writeHeader(status int) {
 		return
 	}
 	w.response.Status, w.size = status, 0
-	w.response.Header, w.response.Removed = changes(w.memory.Lines[:0], w.before(), w.header)
+	w.response.Header, w.response.Removed = changes(w.memory.lines[:0], w.before(), w.header)
 }
 
 // before is outer's header as it was before the handler.
@@ -128,8 +128,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 	}
 	w.size += len(p)
 	if !w.response.Omitted {
-		w.memory.Body = append(w.memory.Body, p...)
-		w.response.Body = w.memory.Body
+		w.memory.body = append(w.memory.body, p...)
+		w.response.Body = w.memory.body
 	}
 	if !w.passed {
 		return len(p), nil
@@ -303,7 +303,7 @@ func (w *Writer) free() {
 	if w.memory == nil {
 		return
 	}
-	if w.memory.Clear() {
+	if w.memory.clear() {
 		memories.Put(w.memory)
 	}
 	w.memory = nil
