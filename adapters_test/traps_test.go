@@ -270,16 +270,42 @@ func TestFiberFindsTheKeyInAnyCaseWithoutNormalizing(t *testing.T) {
 	assert.EqualValues(t, 1, runs.Load())
 }
 
-func TestFiberTakesTheMarkerAwayInAnyCaseWithoutNormalizing(t *testing.T) { // RPL-25
-	app := newFiber(t, fiber.Config{DisableHeaderNormalizing: true})
-	app.Post("/orders", func(c *fiber.Ctx) error {
-		c.Set("idempotent-replayed", "true")
-		return c.SendStatus(201)
-	})
-	s := &service{tb: t, addr: strings.TrimPrefix(serveFiber(t, app), "http://")}
-	for i := range 2 {
-		assert.Equal(t, i > 0, s.raw(rawPost("Idempotency-Key: K\r\n")).replayed())
+func TestFiberTakesTheMarkerAwayInAnyCase(t *testing.T) { // RPL-25
+	for _, normalizes := range []bool{true, false} {
+		app := newFiber(t, fiber.Config{DisableHeaderNormalizing: !normalizes}, func(c *fiber.Ctx) error {
+			err := c.Next()
+			c.Set("x-outside", "B")
+			assert.Equal(t, normalizes, c.GetRespHeader("X-Outside") == "B")
+			return err
+		})
+		app.Post("/orders", func(c *fiber.Ctx) error {
+			c.Response().Header.SetCanonical([]byte("idempotent-replayed"), []byte("true"))
+			return c.SendStatus(201)
+		})
+		s := &service{tb: t, addr: strings.TrimPrefix(serveFiber(t, app), "http://")}
+		for i := range 2 {
+			assert.Equal(t, i > 0, s.raw(rawPost("Idempotency-Key: K\r\n")).replayed())
+		}
 	}
+}
+
+func TestFiberLeavesNothingOfAnAnswerWithoutAStatusInTheErrors(t *testing.T) {
+	app := newFiber(t, fiber.Config{ErrorHandler: func(c *fiber.Ctx, err error) error {
+		code := 500
+		if e := (*fiber.Error)(nil); errors.As(err, &e) {
+			code = e.Code
+		}
+		return c.SendStatus(code)
+	}})
+	app.Post("/", func(c *fiber.Ctx) error {
+		c.Set("Location", "/orders/7")
+		_ = c.SendString("paid")
+		return fiber.NewError(1001, "a code of the application")
+	})
+	r := submit(t, serveFiber(t, app), "B")
+	assert.Equal(t, 500, r.status)
+	assert.NotContains(t, r.body, "paid")
+	assert.Empty(t, r.header.Get("Location"))
 }
 
 func TestFiberStreamsOutliveTheirHandlersContext(t *testing.T) {

@@ -38,14 +38,14 @@ func newExchange(o *options) *exchange {
 
 // do lets an engine take the request, and writes what it answers.
 func (x *exchange) do(e *core.Engine) (isBypassed bool, err error) {
-	c, ended := x.ctx, false
+	c, answered := x.ctx, false
 	defer func() {
-		if !ended {
-			x.answer.takeBack(c.Response()) // who recovers has an answer of its own
+		if !answered {
+			x.answer.takeBack(c.Response()) // who recovers, or handles err, has an answer of its own
 		}
 	}()
 	result, err := e.Do(c.UserContext(), x.request(), x.run)
-	ended = true
+	answered = err == nil
 	if result.Response != nil {
 		x.answer.send(c, result.Response)
 		if c.Request().IsBodyStream() { // what nobody has read would be taken for the next request
@@ -178,7 +178,7 @@ func (a *answer) run(ctx context.Context, c *fiber.Ctx, marker string) *core.Res
 	if hasBody := r.Status >= 200 && r.Status != fiber.StatusNoContent && r.Status != fiber.StatusNotModified; hasBody && !isStream {
 		r.Body = response.Body()
 	}
-	unmark(&response.Header, marker)
+	unmark(c, &response.Header, marker)
 	a.changes(&response.Header, isStream || len(r.Body) > 0)
 	if r.Hijacked || isStream {
 		r.Sent, r.Omitted, r.Unfinished = true, true, true
@@ -190,10 +190,14 @@ func (a *answer) run(ctx context.Context, c *fiber.Ctx, marker string) *core.Res
 }
 
 // unmark takes away the line that replays carry, whose name a handler may have written in any way.
-func unmark(header *fasthttp.ResponseHeader, marker string) {
+func unmark(c *fiber.Ctx, header *fasthttp.ResponseHeader, marker string) {
 	for _, key := range header.PeekKeys() {
 		if len(key) == len(marker) && strings.EqualFold(string(key), marker) {
+			header.DisableNormalizing() // of the name to delete
 			header.DelBytes(key)
+			if !c.App().Config().DisableHeaderNormalizing {
+				header.EnableNormalizing()
+			}
 		}
 	}
 }
@@ -214,7 +218,10 @@ func (a *answer) send(c *fiber.Ctx, r *core.Response) {
 		return
 	}
 	header := &c.Response().Header
-	for _, f := range slices.Concat(r.Header[min(a.own, len(r.Header)):], r.Added) {
+	for _, f := range r.Header[min(a.own, len(r.Header)):] {
+		header.Set(f.Name, f.Value)
+	}
+	for _, f := range r.Added {
 		header.Add(f.Name, f.Value)
 	}
 }
