@@ -156,7 +156,7 @@ func (a *answer) clear() {
 }
 
 // run runs the handlers behind the middleware, and says what they have left in the Fiber context. A stream or a hijacked
-// connection can not be taken back: fasthttp sends it.
+// connection counts as sent: fasthttp sends it whatever becomes of the claim.
 func (a *answer) run(ctx context.Context, c *fiber.Ctx, marker string) *core.Response {
 	client, response := c.UserContext(), c.Response()
 	response.Header.CopyTo(&a.outer)
