@@ -29,8 +29,10 @@ var quotes = []struct{ pattern, section, row, column string }{
 	{`the guard by hand takes \([\d.]+ and ([\d.]+)\)`, "## Side by side", "fiber | all new keys | a guard by hand", "CPU"},
 	{"([\\d.]+) and [\\d.]+ times with `redisstore.Batch", "## Side by side", "http | all new keys | this library, redisstore in batches", "CPU"},
 	{"[\\d.]+ and ([\\d.]+) times with `redisstore.Batch", "## Side by side", "fiber | all new keys | this library, redisstore in batches", "CPU"},
-	{`on net/http a replay has ([\d.]+) of their rate`, "### All replays", "http | this library, redisstore", "of two raw script calls"},
-	{"([\\d.]+) of the bare handler's with `Keep.LocalReplays", "## Side by side", "http | all replays | this library, local replays", "rate"},
+	{`A replay has ([\d.]+) to [\d.]+ of their rate`, "### All replays", "gin | this library, redisstore", "of two raw script calls"},
+	{`A replay has [\d.]+ to ([\d.]+) of their rate`, "### All replays", "http | this library, redisstore", "of two raw script calls"},
+	{"([\\d.]+) to [\\d.]+ of the bare handler's with `Keep.LocalReplays", "## Side by side", "fiber | all replays | this library, local replays", "rate"},
+	{"[\\d.]+ to ([\\d.]+) of the bare handler's with `Keep.LocalReplays", "## Side by side", "http | all replays | this library, local replays", "rate"},
 	{`(\d+) bytes of the server while its request runs`, "## Memory", "512 B | this library", "running"},
 	{`(\d+) bytes with an answer of 512 bytes and six header lines`, "## Memory", "512 B | this library", "completed"},
 }

@@ -207,6 +207,7 @@ func (a *answer) takeBack(response *fasthttp.Response) {
 	if a.ran {
 		a.outer.CopyTo(&response.Header)
 		response.ResetBody()
+		response.SkipBody, response.ImmediateHeaderFlush = false, false
 	}
 }
 
