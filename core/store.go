@@ -13,7 +13,7 @@ import (
 //  1. A verb that is sent twice by one owner answers the second time as it did the first, and leaves the record as
 //     the first time left it.
 //  2. Extend, Complete and Fail change nothing unless the record's last claim is the caller's: same Owner and, unless
-//     it is 0, same Fence; only a Fail may carry 0. They return [ErrLost] instead. They do not look at the lease: a claim
+//     it is 0, same Fence; only a Fail may carry 0, and it notes its owner then. They return [ErrLost] instead. They do not look at the lease: a claim
 //     is over when another one takes its place, not when a clock says so.
 //  3. The fence of a new claim is greater than that of every earlier claim of the key, also after the record expired.
 //  4. Durations are counted on the store's own clock.
@@ -22,19 +22,27 @@ import (
 // taken effect, now or later; the engine then sends Fail, or the same verb again.
 type Store interface {
 	// Begin claims the key when it is absent, FAILED, or STARTED with its lease over; otherwise it says what it found.
-	// The first that applies decides: the claim's own record ([Claimed] again with the same fence, [ErrLost] when it
-	// has failed already), [Expired], another fingerprint ([Mismatch]), then [Completed], [InProgress] and [Unknown].
+	// The first that applies decides: the claim's own record ([Claimed] again with the same fence, [ErrLost] when its
+	// owner has failed or withdrawn already: see Fail), [Expired], another fingerprint ([Mismatch]), then [Completed],
+	// [InProgress] and [Unknown].
 	Begin(ctx context.Context, c Claim) (Entry, error)
 
 	// Extend starts the lease and the retention of a STARTED record anew.
 	Extend(ctx context.Context, c Claim) error
 
 	// Complete turns STARTED into COMPLETED: the outcome is kept, unchanged, for the retention. Sending the same outcome
-	// again is answered like the first time; another outcome is ErrLost. It must succeed in a store that is full.
+	// again is answered like the first time; another outcome is ErrLost. It must succeed in a store that is full. A store
+	// that cannot tell whether the outcome is kept, although it asked again, returns [ErrOutcomeUnknown].
 	Complete(ctx context.Context, c Claim, outcome []byte) error
 
 	// Fail turns STARTED into FAILED: the next Begin claims the key. Free opens it to another request only when no run of
-	// this one failed without it, or vanished. It must succeed in a store that is full.
+	// this one failed without it, or vanished. NotRun gives the attempt back. It must succeed in a store that is full.
+	//
+	// A Fail with Fence 0 also withdraws the Begin whose answer never came and that may be executed later: where the record
+	// is absent it becomes FAILED and free, for one lease, with no attempt counted, and the answer is nil; where it is
+	// STARTED or FAILED under another owner, the record notes this one and is otherwise unchanged, and the answer is
+	// [ErrLost]. Begin answers ErrLost to every owner so noted; a record notes at least the last 16. A store that is full
+	// may note nothing where the record is absent, since it would refuse that Begin as well.
 	Fail(ctx context.Context, c Claim, f Failure) error
 }
 
@@ -56,6 +64,9 @@ type Claim struct {
 	Fence    int64
 	Attempt  int
 	Takeover bool
+
+	// Operation tells one operation under a key from the next: see Entry.
+	Operation int64
 }
 
 // State is what Begin found.
@@ -75,7 +86,8 @@ const (
 type Entry struct {
 	State       State
 	Fence       int64         // Claimed: greater than that of any earlier claim of the key; Unknown: the vanished claim's
-	Attempt     int           // Claimed: 1 for the first, counted up through failures and takeovers
+	Attempt     int           // Claimed: 1 for the first, counted up through failures and takeovers; one that failed with NotRun does not count
+	Operation   int64         // Claimed: the fence of the first claim since the key was last absent or free
 	Takeover    bool          // Claimed: this or an earlier attempt followed an owner that vanished; its effects may have happened
 	Left        time.Duration // Claimed, InProgress: what is left of the lease; Completed: of the retention, if TellLeft; else 0
 	Fingerprint [32]byte      // Mismatch: the record's
@@ -84,8 +96,9 @@ type Entry struct {
 
 // Failure says why a run ended without an outcome to keep.
 type Failure struct {
-	Cause string // short text for operators, at most 200 bytes are kept
-	Free  bool   // the run had no effects: the next request under the key may have another fingerprint
+	Cause  string // short text for operators, at most 200 bytes are kept
+	Free   bool   // the run had no effects: the next request under the key may have another fingerprint
+	NotRun bool   // there was no run, only a claim: its attempt is given back; goes with Free
 }
 
 // Notifier is an ability that a Store may have: to tell requests that wait for a run when it ends.
