@@ -94,7 +94,7 @@ func TestBadRequestsAreRefusedBeforeTheStoreIsAsked(t *testing.T) {
 		"KEY-14 short key":              {keys("1"), 400, "key-too-short"},
 		"SCP-04 no scope":               {scope(""), 401, "scope-missing"},
 		"FPR-15 body over its limit":    {body("12345", nil), 413, "body-too-large"},
-		"FPR-15 adapter says too large": {body("", fmt.Errorf("read: %w", core.ErrBodyTooLarge)), 413, "body-too-large"},
+		"FPR-15 adapter says too large": {body("", fmt.Errorf("read: %w", &http.MaxBytesError{})), 413, "body-too-large"},
 		"FPR-16 body cut":               {body("123", io.ErrUnexpectedEOF), 400, "body-unreadable"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,9 +14,6 @@ var (
 	// ErrNotDurable is what a Store returns when a write is not as safe as it was told to make it, such as on a number of
 	// replicas. From Begin it refuses the request with 503 not-durable.
 	ErrNotDurable = errors.New("idem: store not durable")
-
-	// ErrBodyTooLarge is returned by a [Request.Body] that saw more bytes than it may read.
-	ErrBodyTooLarge = errors.New("idem: request body too large")
 )
 
 // ConfigError is one bad field of a [Config]. [New] joins as many as there are; errors.As finds the first.

@@ -242,6 +242,11 @@ func values(r *core.Response, name string) (values []string) {
 	return values
 }
 
+// value returns the value of the first line named name; "" when there is none.
+func value(r *core.Response, name string) string {
+	return strings.Join(append(values(r, name), "")[:1], "")
+}
+
 // eventLog keeps what hooks are told.
 type eventLog struct {
 	mu     sync.Mutex

@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"encoding/hex"
-	"strings"
 )
 
 // Request is what the engine reads of an incoming request. An adapter fills it; nothing in it is kept. A function of the
@@ -17,8 +16,8 @@ type Request struct {
 	// Header returns the values of all lines of the named header, nil when there are none.
 	Header func(name string) []string
 
-	// Body reads the whole body, once, and leaves it readable for the handler. It returns ErrBodyTooLarge, or more than
-	// limit bytes, when there are more than limit. The engine calls it only for a request it is going to claim.
+	// Body reads the whole body, once, and leaves it readable for the handler. When there are more
+	// than limit bytes, it returns an error that wraps *http.MaxBytesError, or more than limit bytes. The engine calls it only for a request it is going to claim.
 	Body func(limit int64) ([]byte, error)
 
 	// Scope, when set, takes the place of Config.Scope: it is how an adapter's option reads framework values.
@@ -43,16 +42,6 @@ type Response struct {
 
 // Field is one header line.
 type Field struct{ Name, Value string }
-
-// Get returns the value of the first line named name, in any case; "" when there is none.
-func (r *Response) Get(name string) string {
-	for _, f := range r.Header {
-		if strings.EqualFold(f.Name, name) {
-			return f.Value
-		}
-	}
-	return ""
-}
 
 // Result says what became of a request.
 type Result struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"net/http"
 	"time"
 )
 
@@ -57,13 +58,19 @@ func (e *Engine) prepare(ctx context.Context, req *Request, key string, c *Claim
 	}
 	body, err := req.Body(e.cfg.Limits.RequestBody)
 	switch {
-	case errors.Is(err, ErrBodyTooLarge) || int64(len(body)) > e.cfg.Limits.RequestBody:
+	case isTooLarge(err) || int64(len(body)) > e.cfg.Limits.RequestBody:
 		return nil, codeBodyTooLarge, false
 	case err != nil:
 		return nil, codeBodyUnreadable, false
 	}
 	c.Fingerprint = e.cfg.Fingerprint.of(e.hashing, e.algorithm, req, body)
 	return body, "", false
+}
+
+// isTooLarge tells whether err says that a body is longer than it may be.
+func isTooLarge(err error) bool {
+	tooLarge := (*http.MaxBytesError)(nil)
+	return errors.As(err, &tooLarge)
 }
 
 // do goes on with what prepare says.

@@ -78,11 +78,18 @@ func Decide(ctx context.Context, d Disposition) {
 	}
 }
 
+// isEventStream tells by the Content-Type of r.
+func isEventStream(r *Response) bool {
+	return slices.ContainsFunc(r.Header, func(f Field) bool {
+		return strings.EqualFold(f.Name, "Content-Type") && strings.HasPrefix(strings.ToLower(f.Value), "text/event-stream")
+	})
+}
+
 // disposition puts what can not be kept first, and the handler's own decision before the policy. A hijacked connection has
 // no answer (MTH-07), and an event stream that its client left is a subscription, not an outcome.
 func (op *operation) disposition(r *Response) Disposition {
 	decision, decided := op.keeper.decidedOn()
-	endless := r.Unfinished && strings.HasPrefix(strings.ToLower(r.Get("Content-Type")), "text/event-stream")
+	endless := r.Unfinished && isEventStream(r)
 	switch {
 	case r.Hijacked && (!decided || decision == Keep), endless && !decided:
 		return Release

@@ -101,7 +101,7 @@ func TestARetryThatHasWaitedLongEnoughIsRefused(t *testing.T) {
 		before := goroutines(t)
 		refused := <-f.later(ctx, request("K", "B"), made)
 		f.refused(refused.Result, 409, "in-progress")
-		assert.Regexp(t, `^[1-9][0-9]*$`, refused.Response.Get("Retry-After"))
+		assert.Regexp(t, `^[1-9][0-9]*$`, value(refused.Response, "Retry-After"))
 		assert.Equal(t, 2500*time.Millisecond, refused.after)
 		assert.Equal(t, before, goroutines(t), "goroutines that are left")
 		assert.Zero(t, l.now.Load(), "watches that are left")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -127,7 +128,7 @@ func (x *exchange) body(limit int64) ([]byte, error) {
 	length := int64(r.Header.ContentLength())
 	switch {
 	case length > limit:
-		return nil, core.ErrBodyTooLarge
+		return nil, &http.MaxBytesError{Limit: limit}
 	case length > 0 && len(r.Header.MultipartFormBoundary()) > 0 && !c.App().Config().DisablePreParseMultipartForm:
 		return form(r)
 	case !r.IsBodyStream():

@@ -79,7 +79,7 @@ func (x *Exchange) Return(r *http.Request) {
 func (x *Exchange) Read(limit int64) ([]byte, error) {
 	r := x.request
 	if r.ContentLength > limit {
-		return nil, core.ErrBodyTooLarge
+		return nil, &http.MaxBytesError{Limit: limit}
 	}
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
@@ -87,7 +87,7 @@ func (x *Exchange) Read(limit int64) ([]byte, error) {
 	x.limited = io.LimitedReader{R: r.Body, N: limit + 1}
 	body, err := readAll(&x.limited, r.ContentLength)
 	if err != nil && x.isTooLarge(err) {
-		return nil, core.ErrBodyTooLarge
+		return nil, &http.MaxBytesError{Limit: limit}
 	}
 	x.again.Reset(body)
 	x.again.Closer = r.Body

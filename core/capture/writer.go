@@ -164,12 +164,22 @@ func (w *Writer) prepare(n int) error {
 
 // declared returns the length that the handler has promised.
 func (w *Writer) declared() (int, bool) {
-	length := w.response.Get("Content-Length")
+	length := first(w.response.Header, "Content-Length")
 	if length == "" {
 		return 0, false
 	}
 	n, err := strconv.Atoi(length)
 	return n, err == nil && n >= 0
+}
+
+// first returns the value of the first line named name; "" when there is none.
+func first(lines []core.Field, name string) string {
+	for _, f := range lines {
+		if strings.EqualFold(f.Name, name) {
+			return f.Value
+		}
+	}
+	return ""
 }
 
 // omit gives the body up: what is kept of it would not be the whole.
@@ -183,7 +193,7 @@ func (w *Writer) pass() {
 	w.passed = true
 	w.sniff()
 	w.giveBack(maps.Clone(w.header))
-	if strings.HasPrefix(strings.ToLower(w.response.Get("Content-Type")), "text/event-stream") {
+	if strings.HasPrefix(strings.ToLower(first(w.response.Header, "Content-Type")), "text/event-stream") {
 		core.CancelOnDisconnect(w.ctx) // nobody else may cut an operation short and have its 200 replayed
 	}
 	w.response.Header = slices.DeleteFunc(w.response.Header, func(f core.Field) bool { return strings.EqualFold(f.Name, w.marker) })
