@@ -115,8 +115,9 @@ type FingerprintConfig struct {
 // WaitConfig lets a retry wait for the run in progress instead of being refused with 409 at once. The store must be a
 // Notifier.
 type WaitConfig struct {
-	// Timeout is how long a request waits at most. When the run ends it is replayed, or takes over a run that failed;
-	// later it is refused as if it had not waited (CON-04, CON-05). Default 0: no request waits.
+	// Timeout is how long a request waits at most, from when the store is asked that finds the run. When the run ends it is
+	// replayed, or takes over a run that failed; later it is refused as if it had not waited (CON-04, CON-05). A store that
+	// is slow, or does not answer, adds Limits.StoreTimeout at most (CON-11). Default 0: no request waits.
 	Timeout time.Duration
 
 	// MaxPerKey and Max bound how many requests wait in this process, for one key and for all engines that come from one

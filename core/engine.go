@@ -156,11 +156,16 @@ func (e *Engine) expose(r *Response) {
 
 // call bounds one call of the store.
 func (e *Engine) call(ctx context.Context, verb func(context.Context) error) error {
+	return e.callUntil(ctx, time.Now().Add(e.cfg.Limits.StoreTimeout), verb)
+}
+
+// callUntil is call with another bound.
+func (e *Engine) callUntil(ctx context.Context, deadline time.Time, verb func(context.Context) error) error {
 	var own struct {
 		callContext
 		appointment
 	}
 	defer own.appointment.end()
 	defer own.callContext.end(context.Canceled)
-	return verb(own.start(e, ctx, time.Now().Add(e.cfg.Limits.StoreTimeout), &own.appointment))
+	return verb(own.start(e, ctx, deadline, &own.appointment))
 }

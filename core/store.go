@@ -105,7 +105,8 @@ type Failure struct {
 type Notifier interface {
 	// Watch calls wake, from any goroutine, when the claim of key may have ended, until stop is called. It returns when
 	// nothing that ends later can be missed: a Begin with Waits that follows, and answers InProgress, is followed by a wake
-	// once Complete or Fail ends that claim. A wake can be lost with a connection; one too many does no harm.
+	// once Complete or Fail ends that claim. A wake can be lost with a connection; one too many does no harm. The engine
+	// waits for Watch no longer than for any call, and for stop not at all, so both may be called from any goroutine.
 	Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error)
 }
 

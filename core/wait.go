@@ -2,6 +2,8 @@ package core
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -11,6 +13,7 @@ type waitingRooms struct {
 	mu    sync.Mutex
 	total int
 	rooms map[[32]byte]int
+	calls int // of Watch and its stop that are under way, also when their requests have left
 }
 
 func newWaitingRooms() *waitingRooms { return &waitingRooms{rooms: map[[32]byte]int{}} }
@@ -36,6 +39,24 @@ func (w *waitingRooms) leave(key [32]byte) {
 	}
 }
 
+// start counts a call of Watch, unless the store leaves so many unanswered that one more would only add to the pile.
+func (w *waitingRooms) start(limits *WaitConfig) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.calls >= 2*limits.Max { // each waiter has one call at a time, and may leave one behind
+		return false
+	}
+	w.calls++
+	return true
+}
+
+// count adds n calls to those that are under way.
+func (w *waitingRooms) count(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls += n
+}
+
 // firstCheck is when a waiting request asks the store although nothing woke it, for the case that a wake was lost: then
 // after twice as long each time.
 const firstCheck = time.Second
@@ -45,11 +66,15 @@ type waiter struct {
 	until time.Time
 	check time.Duration
 	woken chan struct{}
-	stop  func() // ends the watch; nil without one
+
+	mu   sync.Mutex
+	late bool   // the watch did not stand in time
+	left bool   // the request has
+	stop func() // ends the watch; nil without one
 }
 
 // wait returns true when the store is to be asked again: the run in progress may have ended. It returns false when the
-// request has waited long enough, or may not wait.
+// request has waited long enough, or may not wait. The time counts from the Begin that found the run.
 func (op *operation) wait(left time.Duration) bool {
 	if op.waiter != nil {
 		return op.waiter.wait(op.ctx, left)
@@ -58,28 +83,104 @@ func (op *operation) wait(left time.Duration) bool {
 	if limits.Timeout <= 0 || !op.engine.rooms.enter(op.claim.Key, limits) {
 		return false
 	}
-	op.waiter = &waiter{until: time.Now().Add(limits.Timeout), check: firstCheck, woken: make(chan struct{}, 1)}
+	op.waiter = &waiter{until: op.began.Add(limits.Timeout), check: firstCheck, woken: make(chan struct{}, 1)}
 	op.claim.Waits = true
-	err := op.engine.call(op.ctx, func(ctx context.Context) (err error) {
-		op.waiter.stop, err = op.engine.cfg.Store.(Notifier).Watch(ctx, op.claim.Key, op.waiter.wake)
-		return err
-	})
-	if err != nil && op.ctx.Err() == nil {
+	if err := op.watch(); err != nil && op.ctx.Err() == nil {
 		op.hear(op.engine.cfg.Hooks.StoreError, 0, err)
 	}
 	return op.ctx.Err() == nil // what ended before the watch stood has woken nobody
 }
 
-// leave gives the place up.
+var (
+	errWatches  = errors.New("idem: the store has not answered so many calls of Watch that it is not asked for more")
+	errNoAnswer = fmt.Errorf("idem: Watch has not returned: %w", context.DeadlineExceeded)
+)
+
+// watch has the store wake the request. It returns when the store has answered, when the request may wait for that no longer,
+// or when its client leaves, even if the store keeps to no context: the call goes on in its own goroutine then.
+func (op *operation) watch() error {
+	e, w, key, client := op.engine, op.waiter, op.claim.Key, op.ctx
+	deadline := time.Now().Add(e.cfg.Limits.StoreTimeout)
+	if w.until.Before(deadline) {
+		deadline = w.until
+	}
+	if !e.rooms.start(&e.cfg.Wait) {
+		return errWatches
+	}
+	answered := make(chan error, 1)
+	go func() {
+		defer e.rooms.count(-1)
+		answered <- e.callUntil(client, deadline, func(ctx context.Context) error { return w.ask(ctx, e.cfg.Store.(Notifier), key) })
+	}()
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	select {
+	case err := <-answered:
+		return err
+	case <-timer.C:
+		w.giveUp()
+		return errNoAnswer
+	case <-client.Done():
+		return client.Err()
+	}
+}
+
+// ask calls Watch. A panic would end the process here, where no server recovers it, so it becomes an error.
+func (w *waiter) ask(ctx context.Context, store Notifier, key [32]byte) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("idem: Watch panicked: %v", p)
+		}
+	}()
+	stop, err := store.Watch(ctx, key, w.wake)
+	if err == nil {
+		w.watched(stop)
+	}
+	return err
+}
+
+// watched notes how the watch ends. One that comes late may have missed something, so the request looks; one that comes when
+// the request has left ends.
+func (w *waiter) watched(stop func()) {
+	w.mu.Lock()
+	late, left := w.late, w.left
+	w.stop = stop
+	w.mu.Unlock()
+	switch {
+	case left:
+		stop()
+	case late:
+		w.wake()
+	}
+}
+
+// giveUp notes that the watch does not stand in time.
+func (w *waiter) giveUp() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.late = true
+}
+
+// leave gives the place up. The watch ends in a goroutine of its own, so that no store can keep the request.
 func (op *operation) leave() {
-	if op.waiter == nil {
+	w, rooms := op.waiter, op.engine.rooms
+	if w == nil {
 		return
 	}
-	if op.waiter.stop != nil {
-		op.waiter.stop()
-	}
 	op.claim.Waits = false
-	op.engine.rooms.leave(op.claim.Key)
+	rooms.leave(op.claim.Key)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.left = true
+	if w.stop == nil {
+		return
+	}
+	rooms.count(1)
+	go func() {
+		defer rooms.count(-1)
+		defer func() { _ = recover() }() // as in ask
+		w.stop()
+	}()
 }
 
 func (w *waiter) wake() {

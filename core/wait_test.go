@@ -42,6 +42,12 @@ func (l *listeners) Watch(ctx context.Context, key [32]byte, wake func()) (func(
 	}, nil
 }
 
+// watching is how many watches there are, when those that are to end have ended: they do so behind their requests' backs.
+func (l *listeners) watching() int64 {
+	synctest.Wait()
+	return l.now.Load()
+}
+
 // listened is a fixture whose requests wait, and its store.
 func listened(t *testing.T, timeout time.Duration, changes ...func(*core.Config)) (*fixture, *listeners) {
 	l := &listeners{}
@@ -79,7 +85,7 @@ func TestARetryWaitsForTheRunInProgressAndGetsItsOutcome(t *testing.T) {
 			f, l := listened(t, 10*time.Second)
 			running := f.hold(ctx, request("K", "B"), made)
 			retry := f.later(ctx, request("K", "B"), answers(500, "must not run"))
-			assert.EqualValues(t, 1, l.now.Load())
+			assert.EqualValues(t, 1, l.watching())
 			time.Sleep(runs)
 			f.answered(running.finish(), 201, "made")
 			result := <-retry
@@ -88,7 +94,7 @@ func TestARetryWaitsForTheRunInProgressAndGetsItsOutcome(t *testing.T) {
 			f.ran(1)
 			assert.Equal(t, begins, f.store.Calls("begin"))
 			assert.Equal(t, "begin kept replay", f.heard.names(), "who waits is in no conflict")
-			assert.Zero(t, l.now.Load(), "watches that are left")
+			assert.Zero(t, l.watching(), "watches that are left")
 		})
 	}
 }
@@ -104,7 +110,7 @@ func TestARetryThatHasWaitedLongEnoughIsRefused(t *testing.T) {
 		assert.Regexp(t, `^[1-9][0-9]*$`, value(refused.Response, "Retry-After"))
 		assert.Equal(t, 2500*time.Millisecond, refused.after)
 		assert.Equal(t, before, goroutines(t), "goroutines that are left")
-		assert.Zero(t, l.now.Load(), "watches that are left")
+		assert.Zero(t, l.watching(), "watches that are left")
 		assert.Equal(t, "begin conflict", f.heard.names())
 		f.answered(running.finish(), 201, "made")
 		f.ran(1)
@@ -123,7 +129,7 @@ func TestAWaiterWhoseClientLeavesIsFreedAtOnce(t *testing.T) {
 		leave()
 		assert.Equal(t, 1500*time.Millisecond, (<-gone).after)
 		assert.Equal(t, before, goroutines(t), "goroutines that are left")
-		assert.Zero(t, l.now.Load(), "watches that are left")
+		assert.Zero(t, l.watching(), "watches that are left")
 		assert.NoError(t, running.run.Err(), "the run is unaffected")
 
 		next := f.later(ctx, request("K", "B"), made) // there is room again
@@ -157,7 +163,7 @@ func TestOneOfManyWaitersTakesOverARunThatFailed(t *testing.T) {
 				return made(ctx)
 			}))
 		}
-		assert.EqualValues(t, 10, l.now.Load())
+		assert.EqualValues(t, 10, l.watching())
 		time.Sleep(500 * time.Millisecond)
 		f.answered(running.finish(), 500, "failed")
 		first := 0
@@ -171,7 +177,7 @@ func TestOneOfManyWaitersTakesOverARunThatFailed(t *testing.T) {
 		}
 		assert.Equal(t, 1, first)
 		f.ran(2)
-		assert.Zero(t, l.now.Load())
+		assert.Zero(t, l.watching())
 	})
 	inBubble(t, "one after the other when each fails", func(t *testing.T) {
 		f, _ := listened(t, time.Minute)
@@ -237,7 +243,7 @@ func TestWaitersAreBoundedPerKeyAndInAll(t *testing.T) {
 			full := <-f.later(ctx, request("M", "B"), made)
 			f.refused(full.Result, 409, "in-progress")
 			assert.Zero(t, full.after, "Max: refused at once")
-			assert.EqualValues(t, 3, l.now.Load())
+			assert.EqualValues(t, 3, l.watching())
 
 			close(k.letGo)
 			close(m.letGo)
@@ -246,7 +252,7 @@ func TestWaitersAreBoundedPerKeyAndInAll(t *testing.T) {
 			}
 			<-k.done
 			<-m.done
-			assert.Zero(t, l.now.Load())
+			assert.Zero(t, l.watching())
 			time.Sleep(retention) // the keys are new in the next round
 		}
 	})
@@ -258,7 +264,7 @@ func TestWaitersAreBoundedPerKeyAndInAll(t *testing.T) {
 			return &core.Response{Status: 504}, nil
 		})
 		passes(t, errTest, func() { f.send(request("K", "B"), made) })
-		assert.Zero(t, l.now.Load())
+		assert.Zero(t, l.watching())
 		running := f.hold(ctx, request("L", "B"), made)
 		retry := f.later(ctx, request("L", "B"), made)
 		f.answered(running.finish(), 201, "made")
@@ -288,7 +294,7 @@ func TestALostWakeCostsOneSlowCheck(t *testing.T) {
 				f.replayed(result.Result, 201, "made")
 				assert.Equal(t, want, result.after)
 				f.ran(1)
-				assert.Zero(t, l.now.Load())
+				assert.Zero(t, l.watching())
 				assert.Equal(t, 1, f.store.Calls("watch"), "one is enough")
 			})
 		}
@@ -379,7 +385,7 @@ func TestAWaiterNeverFailsOpen(t *testing.T) {
 		f.refused((<-retry).Result, 503, "store-unavailable")
 		f.close()
 		f.ran(1)
-		assert.Zero(t, l.now.Load())
+		assert.Zero(t, l.watching())
 		f.replayed(f.send(request("K", "B"), made), 201, "made")
 	})
 }
@@ -422,7 +428,7 @@ func TestKeysAreWaitedForApart(t *testing.T) {
 		forK, forM := f.later(ctx, request("K", "B"), made), f.later(ctx, request("M", "B"), made)
 		m.finish()
 		f.replayed((<-forM).Result, 200, "M")
-		assert.EqualValues(t, 1, l.now.Load())
+		assert.EqualValues(t, 1, l.watching())
 		k.finish()
 		f.replayed((<-forK).Result, 200, "K")
 	})
@@ -438,7 +444,123 @@ func TestAWaitersOwnDeadlineEndsItsWait(t *testing.T) {
 		refused := <-f.later(hurried, request("K", "B"), made)
 		f.refused(refused.Result, 409, "in-progress")
 		assert.Equal(t, 2*time.Second, refused.after)
-		assert.Zero(t, l.now.Load())
+		assert.Zero(t, l.watching())
 		running.finish()
+	})
+}
+
+// rude is a store whose Watch, or what ends it, keeps to no context.
+type rude struct {
+	core.Store
+	watch, stop func()
+	calls       atomic.Int64
+}
+
+func (r *rude) Watch(ctx context.Context, key [32]byte, wake func()) (func(), error) {
+	r.calls.Add(1)
+	r.watch()
+	stop, err := r.Store.(core.Notifier).Watch(context.WithoutCancel(ctx), key, wake)
+	return func() { r.stop(); stop() }, err
+}
+
+// CON-11.
+func TestNoStoreHoldsAWaiterBeyondItsBounds(t *testing.T) {
+	nothing := func() {}
+	for name, c := range map[string]struct {
+		watch, stop func(release <-chan struct{})
+		heard       string
+	}{
+		"Watch never returns":    {func(r <-chan struct{}) { <-r }, func(<-chan struct{}) {}, "begin store-error conflict"},
+		"stop never returns":     {func(<-chan struct{}) {}, func(r <-chan struct{}) { <-r }, "begin conflict"},
+		"Watch panics":           {func(<-chan struct{}) { panic(errTest) }, func(<-chan struct{}) {}, "begin store-error conflict"},
+		"stop panics":            {func(<-chan struct{}) {}, func(<-chan struct{}) { panic(errTest) }, "begin conflict"},
+		"Watch and then stop do": {func(r <-chan struct{}) { <-r }, func(r <-chan struct{}) { <-r }, "begin store-error conflict"},
+	} {
+		for _, timeout := range []time.Duration{storeTimeout / 4, 5 * storeTimeout} {
+			inBubble(t, fmt.Sprint("CON-11 ", name, " and the wait is ", timeout), func(t *testing.T) {
+				release := make(chan struct{})
+				store := &rude{watch: nothing, stop: nothing}
+				f := newFixture(t, waiting(timeout), func(c *core.Config) { store.Store, c.Store = c.Store, store })
+				store.watch, store.stop = func() { c.watch(release) }, func() { c.stop(release) }
+				running := f.hold(ctx, request("K", "B"), made)
+				refused := <-f.later(ctx, request("K", "B"), made)
+				f.refused(refused.Result, 409, "in-progress")
+				assert.Equal(t, timeout, refused.after)
+				assert.Equal(t, c.heard, f.heard.names())
+
+				client, leave := context.WithCancel(ctx)
+				gone := f.later(client, request("K", "B"), made)
+				time.Sleep(timeout / 2)
+				leave()
+				assert.Equal(t, timeout/2, (<-gone).after, "whose client leaves is gone at once")
+				close(release)
+				f.answered(running.finish(), 201, "made")
+			})
+		}
+	}
+}
+
+// A begin that takes its time is part of the bound: Wait.Timeout counts from it, and the last one has a store timeout.
+func TestABeginThatIsSlowDoesNotMakeTheWaitLonger(t *testing.T) {
+	inBubble(t, "CON-11", func(t *testing.T) {
+		f := newFixture(t, waiting(5*storeTimeout))
+		running := f.hold(ctx, request("K", "B"), made)
+		slow := scripted{Store: f.inner, begin: func(c core.Claim) (core.Entry, error) {
+			time.Sleep(storeTimeout)
+			return f.inner.Begin(ctx, c)
+		}}
+		refused := <-f.with(func(c *core.Config) { c.Store = notifying{slow, f.inner.(core.Notifier)} }).later(ctx, request("K", "B"), made)
+		f.refused(refused.Result, 409, "in-progress")
+		assert.LessOrEqual(t, refused.after, 5*storeTimeout+storeTimeout)
+		running.finish()
+	})
+}
+
+// notifying is a store with the Watch of another.
+type notifying struct {
+	core.Store
+	core.Notifier
+}
+
+// A watch that stands too late is of use all the same, and has missed what ended before.
+func TestAWatchThatStandsLateIsUsed(t *testing.T) {
+	for _, end := range []time.Duration{21 * storeTimeout / 10, 25 * storeTimeout / 10} { // behind the first slow check, long before the next
+		inBubble(t, fmt.Sprint("CON-11 the run ends after ", end), func(t *testing.T) {
+			store := &rude{watch: func() { time.Sleep(2*storeTimeout + storeTimeout/4) }, stop: func() {}}
+			f := newFixture(t, waiting(20*storeTimeout), func(c *core.Config) { store.Store, c.Store = c.Store, store })
+			running := f.hold(ctx, request("K", "B"), made)
+			retry := f.later(ctx, request("K", "B"), made)
+			time.Sleep(end)
+			running.finish()
+			result := <-retry
+			f.replayed(result.Result, 201, "made")
+			assert.LessOrEqual(t, result.after, max(end, 2*storeTimeout+storeTimeout/4))
+		})
+	}
+}
+
+// What a store never answers does not pile up: once twice as many calls as may wait are under way, no other is made.
+func TestCallsOfWatchThatNeverReturnDoNotPileUp(t *testing.T) {
+	inBubble(t, "CON-11", func(t *testing.T) {
+		release := make(chan struct{})
+		store := &rude{watch: func() { <-release }, stop: func() {}}
+		f := newFixture(t, waiting(time.Second), func(c *core.Config) {
+			c.Wait.Max, c.Wait.MaxPerKey = 3, 3
+			store.Store, c.Store = c.Store, store
+		})
+		running := f.hold(ctx, request("K", "B"), made)
+		for range 20 {
+			refused := <-f.later(ctx, request("K", "B"), made)
+			f.refused(refused.Result, 409, "in-progress")
+			assert.Equal(t, time.Second, refused.after)
+		}
+		assert.EqualValues(t, 6, store.calls.Load())
+		close(release)
+		synctest.Wait()
+		store.watch = func() {}
+		retry := f.later(ctx, request("K", "B"), made)
+		assert.EqualValues(t, 7, store.calls.Load(), "when they have returned, it is asked again")
+		running.finish()
+		f.replayed((<-retry).Result, 201, "made")
 	})
 }
