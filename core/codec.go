@@ -3,7 +3,9 @@ package core
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"strconv"
 	"time"
 )
@@ -25,7 +27,9 @@ type Blobs interface {
 	// Put keeps data under id, which nobody else uses, for ttl.
 	Put(ctx context.Context, id string, data []byte, ttl time.Duration) error
 
-	// Get returns what Put was given. After any error the outcome is replayed without its body.
+	// Get returns what Put was given. Its error wraps [fs.ErrNotExist] when there is no such blob, or no longer; any other
+	// says that the blob can not be read now. A request is replayed without its body after either. A message is then a
+	// Duplicate without its result in the first case, and Busy in the second.
 	Get(ctx context.Context, id string) ([]byte, error)
 
 	// Delete forgets id. It is asked to when the record that names it was not kept.
@@ -58,26 +62,44 @@ func (op *operation) encode(r *Response, blob string) []byte {
 	return outcome
 }
 
-// fetch puts the body of r, which is in a blob, into its place. A blob that is lost is an omitted body.
-func (op *operation) fetch(r *Response, blob string) *Response {
+// errBlobAway says that a blob can not be read now.
+var errBlobAway = errors.New("idem: blob is away")
+
+// fetch puts the body of r, which is in a blob, into its place. A blob that is lost is an omitted body. A request is replayed
+// without a body that can not be read now; a message comes again, so there that is an error.
+func (op *operation) fetch(r *Response, blob string) (*Response, error) {
+	full, err := op.blob(blob)
+	if err == nil {
+		return full, nil
+	}
+	if op.isMessage && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	op.blobErr = fmt.Errorf("idem: blob is lost: %w", err)
+	op.hear(op.engine.cfg.Hooks.StoreError, r.Status, op.blobErr)
 	r.Omitted = true
-	keep := &op.engine.cfg.Keep
-	if keep.Blobs == nil {
-		return r
+	return r, nil
+}
+
+// blob reads a blob. Its error wraps fs.ErrNotExist when it is lost, errBlobAway or ErrUnreadable.
+func (op *operation) blob(id string) (*Response, error) {
+	blobs := op.engine.cfg.Keep.Blobs
+	if blobs == nil {
+		return nil, fmt.Errorf("%w: the body is in a blob, and Config.Keep.Blobs is not set", ErrUnreadable)
 	}
 	var whole []byte
 	err := op.engine.call(op.ctx, func(ctx context.Context) (err error) {
-		whole, err = keep.Blobs.Get(ctx, blob)
+		whole, err = blobs.Get(ctx, id)
 		return err
 	})
-	if err == nil {
-		var full *Response
-		if full, _, err = op.decode(whole); err == nil {
-			return full
-		}
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, ErrUnreadable):
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", errBlobAway, err)
 	}
-	op.hear(op.engine.cfg.Hooks.StoreError, r.Status, fmt.Errorf("idem: blob is lost: %w", err))
-	return r
+	full, _, err := op.decode(whole)
+	return full, err
 }
 
 // decode undoes encode, and says in which blob the body is.

@@ -254,6 +254,7 @@ func (c Config) withDefaults() Config {
 	}
 	c.Limits.RequestBody = cmp.Or(c.Limits.RequestBody, 1<<20)
 	c.Limits.StoreTimeout = cmp.Or(c.Limits.StoreTimeout, min(time.Second, c.Lease.Duration/3))
+	c.Messages.MaxUnreadable = cmp.Or(c.Messages.MaxUnreadable, 15*time.Minute)
 	c.Problems.BaseURL = cmp.Or(c.Problems.BaseURL, defaultBaseURL)
 	c.Problems.Status = maps.Clone(c.Problems.Status)
 	return c

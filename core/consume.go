@@ -1,10 +1,12 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -17,13 +19,19 @@ type Message struct {
 
 // MessagesConfig is for Consume, and for what Step keeps.
 type MessagesConfig struct {
-	// MaxAttempts is how often a message is handled at most, runs whose process died included; then it is Dead. Default 0:
-	// as often as it is delivered.
+	// MaxAttempts is how often a message is handled at most, runs whose process died included; then it is Dead, until
+	// Engine.Resolve revives it. A delivery that was not handled does not count, whatever the reason. Default 0: as often as
+	// it is delivered.
 	MaxAttempts int
 
 	// SkipMismatch takes a message whose ID came with another payload before for a Duplicate of that one. By default it is
 	// Dead (EVT-06).
 	SkipMismatch bool
+
+	// MaxUnreadable is how long a message whose record can not be read is Busy, counted from when this process first found it
+	// so; then it is Dead, with an error that wraps ErrUnreadable. It should outlast a rolling deploy, in which a newer process
+	// may have written the record. At least 1 ms. Default 15 minutes.
+	MaxUnreadable time.Duration
 
 	// Marshal and Unmarshal turn results into bytes and back. They must be safe for concurrent use, and Unmarshal must not keep
 	// or change the bytes, which others may be given, too. Default: JSON.
@@ -37,7 +45,7 @@ type Verdict string
 const (
 	Done      Verdict = "done"      // handled now, and its result is kept, or sent again to a store that is away: acknowledge
 	Duplicate Verdict = "duplicate" // handled by an earlier delivery: acknowledge
-	Busy      Verdict = "busy"      // in progress elsewhere, or the store is away: do not acknowledge, deliver again after RedeliverAfter
+	Busy      Verdict = "busy"      // in progress elsewhere, or the store or a blob is away: do not acknowledge, deliver again after RedeliverAfter
 	Failed    Verdict = "failed"    // handled without success: do not acknowledge, deliver again
 	Dead      Verdict = "dead"      // not to be handled again: put it aside, then acknowledge
 )
@@ -46,24 +54,32 @@ const (
 type Delivery[T any] struct {
 	Verdict        Verdict
 	Result         T             // Done, Duplicate: the handler's
-	Omitted        bool          // Duplicate: Result is not kept: too long, taken away, forgotten, or another payload's
+	Omitted        bool          // Duplicate: Result is not kept: too long, taken away, lost, forgotten, or another payload's
+	Mismatch       bool          // Duplicate: of a message with another payload, see MessagesConfig.SkipMismatch
 	Attempt        int           // Done, Failed: how many runs of the message there have been, this one included
 	RedeliverAfter time.Duration // Busy, Failed: when it is worth delivering again
-	Err            error         // Failed, Dead: why; Busy: why, unless it is in progress elsewhere; Duplicate: why Result can not be read
+	Err            error         // Failed, Dead: why; Busy: why, unless it is in progress elsewhere; Duplicate: why Result is lost or can not be read
 }
 
 var (
 	errPayload = errors.New("idem: another payload came under this message ID before")
 	errMissing = errors.New("idem: Message.Group and Message.ID are required")
+	errDecided = errors.New("idem: the handler decided so")
 )
 
 // Consume handles a message at most once at a time in its group, keeps the result, and hands it to later deliveries: claim,
 // run, keep; then the caller acknowledges (EVT-01 to EVT-06). The group is the scope: Config.Scope and Config.Key are not
-// asked. An error of handle counts an attempt and keeps its text, of at most 200 bytes, as the cause. A crash between
-// handle's effects and the kept result runs it again (EVT-04); [Step], [ChildKey] and the fence are there for that.
+// asked. An error of handle counts an attempt and keeps its text, of at most 200 bytes, as the cause; so does a panic, which
+// passes on. A crash between handle's effects and the kept result runs it again (EVT-04); [Step], [ChildKey] and the fence are
+// there for that.
 //
-// A panic of handle counts an attempt, too, and passes on. The context of handle is that of a run: see [Engine.Do]. Inside of
-// a run of the same message it only calls handle: what is kept is the outer one's.
+// A handler that could do nothing, because its database is away, calls [Decide] with [Release] and returns its error: the message
+// is Failed, and no attempt is used up. Nor is one by a delivery that does not reach handle, because the store or a blob is away
+// or the claim is lost: that is Busy (EVT-08). What LeaseConfig.OnUnknown finds out of a run that vanished is a Duplicate, whose
+// Result is read from the body of the response; with Status 500 it is Dead, and the body says why (EVT-10).
+//
+// The context of handle is that of a run: see [Engine.Do]. Inside of a run of the same message Consume only calls handle: what
+// is kept is the outer one's.
 func Consume[T any](ctx context.Context, e *Engine, m Message, handle func(context.Context) (T, error)) Delivery[T] {
 	if m.Group == "" || m.ID == "" {
 		return Delivery[T]{Verdict: Dead, Err: errMissing}
@@ -81,13 +97,7 @@ func Consume[T any](ctx context.Context, e *Engine, m Message, handle func(conte
 			return dead(d.Err), nil
 		}
 		d.Result, d.Err = handle(ctx)
-		if d.Err != nil && op.exhausted(0) {
-			return dead(d.Err), nil
-		}
-		if d.Err != nil {
-			return nil, d.Err
-		}
-		return e.result(d.Result)
+		return op.handled(d.Result, d.Err)
 	}
 	result, err := op.begin()
 	d.Attempt = op.claim.Attempt
@@ -97,11 +107,30 @@ func Consume[T any](ctx context.Context, e *Engine, m Message, handle func(conte
 	case result.Problem != "":
 		return refused[T](op, result.Problem)
 	case result.Replayed:
-		return repeated[T](e, result.Response)
+		return repeated[T](op, result.Response)
+	case op.found != nil: // an earlier run's, as OnUnknown tells
+		return repeated[T](op, op.found)
 	default:
 		d.judge(op, result.Response)
 	}
 	return d
+}
+
+// handled is what the engine is to settle of a handler's result.
+func (op *operation) handled(result any, err error) (*Response, error) {
+	if errors.Is(err, errNotHandled) {
+		op.keeper.decide(Release)
+	}
+	decision, _ := op.keeper.decidedOn()
+	switch {
+	case err == nil:
+		return op.engine.result(result)
+	case decision == Release:
+		return &Response{Status: statusReleased, Body: []byte(short(err.Error()))}, nil
+	case op.exhausted(0):
+		return dead(err), nil
+	}
+	return nil, err
 }
 
 // messageMethod stands for a method where messages are told like requests: to hooks, and to Resolve.
@@ -133,9 +162,19 @@ func (op *operation) exhausted(over int) bool {
 
 // The statuses of outcomes of messages.
 const (
-	statusDone = 200
-	statusDead = 500
+	statusDone     = 200
+	statusDead     = 500
+	statusReleased = 503 // not kept
 )
+
+// released is how the claim of r ends when its handler had no effects. The attempt of a message is given back: it was not
+// handled, as when a database is away.
+func (op *operation) released(r *Response) Failure {
+	if op.isMessage && r.Status == statusReleased {
+		return Failure{Cause: string(r.Body), Free: true, NotRun: true}
+	}
+	return Failure{Cause: "status " + strconv.Itoa(r.Status), Free: true, NotRun: op.isMessage}
+}
 
 func dead(cause error) *Response {
 	return &Response{Status: statusDead, Body: []byte(short(cause.Error()))}
@@ -160,18 +199,18 @@ func (d *Delivery[T]) judge(op *operation, r *Response) {
 	case decision == LeaveUnknown:
 		d.Verdict, d.Err, d.RedeliverAfter = Busy, ErrOutcomeUnknown, op.claim.Lease
 	default:
-		d.Verdict, d.Err, d.RedeliverAfter = Failed, errors.New("idem: the handler decided so"), time.Second
+		d.Verdict, d.Err, d.RedeliverAfter = Failed, cmp.Or(d.Err, errDecided), time.Second
 	}
 }
 
 // repeated is the delivery of a message that was handled before.
-func repeated[T any](e *Engine, r *Response) Delivery[T] {
+func repeated[T any](op *operation, r *Response) Delivery[T] {
 	if r.Status == statusDead {
 		return Delivery[T]{Verdict: Dead, Err: errors.New(string(r.Body))}
 	}
-	d := Delivery[T]{Verdict: Duplicate, Omitted: r.Omitted}
+	d := Delivery[T]{Verdict: Duplicate, Omitted: r.Omitted, Err: op.blobErr}
 	if !r.Omitted {
-		d.Err = e.unmarshal(r.Body, &d.Result)
+		d.Err = op.engine.unmarshal(r.Body, &d.Result)
 	}
 	return d
 }
@@ -186,9 +225,14 @@ func refused[T any](op *operation, problem string) Delivery[T] {
 		d.Verdict, d.Err, d.RedeliverAfter = Dead, ErrOutcomeUnknown, 0
 	case codeRetentionOver:
 		return Delivery[T]{Verdict: Duplicate, Omitted: true}
+	case codeRecordUnreadable:
+		d.Err = op.unreadableErr
+		if op.engine.unreadable.since(op.claim.Key, op.engine.cfg.Keep.Retention) >= op.engine.cfg.Messages.MaxUnreadable {
+			d.Verdict, d.RedeliverAfter = Dead, 0
+		}
 	case codeMismatch:
 		if op.engine.cfg.Messages.SkipMismatch {
-			return Delivery[T]{Verdict: Duplicate, Omitted: true}
+			return Delivery[T]{Verdict: Duplicate, Omitted: true, Mismatch: true}
 		}
 		d.Verdict, d.Err, d.RedeliverAfter = Dead, errPayload, 0
 	}

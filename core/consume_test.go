@@ -126,7 +126,7 @@ func TestAMessageWithAnotherPayload(t *testing.T) {
 	assert.Equal(t, core.Dead, dead.Verdict)
 	assert.ErrorContains(t, dead.Err, "another payload")
 	skipping := f.with(func(c *core.Config) { c.Messages.SkipMismatch = true })
-	assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate, Omitted: true}, skipping.consume(other, f.numbered))
+	assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate, Omitted: true, Mismatch: true}, skipping.consume(other, f.numbered))
 	f.ran(1)
 }
 

@@ -22,6 +22,8 @@ type Engine struct {
 	rooms     *waitingRooms
 	local     *local
 
+	unreadable *sightings // of messages
+
 	extensions queue // the first of each run
 	looks      queue // of calls of the store at their clients
 	deadlines  queue // of calls of the store
@@ -44,6 +46,8 @@ func New(cfg Config) (*Engine, error) {
 		late:      newBackground(),
 		rooms:     newWaitingRooms(),
 		local:     newLocal(cfg.Keep.LocalReplays),
+
+		unreadable: &sightings{of: map[[32]byte]sighting{}},
 	}, nil
 }
 
@@ -57,7 +61,7 @@ func (e *Engine) With(change func(*Config)) *Engine {
 	if err != nil {
 		panic(err)
 	}
-	derived.late, derived.rooms = e.late, e.rooms
+	derived.late, derived.rooms, derived.unreadable = e.late, e.rooms, e.unreadable
 	isSame := reflect.TypeOf(cfg.Store).Comparable() && cfg.Store == e.cfg.Store
 	if isSame && cfg.Keep.LocalReplays == e.cfg.Keep.LocalReplays {
 		derived.local = e.local

@@ -41,6 +41,12 @@ func (op *operation) keep() context.Context {
 	return &k.run
 }
 
+// decide makes the decision of the handler.
+func (k *keeper) decide(d Disposition) {
+	k.decision.Store(int32(d))
+	k.decided.Store(true)
+}
+
 // decidedOn returns the handler's own decision.
 func (k *keeper) decidedOn() (Disposition, bool) {
 	return Disposition(k.decision.Load()), k.decided.Load()

@@ -23,10 +23,14 @@ type operation struct {
 	left   time.Duration // of the lease, when the key was last found in progress
 	waiter *waiter       // nil until the key was found in progress
 	ready  *Response     // a replay that local had
+	found  *Response     // what OnUnknown has told
 	ended  bool          // nothing more is to be done for the claim
 
 	compared  bool // by another algorithm than the config's
 	isMessage bool // the caller is a consumer, who keeps causes
+
+	blobErr       error // why a replay lacks its body, which is in a blob
+	unreadableErr error // why the record can not be read
 
 	next   appointment // of the one of these whose turn it is
 	asking callContext // of the first Begin
@@ -273,6 +277,7 @@ func (op *operation) runUnprotected() (Result, error) {
 
 // unreadable refuses a request whose record can not be read.
 func (op *operation) unreadable(err error) Result {
+	op.unreadableErr = err
 	op.hear(op.engine.cfg.Hooks.StoreError, 0, err)
 	return op.engine.refusals.result(codeRecordUnreadable, 0)
 }
@@ -282,7 +287,12 @@ func (op *operation) replay(outcome []byte) Result {
 	response := op.ready
 	if response == nil {
 		var err error
-		if response, err = op.prepareReplay(outcome); err != nil {
+		response, err = op.prepareReplay(outcome)
+		switch {
+		case errors.Is(err, errBlobAway):
+			op.hear(op.engine.cfg.Hooks.StoreError, 0, err)
+			return op.engine.refusals.result(codeStoreUnavailable, 0)
+		case err != nil:
 			return op.unreadable(err)
 		}
 	}
@@ -298,7 +308,9 @@ func (op *operation) prepareReplay(outcome []byte) (*Response, error) {
 		return nil, err
 	}
 	if blob != "" {
-		response = op.fetch(response, blob)
+		if response, err = op.fetch(response, blob); err != nil {
+			return nil, err
+		}
 	}
 	op.engine.mark(response)
 	if blob == "" {

@@ -70,11 +70,11 @@ func OmitNoStore(r *Response) bool {
 }
 
 // Decide says, from inside a run, what becomes of its key, whatever the answer will be and the policy says of it (ERR-05).
-// A panic and a returned error are retried all the same. Outside of a run it does nothing.
+// A panic and a returned error are retried all the same; but a message whose handler decides on Release and returns an error,
+// such as that its database is away, has not used up an attempt. Outside of a run it does nothing.
 func Decide(ctx context.Context, d Disposition) {
 	if k, ok := ctx.Value(runKey{}).(*keeper); ok {
-		k.decision.Store(int32(d))
-		k.decided.Store(true)
+		k.decide(d)
 	}
 }
 

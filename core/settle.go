@@ -40,7 +40,7 @@ func (op *operation) settle(r *Response, err error) (Result, error) {
 	case LeaveUnknown:
 		err = op.abandon(r.Status, ErrOutcomeUnknown)
 	case Release:
-		err = op.fail(Failure{Cause: "status " + strconv.Itoa(r.Status), Free: true}, r.Status)
+		err = op.fail(op.released(r), r.Status)
 	default:
 		r.Omitted = r.Omitted || keep.OmitBody != nil && keep.OmitBody(r)
 		err = op.complete(r)

@@ -32,6 +32,7 @@ func (op *operation) resolve(vanished int64) (again bool) {
 		return false
 	}
 	if found != nil {
+		op.found = found
 		own := *found // that one may be returned for every request
 		own.Header = slices.Clone(found.Header)
 		op.run = func(ctx context.Context) (*Response, error) {

@@ -45,6 +45,7 @@ func (c Config) validate() error {
 	f.check(c.Limits.StoreTimeout > 0 && c.Limits.StoreTimeout <= c.Lease.Duration/2, "Limits.StoreTimeout",
 		"%v: must be positive and at most half of Lease.Duration %v, or one slow call could outlast the lease", c.Limits.StoreTimeout, c.Lease.Duration)
 	f.check(c.Messages.MaxAttempts >= 0, "Messages.MaxAttempts", "%d: must be positive, or 0 for no limit", c.Messages.MaxAttempts)
+	f.duration(c.Messages.MaxUnreadable, time.Millisecond, "Messages.MaxUnreadable")
 	f.check((c.Messages.Marshal == nil) == (c.Messages.Unmarshal == nil), "Messages.Marshal", "goes together with Messages.Unmarshal: one is set and the other is not")
 	c.Problems.validate(&f)
 	return errors.Join(f...)
