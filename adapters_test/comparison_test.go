@@ -58,7 +58,8 @@ func (s *Behaviours) TestComparisons() {
 		{"FPR-12 another boundary, raw", core.FingerprintConfig{}, multipartForm("one", "x"), multipartForm("two", "x"), s.isFiber()}, // which has parsed it
 		{"FPR-13 a header that counts", tenant, header("X-Tenant", "a"), header("X-Tenant", "b"), false},
 		{"FPR-13 headers that do not count", tenant, header("Accept", "text/csv", "User-Agent", "a"), header("Accept", "text/csv", "User-Agent", "b"), true},
-		{"FPR-17 all are the same", core.FingerprintConfig{Off: true}, sent{"/orders", "B", nil}, sent{"/refunds", "B'", nil}, true},
+		{"FPR-17 all are the same", core.FingerprintConfig{Off: true}, sent{"/orders?a=1", "B", nil}, sent{"/orders?a=2", "B'", nil}, true},
+		{"FPR-18 all are the same, on another route", core.FingerprintConfig{Off: true}, sent{"/orders", "B", nil}, sent{"/refunds", "B", nil}, false},
 	} {
 		s.Run(c.name, func() {
 			svc := s.serve(ok(), comparing(c.config))
@@ -75,13 +76,32 @@ func (s *Behaviours) TestComparisons() {
 	}
 }
 
+// FPR-18: a key that was used on a route that compares nothing opens no other route.
+func (s *Behaviours) TestAStrictRouteNeverReplaysAnotherRoutesAnswer() {
+	own := func(*core.Request, []byte) []byte { return nil }
+	for name, config := range map[string]core.FingerprintConfig{
+		"off": {Off: true}, "own": {Func: own}, "headers": {Headers: []string{"Accept"}}, "JSON": {JSON: true, SortQuery: true},
+	} {
+		s.Run(name, func() {
+			scope := rand.Text()
+			shared := func(c *core.Config) { c.Scope = func(context.Context, *core.Request) string { return scope } }
+			ping := s.serve(ok(), func(c *core.Config) { shared(c); comparing(config)(c) })
+			payments := s.serve(ok(), shared)
+			s.Equal(201, s.sends(ping, sent{"/ping", "B", nil}).status)
+			s.problem(s.sends(payments, sent{"/payments", "B", nil}), 422, "fingerprint-mismatch")
+			s.ran(ping, 1)
+			s.ran(payments, 0)
+		})
+	}
+}
+
 // Two versions of a service share a store while one replaces the other.
 func (s *Behaviours) TestARollOutOfAnotherComparison() {
 	scope := rand.Text()
 	shared := func(c *core.Config) { c.Scope = func(context.Context, *core.Request) string { return scope } }
 	for from, before := range map[string]core.FingerprintConfig{"raw": {}, "JSON": {JSON: true}} {
 		s.Run("FPR-06 from "+from, func() {
-			after := core.FingerprintConfig{JSON: !before.JSON, SortQuery: true}
+			after := core.FingerprintConfig{JSON: !before.JSON, SortQuery: true, Previous: &before}
 			old := s.serve(ok(), func(c *core.Config) { shared(c); comparing(before)(c) })
 			next := s.serve(ok(), func(c *core.Config) { shared(c); comparing(after)(c) })
 			post := func(svc *service, body string) reply {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -104,9 +105,13 @@ func TestRequestsAreComparedAsTheConfigSays(t *testing.T) {
 		"FPR-13 a header that counts and is missing":      {core.FingerprintConfig{Headers: []string{"Accept"}}, pair{changed(lines("Accept", "")), changed(lines()), false}},
 		"FPR-13 lines that move from name to name":        {core.FingerprintConfig{Headers: []string{"A", "B"}}, pair{changed(lines("A", "1", "A", "2")), changed(lines("A", "1", "B", "2")), false}},
 		"FPR-17 another body when all are the same":       {core.FingerprintConfig{Off: true}, pair{request("K", "B"), request("K", "B'"), true}},
-		"FPR-17 another route when all are the same":      {core.FingerprintConfig{Off: true}, pair{request("K", "B"), changed(path("/refunds"), method("PATCH")), true}},
-		"own, alike":     {core.FingerprintConfig{Func: first}, pair{request("K", "B1"), changed(body("B2", nil), path("/refunds")), true}},
-		"own, different": {core.FingerprintConfig{Func: first}, pair{request("K", "B"), request("K", "C"), false}},
+		"FPR-17 another query when all are the same":      {core.FingerprintConfig{Off: true}, pair{queried("a=1"), queried("a=2"), true}},
+		"FPR-18 another path when all are the same":       {core.FingerprintConfig{Off: true}, pair{request("K", "B"), changed(path("/refunds")), false}},
+		"FPR-18 another method when all are the same":     {core.FingerprintConfig{Off: true}, pair{request("K", "B"), changed(method("PATCH")), false}},
+		"own, alike":                 {core.FingerprintConfig{Func: first}, pair{request("K", "B1"), changed(body("B2", nil), query("a=1")), true}},
+		"own, different":             {core.FingerprintConfig{Func: first}, pair{request("K", "B"), request("K", "C"), false}},
+		"FPR-18 own, another path":   {core.FingerprintConfig{Func: first}, pair{request("K", "B"), changed(path("/refunds")), false}},
+		"FPR-18 own, another method": {core.FingerprintConfig{Func: first}, pair{request("K", "B"), changed(method("PATCH")), false}},
 	} {
 		t.Run(name, func(t *testing.T) { c.check(t, c.config) })
 	}
@@ -162,7 +167,16 @@ func rollOut() core.Request {
 	return changed(query("b=2&a=1"), lines("Content-Type", "application/json", "Accept", "text/csv"), body(`{"b": 1, "a": 2}`, nil))
 }
 
-// A record that one config made is found by every other, as far as it can be.
+// mergesMore tells whether before takes requests for the same that after tells apart, as far as one knows.
+func mergesMore(before, after core.FingerprintConfig) bool {
+	if after.Off {
+		return false
+	}
+	return before.Off || len(after.Headers) > 0 || after.Func != nil ||
+		before.JSON && !after.JSON || before.Multipart && !after.Multipart || before.SortQuery && !after.SortQuery
+}
+
+// A record that one config made is found by every other, as far as it can be: FPR-18, not by a weaker one unless Previous names it.
 func TestARecordOutlivesAChangeOfTheConfig(t *testing.T) {
 	for from, before := range known {
 		for to, after := range known {
@@ -171,7 +185,7 @@ func TestARecordOutlivesAChangeOfTheConfig(t *testing.T) {
 				f.answered(f.send(rollOut(), made), 201, "made")
 				f.heard.take()
 				next := f.with(comparing(after))
-				if found := next.send(rollOut(), made); from != to && needsPrevious(before) {
+				if found := next.send(rollOut(), made); from != to && (needsPrevious(before) || mergesMore(before, after)) {
 					f.refused(found, 503, "record-unreadable")
 					assert.Equal(t, "store-error", f.heard.names())
 				} else {
@@ -214,7 +228,81 @@ func TestARecordIsComparedByTheAlgorithmThatMadeIt(t *testing.T) {
 
 	f = newFixture(t, comparing(canonical))
 	f.send(asJSON(`[1]`), made)
+	f.refused(f.with(comparing(raw)).send(asJSON(`[1 ]`), made), 503, "record-unreadable") // FPR-18: raw would tell them apart
+	f.refused(f.with(comparing(raw)).send(asJSON(`[2]`), made), 422, "fingerprint-mismatch")
+	raw.Previous = &canonical
 	f.replayed(f.with(comparing(raw)).send(asJSON(`[1 ]`), made), 201, "made")
+}
+
+// everyFingerprint returns a config for each field of FingerprintConfig, one without any, and some with several.
+func everyFingerprint(t *testing.T) map[string]core.FingerprintConfig {
+	values := map[string]any{"Headers": []string{"Accept"}, "Func": v1, "Version": nil, "Previous": nil} // the last two go with others
+	configs := map[string]core.FingerprintConfig{
+		"raw": {}, "two": {JSON: true, SortQuery: true}, "JSON, Accept": {JSON: true, Headers: []string{"Accept"}},
+		"Content-Type": {Headers: []string{"Content-Type"}}, "Func 2": {Func: v2, Version: 2},
+	}
+	fields := reflect.TypeFor[core.FingerprintConfig]()
+	for i := range fields.NumField() {
+		var config core.FingerprintConfig
+		name := fields.Field(i).Name
+		field := reflect.ValueOf(&config).Elem().Field(i)
+		switch value, ok := values[name]; {
+		case ok && value == nil:
+			continue
+		case ok:
+			field.Set(reflect.ValueOf(value).Convert(field.Type()))
+		default:
+			require.Equal(t, reflect.Bool, field.Kind(), "%s is new: say here what it is set to", name)
+			field.SetBool(true)
+		}
+		configs[name] = config
+	}
+	return configs
+}
+
+// FPR-18: whichever two configs share a key, no request gets the answer of another method or path, and none gets the answer of a
+// request that its own config tells apart.
+func TestNoTwoConfigsReplayTheAnswerOfAnotherRequest(t *testing.T) {
+	first := changed(path("/ping"), query("b=2&a=1"), lines("Content-Type", "application/json", "Accept", "text/csv"), body(`{"b": 1, "a": 2}`, nil))
+	others := map[string]struct {
+		change change
+		routes bool // it is another route, so 422 for every config
+	}{
+		"method":           {method("PATCH"), true},
+		"path":             {path("/payments"), true},
+		"method and path":  {func(r *core.Request) { r.Method, r.Path = "PATCH", "/payments" }, true},
+		"path and body":    {func(r *core.Request) { path("/payments")(r); body(`{"amount": 9}`, nil)(r) }, true},
+		"body":             {body(`{"b": 1, "a": 3}`, nil), false},
+		"form of the body": {body(`{"a":2,"b":1}`, nil), false},
+		"query":            {query("b=2&a=3"), false},
+		"order of query":   {query("a=1&b=2"), false},
+		"Accept":           {lines("Content-Type", "application/json", "Accept", "text/html"), false},
+		"Content-Type":     {lines("Content-Type", "text/plain", "Accept", "text/csv"), false},
+	}
+	configs := everyFingerprint(t)
+	for from, before := range configs {
+		for to, after := range configs {
+			for which, other := range others {
+				t.Run(fmt.Sprint(from, " then ", to, ", other ", which), func(t *testing.T) {
+					f := newFixture(t, comparing(before))
+					f.answered(f.send(first, made), 201, "made")
+					second := first
+					other.change(&second)
+					next := f.with(comparing(after))
+					apart := newFixture(t, comparing(after)) // what after says of the two
+					apart.send(first, made)
+					isApart := apart.send(second, made).Problem != ""
+					result := next.send(second, answers(201, "other"))
+					f.ran(1)
+					if other.routes {
+						f.refused(result, 422, "fingerprint-mismatch")
+					} else if isApart && which != "Content-Type" { // the same bytes are the same request
+						assert.Contains(t, []string{"fingerprint-mismatch", "record-unreadable"}, result.Problem)
+					}
+				})
+			}
+		}
+	}
 }
 
 // A change while runs are in progress, have failed or have vanished changes nothing about them.

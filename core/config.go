@@ -78,8 +78,10 @@ type KeyConfig struct {
 	SentAt func(req *Request, key string) (time.Time, bool)
 }
 
-// FingerprintConfig says what makes two requests the same, besides method and path. The record says which of these
-// algorithms made it: after a change, live keys are compared by theirs as far as Previous or the request alone tell it.
+// FingerprintConfig says what makes two requests the same, besides method and path, which always count. The record says
+// which of these algorithms made it. After a change, and between two engines that share keys, a live key is compared by the
+// record's algorithm if Previous names it, or if it tells apart whatever this config tells apart. Otherwise another request
+// is refused with 422 as far as that can be told, and the rest with 503 record-unreadable; nothing is run or replayed (FPR-18).
 type FingerprintConfig struct {
 	// JSON compares bodies with a JSON Content-Type by their content: white space, the order of members, and ways to
 	// write a string or a number do not count (RFC 8785, but for numbers, which are compared exactly; FPR-06, FPR-07). What
@@ -97,18 +99,18 @@ type FingerprintConfig struct {
 	// Headers are names of header lines that count, too, such as Accept or a tenant's (FPR-13). Default none.
 	Headers []string
 
-	// Func replaces all of this, method and path included: requests are the same when it returns the same. It must be
+	// Func replaces all of this: two requests with one method and path are the same when it returns the same. It must be
 	// safe for concurrent use.
 	Func func(req *Request, body []byte) []byte
 
 	// Version tells one Func from the next.
 	Version byte
 
-	// Off takes every request under a key for the same one, so that a client which reuses a key for something else gets
-	// the answer of the first (FPR-17). By default it is refused.
+	// Off takes every request with one method and path under a key for the same one, so that a client which reuses a key for
+	// another body or query gets the answer of the first (FPR-17). By default it is refused.
 	Off bool
 
-	// Previous is the config before the last change, for records that are still alive.
+	// Previous is the config before the last change, for records that are still alive: they are compared as it says.
 	Previous *FingerprintConfig
 }
 

@@ -87,6 +87,7 @@ const (
 	algorithmFunc      = 1 << 4
 	algorithmOff       = 1 << 5
 	algorithmBase      = 1 << 6 // nothing else: method, path, query and body as they are
+	algorithmRoute     = 1 << 7 // six bytes behind the algorithm are of method and path alone: who can not make the rest compares these
 )
 
 // algorithm is f's.
@@ -101,22 +102,87 @@ func (f *FingerprintConfig) algorithm() algorithm {
 		names := plainHashing.digest(nil, f.Headers...)
 		a[1] = names[0]
 	}
+	if a[0]&(algorithmHeaders|algorithmFunc|algorithmOff) != 0 {
+		a[0] |= algorithmRoute
+	}
 	return a
 }
 
-// understood returns a config that makes fingerprints by a, nil when the request alone does not tell it.
-func (f *FingerprintConfig) understood(a algorithm) *FingerprintConfig {
-	if f.Previous != nil && f.Previous.algorithm() == a {
-		return f.Previous
+// hasRoute tells whether fingerprints by a have a part of their own for method and path. Off and Func go with nothing else.
+func (a algorithm) hasRoute() bool {
+	const parts = algorithmJSON | algorithmMultipart | algorithmSortQuery | algorithmHeaders
+	switch rest := a[0] &^ (algorithmBase | algorithmRoute); {
+	case a[0]&algorithmBase == 0 || a[0]&algorithmRoute == 0:
+		return false
+	case rest == algorithmFunc || rest == algorithmOff:
+		return true
+	default:
+		return rest&algorithmHeaders != 0 && rest&^parts == 0
+	}
+}
+
+// likeness is what the fingerprint of a record tells of a request whose own fingerprint is another.
+type likeness int
+
+const (
+	otherRequest likeness = iota // the record belongs to another request
+	sameRequest                  // the record belongs to this request: it was made by another algorithm, which may compare them
+	cannotTell                   // the algorithm of the record is not known here, or it takes requests for the same that f tells apart
+)
+
+// compare tells whether a record belongs to the request that has own for its fingerprint. With sameRequest, the record's
+// fingerprint is the one to use. No algorithm that is weaker than f decides that two requests are the same, unless Previous
+// names it (FPR-18).
+func (f *FingerprintConfig) compare(h hashing, own, record [32]byte, req *Request, body []byte) likeness {
+	a := algorithm(record[:2])
+	config, isTrusted := f.understood(a)
+	switch {
+	case a == algorithm(own[:2]):
+		return otherRequest
+	case a.hasRoute() && routePart(record) != h.route(req):
+		return otherRequest
+	case config == nil:
+		return cannotTell
+	case config.of(h, a, req, body) != record:
+		return otherRequest
+	case !isTrusted:
+		return cannotTell
+	}
+	return sameRequest
+}
+
+// understood returns a config that makes fingerprints by a, nil when the request alone does not tell it, and whether two
+// requests that it takes for the same are the same for f, too.
+func (f *FingerprintConfig) understood(a algorithm) (config *FingerprintConfig, isTrusted bool) {
+	for _, own := range []*FingerprintConfig{f.Previous, f} {
+		if own != nil && own.makes(a) {
+			return own, true
+		}
 	}
 	alone := &FingerprintConfig{
 		JSON: a[0]&algorithmJSON != 0, Multipart: a[0]&algorithmMultipart != 0, SortQuery: a[0]&algorithmSortQuery != 0,
 		Off: a[0]&algorithmOff != 0, // not Headers and Func: what they are is not in the record
 	}
 	if alone.algorithm() != a {
-		return nil
+		return nil, false
 	}
-	return alone
+	return alone, !alone.isWeakerThan(f)
+}
+
+// makes tells whether a is f's algorithm, or the one of the same headers that older records have, without the part of the route.
+func (f *FingerprintConfig) makes(a algorithm) bool {
+	own := f.algorithm()
+	return own == a || len(f.Headers) > 0 && own == algorithm{a[0] | algorithmRoute, a[1]}
+}
+
+// isWeakerThan tells whether f, which has neither Headers nor Func, may take requests for the same that other tells apart. The
+// same bytes of method, path, query and body are the same request for every config without Headers and Func.
+func (f *FingerprintConfig) isWeakerThan(other *FingerprintConfig) bool {
+	if other.Off {
+		return false
+	}
+	return f.Off || other.Func != nil || len(other.Headers) > 0 ||
+		f.JSON && !other.JSON || f.Multipart && !other.Multipart || f.SortQuery && !other.SortQuery
 }
 
 // clone returns a copy that shares nothing with f. Header names are put in one order and case.
@@ -134,19 +200,35 @@ func (f FingerprintConfig) clone() FingerprintConfig {
 	return f
 }
 
-// of is the fingerprint of a request: its algorithm, and 30 bytes of the digest.
+// of is the fingerprint of a request: its algorithm, the part of the route if the algorithm has one, and the rest of the digest.
 func (f *FingerprintConfig) of(h hashing, a algorithm, req *Request, body []byte) [32]byte {
 	sum := f.digest(h, a, req, body)
 	copy(sum[:], a[:])
+	if a.hasRoute() {
+		route := h.route(req)
+		copy(sum[len(a):], route[:])
+	}
 	return sum
+}
+
+// routePart returns the part of a fingerprint that is of method and path alone.
+func routePart(fingerprint [32]byte) (part [6]byte) {
+	copy(part[:], fingerprint[len(algorithm{}):])
+	return part
+}
+
+// route is the part of a fingerprint that is of method and path alone.
+func (h hashing) route(req *Request) [6]byte {
+	sum := h.digest(nil, "idem route 1", req.Method, req.Path)
+	return [6]byte(sum[:6])
 }
 
 func (f *FingerprintConfig) digest(h hashing, a algorithm, req *Request, body []byte) [32]byte {
 	switch {
 	case f.Off:
-		return h.digest(nil, "idem any request 1")
+		return h.digest(nil, "idem any request 2", req.Method, req.Path)
 	case f.Func != nil:
-		return h.digest(f.Func(req, body), "idem own request 1")
+		return h.digest(f.Func(req, body), "idem own request 2", req.Method, req.Path)
 	case a[0] == algorithmBase:
 		return h.digest(body, "idem request 1", req.Method, req.Path, req.RawQuery)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // The names of records and the fingerprints in them outlive the process that made them: services that replace each other
@@ -29,13 +30,13 @@ func TestAlgorithmsAreStable(t *testing.T) {
 		"FPR-06 JSON":        {FingerprintConfig{JSON: true}, "4100d4648a35a1e6e6886a69714cbe33c7c53e3226f5d3938bbfc11d2c1f7ac2"},
 		"FPR-12 multipart":   {FingerprintConfig{Multipart: true}, "4200813bec3a0a89e3745737c5d0b96dbe0c3986e0443276331811adf57a5510"},
 		"FPR-05 query":       {FingerprintConfig{SortQuery: true}, "4400e0a0ec94b9d6e0103138f75960bf073f8cf5998a9bf4238227dca0a104af"},
-		"FPR-13 headers":     {FingerprintConfig{Headers: []string{"Accept", "X-Tenant"}}, "480ff9e8b22882c06a6fbf0ce1c0816e5dc14bc1fbf1c4373afd1c6430d24bef"},
-		"headers in another": {FingerprintConfig{Headers: []string{"x-tenant", "ACCEPT", "accept"}}, "480ff9e8b22882c06a6fbf0ce1c0816e5dc14bc1fbf1c4373afd1c6430d24bef"},
-		"other headers":      {FingerprintConfig{Headers: []string{"Accept"}}, "489fbd9edf83ba24486b03dbee037004f724f4d8d0126f48bb69f562f7eee625"},
-		"all of these":       {FingerprintConfig{JSON: true, Multipart: true, SortQuery: true, Headers: []string{"Accept"}}, "4f9f29e80b8001d6319684588ccdae5fb07f3acbadad13d69e3af9e414f2de19"},
-		"own":                {FingerprintConfig{Func: own}, "500098c87cba59b9dc30024e4748806df2941ee0ef839aa5cfa3c5cd6181d8c2"},
-		"own, version 7":     {FingerprintConfig{Func: own, Version: 7}, "500798c87cba59b9dc30024e4748806df2941ee0ef839aa5cfa3c5cd6181d8c2"},
-		"FPR-17 off":         {FingerprintConfig{Off: true}, "6000fa311a2626ab5913e1ace70a136eecee3c454f5b9d823ad4bb66c7402540"},
+		"FPR-13 headers":     {FingerprintConfig{Headers: []string{"Accept", "X-Tenant"}}, "c80fc600a11e787a6a6fbf0ce1c0816e5dc14bc1fbf1c4373afd1c6430d24bef"},
+		"headers in another": {FingerprintConfig{Headers: []string{"x-tenant", "ACCEPT", "accept"}}, "c80fc600a11e787a6a6fbf0ce1c0816e5dc14bc1fbf1c4373afd1c6430d24bef"},
+		"other headers":      {FingerprintConfig{Headers: []string{"Accept"}}, "c89fc600a11e787a486b03dbee037004f724f4d8d0126f48bb69f562f7eee625"},
+		"all of these":       {FingerprintConfig{JSON: true, Multipart: true, SortQuery: true, Headers: []string{"Accept"}}, "cf9fc600a11e787a319684588ccdae5fb07f3acbadad13d69e3af9e414f2de19"},
+		"own":                {FingerprintConfig{Func: own}, "d000c600a11e787a28da41122d312f943521e769cc97e7f68f8b1ae074af4616"},
+		"own, version 7":     {FingerprintConfig{Func: own, Version: 7}, "d007c600a11e787a28da41122d312f943521e769cc97e7f68f8b1ae074af4616"},
+		"FPR-17 off":         {FingerprintConfig{Off: true}, "e000c600a11e787a8b27655fe2f7ce88c937f6fbaee4f277a84bd4cb7d88d011"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := c.config.clone()
@@ -43,6 +44,35 @@ func TestAlgorithmsAreStable(t *testing.T) {
 			request := Request{Method: "POST", Path: "/orders", RawQuery: "a=1", Header: func(name string) []string { return header[name] }}
 			print := config.of(plainHashing, config.algorithm(), &request, []byte(`{"n":1}`))
 			assert.Equal(t, c.want, hex.EncodeToString(print[:]))
+		})
+	}
+}
+
+// FPR-18: the records of versions before the part of the route.
+func TestOlderRecordsAreComparedOrNotReplayed(t *testing.T) {
+	accept, own := FingerprintConfig{Headers: []string{"Accept", "X-Tenant"}}, FingerprintConfig{Func: func(_ *Request, body []byte) []byte { return body }}
+	for name, c := range map[string]struct {
+		config FingerprintConfig
+		record string
+		want   likeness
+	}{
+		"headers":                {accept, "480ff9e8b22882c06a6fbf0ce1c0816e5dc14bc1fbf1c4373afd1c6430d24bef", sameRequest},
+		"headers of another":     {accept, "480ff9e8b22882c06a6fbf0ce1c0816e5dc14bc1fbf1c4373afd1c6430d24bee", otherRequest},
+		"headers, named before":  {FingerprintConfig{Previous: &accept}, "480ff9e8b22882c06a6fbf0ce1c0816e5dc14bc1fbf1c4373afd1c6430d24bef", sameRequest},
+		"off, of any route":      {FingerprintConfig{Off: true}, "6000fa311a2626ab5913e1ace70a136eecee3c454f5b9d823ad4bb66c7402540", cannotTell},
+		"own, of any route":      {own, "500098c87cba59b9dc30024e4748806df2941ee0ef839aa5cfa3c5cd6181d8c2", cannotTell},
+		"off, in a stricter one": {FingerprintConfig{}, "6000fa311a2626ab5913e1ace70a136eecee3c454f5b9d823ad4bb66c7402540", cannotTell},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := c.config.clone()
+			header := map[string][]string{"accept": {"a", "b"}}
+			request := Request{Method: "POST", Path: "/orders", RawQuery: "a=1", Header: func(name string) []string { return header[name] }}
+			var record [32]byte
+			_, err := hex.Decode(record[:], []byte(c.record))
+			require.NoError(t, err)
+			body := []byte(`{"n":1}`)
+			got := config.compare(plainHashing, config.of(plainHashing, config.algorithm(), &request, body), record, &request, body)
+			assert.Equal(t, c.want, got)
 		})
 	}
 }

@@ -26,8 +26,8 @@ type operation struct {
 	found  *Response     // what OnUnknown has told
 	ended  bool          // nothing more is to be done for the claim
 
-	compared  bool // by another algorithm than the config's
-	isMessage bool // the caller is a consumer, who keeps causes
+	likeness  likeness // of the record that Begin found a mismatch
+	isMessage bool     // the caller is a consumer, who keeps causes
 
 	blobErr       error // why a replay lacks its body, which is in a blob
 	unreadableErr error // why the record can not be read
@@ -129,7 +129,7 @@ func (op *operation) begin() (Result, error) {
 		op.hear(hooks.Conflict, 0, nil)
 		return e.refusals.result(codeInProgress, retryAfter(entry.Left)), nil
 	case Mismatch:
-		if algorithm(entry.Fingerprint[:2]) != algorithm(op.claim.Fingerprint[:2]) {
+		if op.likeness == cannotTell {
 			return op.unreadable(errAlgorithm), nil
 		}
 		op.hear(hooks.Mismatch, 0, nil)
@@ -155,7 +155,7 @@ func (op *operation) settled() (Entry, error) {
 			op.left = entry.Left
 			again = op.wait(entry.Left)
 		case entry.State == Mismatch:
-			again = op.compareAs(algorithm(entry.Fingerprint[:2]))
+			again = op.compare(entry.Fingerprint)
 		case entry.State == Unknown:
 			again = op.resolve(entry.Fence)
 		}
@@ -188,18 +188,15 @@ func (op *operation) send() (Entry, error) {
 	return entry, err
 }
 
-// compareAs puts the fingerprint that the record's algorithm makes into the claim; false when it is there already or can
-// not be made.
-func (op *operation) compareAs(a algorithm) bool {
-	if op.compared || a == algorithm(op.claim.Fingerprint[:2]) {
+// compare puts the record's fingerprint into the claim when the record belongs to this request, although its fingerprint
+// was made by another algorithm, and tells whether it does.
+func (op *operation) compare(record [32]byte) bool {
+	e := op.engine
+	op.likeness = e.cfg.Fingerprint.compare(e.hashing, op.claim.Fingerprint, record, &op.req, op.body)
+	if op.likeness != sameRequest {
 		return false
 	}
-	op.compared = true
-	config := op.engine.cfg.Fingerprint.understood(a)
-	if config == nil {
-		return false
-	}
-	op.claim.Fingerprint = config.of(op.engine.hashing, a, &op.req, op.body)
+	op.claim.Fingerprint = record
 	return true
 }
 

@@ -13,7 +13,7 @@ var (
 	errSilent     = fmt.Errorf("%w: no extension was confirmed for a whole lease", ErrLost)
 	errAway       = fmt.Errorf("%w: the store took nothing for ten leases", ErrLost)
 	errLate       = fmt.Errorf("%w: begin was answered after the lease", ErrLost)
-	errAlgorithm  = fmt.Errorf("%w: its fingerprint was made by an algorithm that this process does not know", ErrUnreadable)
+	errAlgorithm  = fmt.Errorf("%w: its fingerprint was made by an algorithm that this engine does not know, or that is weaker than its own: name it in Fingerprint.Previous", ErrUnreadable)
 	errNoResponse = errors.New("idem: run returned neither an error nor a response with a status from 100 to 999")
 )
 
