@@ -9,22 +9,28 @@
 //	duplicate  the kept messages are published again, with the same UUIDs, and the delivery is acknowledged
 //	busy       after RedeliverAfter of core.Delivery, or once its context ends, ErrBusy, so not acknowledged
 //	failed     the handler's error, so not acknowledged
-//	dead       what [Dead] says; by default ErrDead, so not acknowledged
+//	dead       what [Dead] says; by default ErrDead, so not acknowledged. When the message was dead lately, and is still not
+//	           put aside, that takes a second, or until its context ends
 //
 // Because messages are kept before they are published, a crash in between loses none: the next delivery publishes them. One
 // that falls between publishing and acknowledging publishes them twice. Their UUIDs are the same, so a consumer
 // behind this middleware handles them once. A crash before they are kept runs the handler again, after the lease: use
 // [core.Step] and [core.ChildKey] on the message's context for what must not happen twice, UUIDs of produced messages included.
 //
-// Messages that are together longer than Config.Keep.MaxBody are published, but not kept: a duplicate publishes none, nor
-// when only a tombstone is left (Config.Keep.LateRetry) or another payload is skipped (Config.Messages.SkipMismatch).
+// No delivery is acknowledged whose messages may not have been published. Messages that are together longer than
+// Config.Keep.MaxBody are published, but not kept; others are lost with a blob, or with the retention, of which a tombstone is left
+// (Config.Keep.LateRetry). A duplicate is dead then, with the cause [ErrNotKept], unless the router's handler has no publisher.
+// When the blobs are only away, the message is busy. Another payload that is skipped (Config.Messages.SkipMismatch) publishes
+// nothing. What Config.Lease.OnUnknown finds is published if it is a result as Config.Messages marshals it, and else dead; to
+// revive what is dead is [core.Engine.Resolve]'s.
 //
 // # Order
 //
 // Watermill's middlewares work on both sides of this one, and do something else there:
 //
 //   - Retry inside: its tries are one attempt, under one claim. Outside, each is an attempt that Config.Messages.MaxAttempts
-//     counts, and a busy message uses them up.
+//     counts, and a busy message uses them up. It tries again with the message as it was delivered: unless a run was done,
+//     what its handler changed of UUID, metadata and payload is undone.
 //   - Recoverer inside: a panic is an error of the handler. Outside, Config.Lease.OnUnknown, if set, is asked about it. Either
 //     way it counts an attempt.
 //   - PoisonQueue outside, as middleware.PoisonQueueWithFilter with errors.Is(err, idem.ErrDead): it takes the dead. Without
@@ -38,10 +44,14 @@
 package idem
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -54,8 +64,12 @@ var (
 	ErrBusy = errors.New("idem: the message is in progress, or the store is away")
 
 	// ErrDead says that the message is not to be handled again, and wraps the reason: it is out of attempts, its ID came with
-	// another payload before, it has no ID, its outcome is unknown, or its kept messages can not be read.
+	// another payload before, it has no ID, its outcome is unknown, or its kept messages or its record can not be read.
 	ErrDead = errors.New("idem: the message is dead")
+
+	// ErrNotKept is the cause of a message that is dead because an earlier delivery was handled, and what it produced is not
+	// kept: whether it was published nobody knows. A [Dead] that returns nil for it takes it for published.
+	ErrNotKept = errors.New("idem: the message was handled before, and the messages that it produced then are not kept")
 )
 
 // Option changes how Watermill takes a message.
@@ -65,6 +79,8 @@ type options struct {
 	id   func(*message.Message) string
 	skip func(*message.Message) bool
 	dead func(*message.Message, error) error
+
+	repeats repeats
 }
 
 // ID says which deliveries are of one message. Default: its UUID, which tells redeliveries, but not a producer that publishes
@@ -94,49 +110,123 @@ func Watermill(e *core.Engine, group string, opts ...Option) message.HandlerMidd
 	for _, opt := range opts {
 		opt(&o)
 	}
+	o.repeats = repeats{seed: maphash.MakeSeed(), at: map[uint64]time.Time{}}
 	return func(next message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {
 			if o.skip(msg) {
 				return next(msg)
 			}
-			return o.handle(e, cmp.Or(group, message.HandlerNameFromCtx(msg.Context())), msg, next)
+			m := core.Message{Group: cmp.Or(group, message.HandlerNameFromCtx(msg.Context())), ID: o.id(msg), Payload: msg.Payload}
+			return o.handle(e, m, msg, next)
 		}
 	}
 }
 
-func (o *options) handle(e *core.Engine, group string, msg *message.Message, next message.HandlerFunc) (produced []*message.Message, err error) {
+func (o *options) handle(e *core.Engine, m core.Message, msg *message.Message, next message.HandlerFunc) ([]*message.Message, error) {
+	d, produced := consume(e, m, msg, next)
+	switch {
+	case d.Verdict == core.Done: // the handler's own: they may have contexts
+		return produced, nil
+	case d.Verdict == core.Duplicate && d.Omitted && !d.Mismatch && publishes(msg.Context()):
+		return nil, o.bury(m, msg, errors.Join(ErrNotKept, d.Err))
+	case d.Verdict == core.Duplicate && (d.Omitted || d.Err == nil):
+		return restore(d.Result), nil
+	case d.Verdict == core.Failed:
+		return produced, d.Err
+	case d.Verdict == core.Busy:
+		return nil, busy(msg.Context(), d.RedeliverAfter, d.Err)
+	}
+	return nil, o.bury(m, msg, d.Err)
+}
+
+// consume handles a message. Unless that is done, the message is then as it was delivered.
+func consume(e *core.Engine, m core.Message, msg *message.Message, next message.HandlerFunc) (d core.Delivery[[]kept], produced []*message.Message) {
+	undo := func() {}
+	defer func() {
+		if d.Verdict != core.Done { // also when the handler panics
+			undo()
+		}
+	}()
 	outer := msg.Context()
-	d := core.Consume(outer, e, core.Message{Group: group, ID: o.id(msg), Payload: msg.Payload}, func(ctx context.Context) ([]kept, error) {
+	d = core.Consume(outer, e, m, func(ctx context.Context) (_ []kept, err error) {
+		undo = remember(msg)
 		msg.SetContext(ctx)
 		defer msg.SetContext(outer)
 		produced, err = next(msg)
 		return keep(produced), err
 	})
-	switch {
-	case d.Verdict == core.Done: // the handler's own: they may have contexts
-		return produced, nil
-	case d.Verdict == core.Duplicate && d.Err == nil:
-		return restore(d.Result), nil
-	case d.Verdict == core.Failed:
-		return produced, d.Err
-	case d.Verdict == core.Busy:
-		return nil, busy(outer, d.RedeliverAfter, d.Err)
+	return d, produced
+}
+
+// remember returns a function that makes msg what it is now.
+func remember(msg *message.Message) (undo func()) {
+	uuid, metadata, payload := msg.UUID, maps.Clone(msg.Metadata), bytes.Clone(msg.Payload)
+	return func() { msg.UUID, msg.Metadata, msg.Payload = uuid, metadata, payload }
+}
+
+// publishes tells whether what a handler produces goes anywhere, as far as the router tells: handlers of consumers produce
+// nothing.
+func publishes(ctx context.Context) bool {
+	return message.PublisherNameFromCtx(ctx) != "message.disabledPublisher"
+}
+
+// bury puts a dead message aside. One that can not be, and comes again, waits: most brokers deliver it again at once.
+func (o *options) bury(m core.Message, msg *message.Message, cause error) error {
+	err := o.dead(msg, cause)
+	if err != nil && o.repeats.again(m) {
+		wait(msg.Context(), deadPause)
 	}
-	return nil, o.dead(msg, d.Err)
+	return err
+}
+
+// deadPause is how long a message that stays dead waits.
+const deadPause = time.Second
+
+// repeats remembers the dead messages that could not be put aside lately.
+type repeats struct {
+	seed maphash.Seed
+	mu   sync.Mutex
+	at   map[uint64]time.Time
+}
+
+// Of how many messages it remembers that they were dead, and for how long.
+const (
+	manyRepeats = 10_000
+	lately      = time.Minute
+)
+
+// again notes that m is dead, and tells whether it was so lately; of more messages than can be remembered it says so, too.
+func (r *repeats) again(m core.Message) bool {
+	name, now := maphash.Comparable(r.seed, [2]string{m.Group, m.ID}), time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at, ok := r.at[name]
+	if !ok && len(r.at) >= manyRepeats {
+		maps.DeleteFunc(r.at, func(_ uint64, at time.Time) bool { return now.Sub(at) >= lately })
+		if len(r.at) >= manyRepeats {
+			return true
+		}
+	}
+	r.at[name] = now
+	return ok && now.Sub(at) < lately
 }
 
 // busy waits, so that a broker which delivers again at once does not ask all the time.
 func busy(ctx context.Context, pause time.Duration, cause error) error {
+	wait(ctx, pause)
+	if cause == nil {
+		return ErrBusy
+	}
+	return fmt.Errorf("%w: %w", ErrBusy, cause)
+}
+
+func wait(ctx context.Context, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	if cause == nil {
-		return ErrBusy
-	}
-	return fmt.Errorf("%w: %w", ErrBusy, cause)
 }
 
 // kept is a produced message. Values of metadata need not be text.

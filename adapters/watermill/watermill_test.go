@@ -2,13 +2,19 @@ package idem_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"io/fs"
+	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -426,14 +432,259 @@ func (t tags) IsDuplicate(_ context.Context, tag string) (bool, error) {
 	return duplicate, nil
 }
 
-func TestWhatIsTooLongToKeepIsProducedOnce(t *testing.T) {
+// EVT-10: nothing is acknowledged whose messages may not have been published.
+func TestWhatIsTooLongToKeepIsProducedOnceAndDeadThen(t *testing.T) {
 	b := &bill{}
 	handle := idem.Watermill(newEngine(t, func(c *core.Config) { c.Keep.MaxBody = 10 }), "billing")(b.handle)
 	produced, err := handle(order())
 	assert.NoError(t, err)
 	assertProduced(t, produced)
 	produced, err = handle(order())
-	assert.NoError(t, err)
+	assert.ErrorIs(t, err, idem.ErrDead)
+	assert.ErrorIs(t, err, idem.ErrNotKept)
 	assert.Empty(t, produced)
 	assert.Equal(t, 1, b.runs)
+}
+
+// shelf is one blob, or an error.
+type shelf struct {
+	data []byte
+	err  error
+}
+
+func (s *shelf) Put(_ context.Context, _ string, data []byte, _ time.Duration) error {
+	s.data = data
+	return nil
+}
+func (s *shelf) Get(context.Context, string) ([]byte, error) { return s.data, s.err }
+func (s *shelf) Delete(context.Context, string) error        { return nil }
+
+// EVT-10.
+func TestMessagesThatAreKeptInABlob(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want []error
+	}{
+		"are published again":               {nil, nil},
+		"EVT-10 are busy while it is away":  {errTest, []error{idem.ErrBusy}},
+		"EVT-10 are dead when it is lost":   {fs.ErrNotExist, []error{idem.ErrDead, idem.ErrNotKept, fs.ErrNotExist}},
+		"EVT-10 are busy when it hangs":     {context.DeadlineExceeded, []error{idem.ErrBusy}},
+		"EVT-10 are busy when it is broken": {core.ErrUnreadable, []error{idem.ErrBusy, core.ErrUnreadable}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, s := &bill{}, &shelf{}
+				handle := idem.Watermill(newEngine(t, func(c *core.Config) { c.Keep.Blobs, c.Keep.BlobsFrom = s, 1 }), "billing")(b.handle)
+				_, err := handle(order())
+				require.NoError(t, err)
+				s.err = c.err
+				produced, err := handle(order())
+				if c.err == nil {
+					assert.NoError(t, err)
+					assertProduced(t, produced)
+					return
+				}
+				for _, want := range c.want {
+					assert.ErrorIs(t, err, want)
+				}
+				assert.Empty(t, produced)
+				s.err = nil
+				produced, err = handle(order())
+				assert.NoError(t, err)
+				assertProduced(t, produced)
+				assert.Equal(t, 1, b.runs)
+			})
+		})
+	}
+}
+
+// EVT-10: what OnUnknown finds is published.
+func TestMessagesThatAreFoundArePublished(t *testing.T) {
+	var record []byte
+	keeping := newEngine(t, func(c *core.Config) {
+		c.Messages.Marshal = func(v any) (b []byte, err error) { record, err = json.Marshal(v); return record, err }
+		c.Messages.Unmarshal = json.Unmarshal
+	})
+	_, err := idem.Watermill(keeping, "billing")((&bill{}).handle)(order())
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		found *core.Response
+		want  int
+		cause error
+	}{
+		"as they were kept":    {&core.Response{Status: 200, Body: record}, 1, nil},
+		"none":                 {&core.Response{Status: 200, Body: []byte("[]")}, 0, nil},
+		"what they are is not": {&core.Response{Status: 200, Omitted: true}, 0, idem.ErrNotKept},
+		"something else":       {&core.Response{Status: 201, Body: []byte("an answer to a client")}, 0, core.ErrUnreadable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				engine := newEngine(t, func(cfg *core.Config) {
+					cfg.Lease.OnUnknown = func(context.Context, *core.Request) (*core.Response, error) { return c.found, nil }
+				})
+				_, err := idem.Watermill(engine, "billing")(crash)(order())
+				require.ErrorIs(t, err, core.ErrOutcomeUnknown)
+				b := &bill{}
+				for range 2 {
+					produced, err := idem.Watermill(engine, "billing")(b.handle)(order())
+					assert.Len(t, produced, c.want)
+					if c.cause == nil {
+						assert.NoError(t, err)
+						continue
+					}
+					assert.ErrorIs(t, err, idem.ErrDead)
+					assert.ErrorIs(t, err, c.cause)
+				}
+				assert.Zero(t, b.runs)
+			})
+		})
+	}
+}
+
+// EVT-10: a handler that publishes nothing has lost nothing, and one that publishes may have.
+func TestADuplicateOfWhichATombstoneIsLeft(t *testing.T) {
+	for name, c := range map[string]struct {
+		add  func(*message.Router, message.Subscriber, message.HandlerFunc) *message.Handler
+		dead int64
+	}{
+		"is acknowledged where there is no publisher": {func(r *message.Router, s message.Subscriber, h message.HandlerFunc) *message.Handler {
+			return r.AddConsumerHandler("bill", "orders", s, func(msg *message.Message) error { _, err := h(msg); return err })
+		}, 0},
+		"is dead where there is one": {func(r *message.Router, s message.Subscriber, h message.HandlerFunc) *message.Handler {
+			return r.AddHandler("bill", "orders", s, "invoices", &publisher{}, h)
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Now()
+			engine := newEngine(t, func(c *core.Config) {
+				c.Store = memstore.New(memstore.Clock(func() time.Time { return now }))
+				c.Keep.LateRetry = time.Hour
+			})
+			broker := gochannel.NewGoChannel(gochannel.Config{BlockPublishUntilSubscriberAck: true}, watermill.NopLogger{})
+			router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
+			require.NoError(t, err)
+			dead := atomic.Int64{}
+			bury := idem.Dead(func(_ *message.Message, cause error) error {
+				assert.ErrorIs(t, cause, idem.ErrNotKept)
+				dead.Add(1)
+				return nil
+			})
+			b := &bill{}
+			c.add(router, broker, b.handle).AddMiddleware(idem.Watermill(engine, "billing", bury))
+			done := make(chan error)
+			go func() { done <- router.Run(context.Background()) }()
+			<-router.Running()
+			require.NoError(t, broker.Publish("orders", order()))
+			now = now.Add(24*time.Hour + time.Minute)
+			require.NoError(t, broker.Publish("orders", order()))
+			require.NoError(t, router.Close())
+			require.NoError(t, <-done)
+			assert.Equal(t, 1, b.runs)
+			assert.Equal(t, c.dead, dead.Load())
+		})
+	}
+}
+
+// A message that stays dead must not keep a broker busy that delivers again at once.
+func TestAMessageThatStaysDeadWaits(t *testing.T) {
+	elapsed := func(f func()) time.Duration {
+		began := time.Now()
+		f()
+		return time.Since(began)
+	}
+	nameless := func(ctx context.Context, id string) *message.Message {
+		return message.NewMessageWithContext(ctx, "", []byte(id))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		engine := newEngine(t, func(c *core.Config) { c.Messages.MaxAttempts = 1 })
+		failing := func(*message.Message) ([]*message.Message, error) { return nil, errTest }
+		handle := idem.Watermill(engine, "billing")(failing)
+		dead := func() {
+			_, err := handle(order())
+			assert.ErrorIs(t, err, idem.ErrDead)
+		}
+		assert.Zero(t, elapsed(dead), "the first time it goes on at once, to a poison queue for one")
+		assert.Equal(t, time.Second, elapsed(dead))
+		assert.Equal(t, time.Second, elapsed(dead))
+		time.Sleep(2 * time.Minute)
+		assert.Zero(t, elapsed(dead))
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		_, _ = handle(nameless(ctx, "1"))
+		assert.Equal(t, time.Millisecond, elapsed(func() { _, _ = handle(nameless(ctx, "1")) }), "or until its context ends")
+
+		aside := idem.Watermill(engine, "billing", idem.Dead(func(*message.Message, error) error { return nil }))(failing)
+		for range 3 {
+			assert.Zero(t, elapsed(func() {
+				_, err := aside(order())
+				assert.NoError(t, err)
+			}), "it is put aside")
+		}
+		for i := range 10_000 {
+			_, err := handle(message.NewMessage(strconv.Itoa(i), nil))
+			assert.ErrorIs(t, err, idem.ErrDead)
+		}
+		assert.Equal(t, time.Second, elapsed(func() { _, _ = handle(message.NewMessage("one too many", nil)) }), "in bounded memory")
+	})
+}
+
+// changes is a handler that fails once, and changes its message each time.
+func changes(runs *int) message.HandlerFunc {
+	return func(msg *message.Message) ([]*message.Message, error) {
+		*runs++
+		if len(msg.Payload) > 0 {
+			msg.Payload[0] = 'X'
+		}
+		msg.Payload = append(msg.Payload, '!')
+		msg.Metadata.Set("order", "other")
+		msg.UUID = "other"
+		if *runs == 1 {
+			return nil, errTest
+		}
+		return []*message.Message{msg}, nil
+	}
+}
+
+func TestAHandlerThatChangesItsMessageIsTriedAgainWithTheOneThatWasDelivered(t *testing.T) {
+	byOrder := idem.ID(func(msg *message.Message) string { return msg.Metadata.Get("order") })
+	delivery := func() *message.Message {
+		msg := message.NewMessage("order-1", []byte("tea"))
+		msg.Metadata.Set("order", "1")
+		return msg
+	}
+	for name, opts := range map[string][]idem.Option{"by its UUID": nil, "by its metadata": {byOrder}} {
+		t.Run("after an error, "+name, func(t *testing.T) {
+			runs := 0
+			retry := middleware.Retry{MaxRetries: 1, InitialInterval: time.Millisecond}.Middleware
+			handle := retry(idem.Watermill(newEngine(t), "billing", opts...)(changes(&runs)))
+			produced, err := handle(delivery())
+			require.NoError(t, err)
+			require.Len(t, produced, 1)
+			assert.Equal(t, "Xea!", string(produced[0].Payload), "what it produces is its own")
+			produced, err = handle(delivery())
+			require.NoError(t, err)
+			assert.Equal(t, "Xea!", string(produced[0].Payload))
+			assert.Equal(t, 2, runs)
+		})
+	}
+	t.Run("after a panic", func(t *testing.T) {
+		msg, runs := delivery(), 0
+		handle := idem.Watermill(newEngine(t), "billing")(func(msg *message.Message) ([]*message.Message, error) {
+			_, _ = changes(&runs)(msg)
+			panic("poison")
+		})
+		assert.Panics(t, func() { _, _ = handle(msg) })
+		assert.True(t, msg.Equals(delivery()), "%+v", msg)
+	})
+	t.Run("and that one is put aside when it is dead", func(t *testing.T) {
+		runs := 0
+		dead := idem.Dead(func(msg *message.Message, _ error) error {
+			assert.True(t, msg.Equals(delivery()), "%+v", msg)
+			return nil
+		})
+		engine := newEngine(t, func(c *core.Config) { c.Messages.MaxAttempts = 1 })
+		_, err := idem.Watermill(engine, "billing", dead)(changes(&runs))(delivery())
+		assert.NoError(t, err)
+	})
 }
