@@ -3,15 +3,17 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/go-idem/idem/core"
 )
 
 // errStepInTx: the step's result would stand although the transaction is rolled back.
-var errStepInTx = errors.New("pgstore: Checkpoint in a run with an open InTx: keep the results of steps before the transaction begins")
+var errStepInTx = fmt.Errorf("pgstore: a step in a run with an open InTx: its result would stand if the transaction is rolled back; do steps before the transaction begins: %w", errors.ErrUnsupported)
 
-// Checkpoint implements core.Checkpointer. It is refused in a run with an [InTx]: a result that stands when the
-// transaction is rolled back would keep the next run from doing again what has been undone.
+// Checkpoint implements core.Checkpointer. It is refused, with an error that wraps errors.ErrUnsupported, in a run with an
+// [InTx]: a result that stands when the transaction is rolled back would keep the next run from doing again what has been
+// undone.
 func (s *Store) Checkpoint(ctx context.Context, c core.Claim, step string, result []byte) error {
 	if attending(ctx, &c).isJoined() {
 		return errStepInTx
@@ -23,11 +25,11 @@ func (s *Store) Checkpoint(ctx context.Context, c core.Claim, step string, resul
 func (s *Store) Checkpoints(ctx context.Context, c core.Claim) (map[string][]byte, error) {
 	var word string
 	var steps, results [][]byte
-	err := again(ctx, func() error {
-		row := s.pool.QueryRow(ctx, s.checkpoints, c.Key[:], c.Owner[:], c.Fence, microseconds(c.Retention))
-		return row.Scan(&word, &steps, &results)
-	})
-	if err := wordError(word, err); err != nil {
+	args := held(&c, []any{microseconds(c.Retention)})
+	if err := s.ask(ctx, []any{&word, &steps, &results}, s.checkpoints, args...); err != nil {
+		return nil, err
+	}
+	if err := wordError(word); err != nil {
 		return nil, err
 	}
 	found := make(map[string][]byte, len(steps))

@@ -1,6 +1,9 @@
 package pgstore_test
 
 import (
+	"crypto/rand"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,7 +77,29 @@ func TestARunOfAnotherRequestSeesNoSteps(t *testing.T) {
 	require.NoError(t, store.Fail(ctx, mended, core.Failure{Free: true}))
 	c = rival(c)
 	claim(t, store, &c)
-	assert.Equal(t, map[string]string{"charge": "17"}, steps(t, store, c), "its own are still there")
+	assert.Empty(t, steps(t, store, c), "the same request again is another operation, too")
+}
+
+// TestAStepMayHaveAnyName: an index takes 2704 bytes.
+func TestAStepMayHaveAnyName(t *testing.T) {
+	store, _, _ := ownStore(t)
+	c := claimed(t, store, stepping)
+	want := map[string]string{}
+	random := make([]byte, 5000) // nothing that could be compressed
+	rand.Read(random)
+	for _, name := range []string{
+		string(random), string(random[:4999]), string(random[:1025]), string(random[:1024]), string(random[:1023]), string(random[:2704]),
+		strings.Repeat("ä", 100_000), "\x00", "",
+	} {
+		require.NoError(t, store.Checkpoint(ctx, c, name, []byte("first")), len(name))
+		want[name] = fmt.Sprint("last of ", len(name))
+		require.NoError(t, store.Checkpoint(ctx, c, name, []byte(want[name])), len(name))
+	}
+	assert.Equal(t, want, steps(t, store, c))
+	require.NoError(t, store.Fail(ctx, c, core.Failure{}))
+	next := rival(c)
+	claim(t, store, &next)
+	assert.Equal(t, want, steps(t, store, next))
 }
 
 func TestStepsEndWithTheirRecord(t *testing.T) {

@@ -71,7 +71,7 @@ func claim(tb testing.TB, store core.Store, c *core.Claim) {
 	tb.Helper()
 	entry := begin(tb, store, *c)
 	require.Equal(tb, core.Claimed, entry.State)
-	c.Fence, c.Attempt, c.Takeover = entry.Fence, entry.Attempt, entry.Takeover
+	c.Fence, c.Attempt, c.Takeover, c.Operation = entry.Fence, entry.Attempt, entry.Takeover, entry.Operation
 }
 
 func claimed(tb testing.TB, store core.Store, change ...func(*core.Claim)) core.Claim {
@@ -87,7 +87,7 @@ func claimed(tb testing.TB, store core.Store, change ...func(*core.Claim)) core.
 // rival returns the claim of another run of the same request.
 func rival(c core.Claim) core.Claim {
 	rand.Read(c.Owner[:])
-	c.Fence, c.Attempt, c.Takeover = 0, 0, false
+	c.Fence, c.Attempt, c.Takeover, c.Operation = 0, 0, false, 0
 	return c
 }
 

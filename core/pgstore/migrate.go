@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -13,15 +14,32 @@ import (
 //go:embed schema.sql
 var schemaSQL string
 
-// Migrate makes the schema, with the tables and functions of a Store, unless they are there already. Any number of processes
-// may call it at once. The role of pool must be allowed to make schemas in the database, or tables in one that exists.
+// version is what schema.sql makes. It makes it of nothing, or of version 1.
+const version = 2
+
+// Migrate makes the schema, with the tables and functions of a Store, unless they are there already, and turns those of an
+// earlier version into this one's. Any number of processes may call it at once, and processes of the earlier version may be
+// at work: their calls go on, and their records stay. While something else has a table of the store locked, such as a backup,
+// Migrate waits, a quarter of a second at a time and until ctx ends, so that nobody waits behind it for longer.
+//
+// It refuses, and changes nothing, where the schema holds tables of these names that are not a store's, or a store of a later
+// version. The role of pool must be allowed to make schemas in the database, or tables in one that exists; to change an
+// earlier version it must own the tables.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	o, err := newOptions(opts)
 	if err != nil {
 		return err
 	}
-	committed := pgx.TxOptions{IsoLevel: pgx.ReadCommitted} // who waited for the lock must see what was made under it
-	err = pgx.BeginTxFunc(ctx, pool, committed, func(tx pgx.Tx) error { return migrate(ctx, tx, o.schema) })
+	for { // READ COMMITTED: who waited for the lock must see what was made under it
+		err = pgx.BeginTxFunc(ctx, pool, readCommitted, func(tx pgx.Tx) error { return migrate(ctx, tx, o.schema) })
+		if codeOf(err) != "55P03" { // not locked in time
+			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("pgstore: Migrate: %w", err)
 	}
@@ -32,16 +50,46 @@ func migrate(ctx context.Context, tx pgx.Tx, schema string) error {
 	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", "pgstore "+schema); err != nil {
 		return err
 	}
-	var made, filled bool
-	err := tx.QueryRow(ctx, "SELECT to_regnamespace($1) IS NOT NULL, to_regclass($1 || '.store') IS NOT NULL", quoted(schema)).Scan(&made, &filled)
-	if err != nil || filled {
+	found, err := look(ctx, tx, schema)
+	if found == version || err != nil {
 		return err
 	}
-	if !made {
-		if _, err := tx.Exec(ctx, "CREATE SCHEMA "+quoted(schema)); err != nil {
-			return err
-		}
+	if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = 250"); err != nil {
+		return err
 	}
 	_, err = tx.Exec(ctx, strings.ReplaceAll(schemaSQL, "idem.", quoted(schema)+"."))
 	return err
 }
+
+// look returns the version of the store in a schema, 0 when there is none, and makes the schema if it is missing.
+func look(ctx context.Context, tx pgx.Tx, schema string) (found int, err error) {
+	var made bool
+	if err := tx.QueryRow(ctx, "SELECT to_regnamespace($1) IS NOT NULL", quoted(schema)).Scan(&made); err != nil {
+		return 0, err
+	}
+	if !made {
+		_, err := tx.Exec(ctx, "CREATE SCHEMA "+quoted(schema))
+		return 0, err
+	}
+	var tables, columns int
+	if err := tx.QueryRow(ctx, ours, schema).Scan(&tables, &columns); tables == 0 || err != nil {
+		return 0, err
+	}
+	if tables != 4 || columns != 6 {
+		return 0, fmt.Errorf("schema %q holds tables that have the names of a store's but are not: name a schema that holds nothing else, with pgstore.Schema", schema)
+	}
+	err = tx.QueryRow(ctx, "SELECT coalesce(max(version), -1) FROM "+quoted(schema)+".store").Scan(&found)
+	if found == -1 {
+		return 0, fmt.Errorf("the store in schema %q has no version: its table store is empty, and the highest fence is lost; insert (1, the highest fence of its records)", schema)
+	}
+	if err == nil && found != 1 && found != version {
+		err = fmt.Errorf("the store in schema %q has version %d, and this package knows 1 and %d: deploy the version of the package that made it, or one after that", schema, found, version)
+	}
+	return found, err
+}
+
+// ours counts the tables in a schema that have the names of a store's, and columns that these have in every version.
+const ours = `SELECT count(DISTINCT c.oid), count(a.attnum) FROM pg_class c
+	LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped AND (c.relname, a.attname) IN (
+		('store', 'version'), ('store', 'fence'), ('record', 'fingerprint'), ('record', 'lease_end'), ('checkpoint', 'step'), ('tombstone', 'expires'))
+	WHERE c.relnamespace = to_regnamespace(quote_ident($1)) AND c.relname IN ('store', 'record', 'checkpoint', 'tombstone')`

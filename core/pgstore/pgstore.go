@@ -68,10 +68,10 @@ func New(pool *pgxpool.Pool, opts ...Option) *Store {
 	s := &Store{
 		pool:        pool,
 		schema:      schema,
-		begin:       "SELECT * FROM " + schema + ".begin($1, $2, $3, $4, $5, $6, $7, $8)",
+		begin:       "SELECT * FROM " + schema + ".begin_2($1, $2, $3, $4, $5, $6, $7, $8)",
 		extend:      "SELECT " + schema + ".extend($1, $2, $3, $4, $5)",
 		complete:    "SELECT " + schema + ".complete($1, $2, $3, $4, $5, $6, $7)",
-		fail:        "SELECT " + schema + ".fail($1, $2, $3, $4, $5, $6)",
+		fail:        "SELECT " + schema + ".fail_2($1, $2, $3, $4, $5, $6, $7, $8)",
 		checkpoint:  "SELECT " + schema + ".checkpoint($1, $2, $3, $4, $5, $6)",
 		checkpoints: "SELECT * FROM " + schema + ".checkpoints($1, $2, $3, $4)",
 		sweep:       "SELECT " + schema + ".sweep($1)",
@@ -84,13 +84,11 @@ func New(pool *pgxpool.Pool, opts ...Option) *Store {
 func (s *Store) Begin(ctx context.Context, c core.Claim) (entry core.Entry, err error) {
 	var left int64
 	var bytes []byte
-	err = again(ctx, func() error {
-		row := s.pool.QueryRow(ctx, s.begin, c.Key[:], c.Owner[:], c.Fingerprint[:], microseconds(c.Lease), microseconds(c.Retention),
-			takeOver(&c), c.Waits, c.LateRetry > 0)
-		return row.Scan(&entry.State, &entry.Fence, &entry.Attempt, &entry.Takeover, &left, &bytes)
-	})
+	answer := []any{&entry.State, &entry.Fence, &entry.Attempt, &entry.Operation, &entry.Takeover, &left, &bytes}
+	err = s.ask(ctx, answer, s.begin, c.Key[:], c.Owner[:], c.Fingerprint[:], microseconds(c.Lease), microseconds(c.Retention),
+		takeOver(&c), c.Waits, c.LateRetry > 0)
 	if err != nil {
-		return core.Entry{}, storeError(err)
+		return core.Entry{}, err
 	}
 	entry.Left = time.Duration(left) * time.Microsecond
 	switch entry.State {
@@ -114,9 +112,10 @@ func (s *Store) Extend(ctx context.Context, c core.Claim) error {
 
 // Complete implements core.Store. In a run with an [InTx] it commits the transaction, with the outcome in it.
 func (s *Store) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
-	tx, joined := attending(ctx, &c).finish()
+	a := attending(ctx, &c)
+	tx, joined := a.finish()
 	if joined {
-		return s.commit(ctx, tx, &c, outcome)
+		return s.commit(ctx, a, tx, &c, outcome)
 	}
 	return s.run(ctx, s.complete, &c, completion(&c, outcome)...)
 }
@@ -131,8 +130,13 @@ func (s *Store) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
 	if tx, _ := attending(ctx, &c).finish(); tx != nil {
 		rollback(ctx, tx)
 	}
+	return s.run(ctx, s.fail, &c, failure(&c, f)...)
+}
+
+// failure is what fail is told besides the claim.
+func failure(c *core.Claim, f core.Failure) []any {
 	cause := f.Cause[:min(len(f.Cause), 200)]
-	return s.run(ctx, s.fail, &c, microseconds(c.Retention), f.Free, []byte(cause))
+	return []any{microseconds(c.Lease), microseconds(c.Retention), f.Free, f.NotRun, []byte(cause)}
 }
 
 // Sweep deletes records whose retention is over, and what belongs to them: at most limit rows at a time, so that it holds
@@ -142,48 +146,85 @@ func (s *Store) Sweep(ctx context.Context, limit int) (n int, err error) {
 	if limit <= 0 {
 		return 0, fmt.Errorf("pgstore: Sweep: limit %d must be positive", limit)
 	}
-	err = again(ctx, func() error { return s.pool.QueryRow(ctx, s.sweep, int64(limit)).Scan(&n) })
-	return n, storeError(err)
+	err = s.ask(ctx, []any{&n}, s.sweep, int64(limit))
+	return n, err
 }
 
 // run runs a function that answers with one word. Its arguments begin with key, owner and fence.
 func (s *Store) run(ctx context.Context, function string, c *core.Claim, args ...any) error {
-	return again(ctx, func() error { return word(ctx, s.pool, function, c, args...) })
+	var word string
+	if err := s.ask(ctx, []any{&word}, function, held(c, args)...); err != nil {
+		return err
+	}
+	return wordError(word)
 }
 
-// querier is a pool, or a transaction.
-type querier interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
-func word(ctx context.Context, q querier, function string, c *core.Claim, args ...any) error {
-	var answer string
-	err := q.QueryRow(ctx, function, append([]any{c.Key[:], c.Owner[:], c.Fence}, args...)...).Scan(&answer)
-	return wordError(answer, err)
+// held are the arguments of a verb of the claim that holds the record.
+func held(c *core.Claim, args []any) []any {
+	return append([]any{c.Key[:], c.Owner[:], c.Fence}, args...)
 }
 
 // wordError gives the words of the functions their meaning.
-func wordError(word string, err error) error {
-	switch {
-	case err != nil:
-		return storeError(err)
-	case word == "ok":
+func wordError(word string) error {
+	switch word {
+	case "ok":
 		return nil
-	case word == "lost":
+	case "lost":
 		return core.ErrLost
 	}
 	return fmt.Errorf("pgstore: function answered %q", word)
 }
 
-// again calls verb until it did not give way to another. Only where the default isolation is above READ COMMITTED does
-// it give way at all: it then has changed nothing, and the other has.
-func again(ctx context.Context, verb func() error) error {
+// ask runs a function on a connection of the pool and reads its answer, one row. It asks again when the function gave way to
+// another transaction: it then has changed nothing.
+func (s *Store) ask(ctx context.Context, answer []any, function string, args ...any) error {
 	for {
-		err := verb()
+		err := s.askOnce(ctx, answer, function, args)
 		if code := codeOf(err); code != "40001" && code != "40P01" || ctx.Err() != nil {
-			return err
+			return storeError(err)
 		}
 	}
+}
+
+func (s *Store) askOnce(ctx context.Context, answer []any, function string, args []any) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	plain, err := readsCommitted(ctx, conn.Conn())
+	if err != nil {
+		return err
+	}
+	if plain {
+		return scan(ctx, conn, answer, function, args)
+	}
+	return pgx.BeginTxFunc(ctx, conn, readCommitted, func(tx pgx.Tx) error { return scan(ctx, tx, answer, function, args) })
+}
+
+// querier is a connection, or a transaction.
+type querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func scan(ctx context.Context, q querier, answer []any, function string, args []any) error {
+	return q.QueryRow(ctx, function, args...).Scan(answer...)
+}
+
+var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
+
+// readsCommitted tells whether READ COMMITTED is a connection's default, and asks it once. Above that level a verb would
+// give way to verbs on other keys, and make transactions that have nothing to do with it give way.
+func readsCommitted(ctx context.Context, conn *pgx.Conn) (bool, error) {
+	const known = "pgstore: default_transaction_isolation"
+	level, ok := conn.PgConn().CustomData()[known].(string)
+	if !ok {
+		if err := conn.QueryRow(ctx, "SHOW default_transaction_isolation").Scan(&level); err != nil {
+			return false, err
+		}
+		conn.PgConn().CustomData()[known] = level
+	}
+	return level == "read committed", nil
 }
 
 func codeOf(err error) string {

@@ -107,9 +107,10 @@ func TestAVerbOfAnotherOwnerOrFenceLeavesTheRowAlone(t *testing.T) {
 		}
 		before := row(t, pool, schema, c)
 		require.Contains(t, before, state)
-		stale := c
+		stale, stranger := c, rival(c)
 		stale.Fence--
-		for _, stranger := range []core.Claim{rival(c), stale} {
+		stranger.Fence = c.Fence // without one, a Fail withdraws
+		for _, stranger := range []core.Claim{stranger, stale} {
 			assert.ErrorIs(t, store.Extend(ctx, stranger), core.ErrLost)
 			assert.ErrorIs(t, store.Complete(ctx, stranger, []byte("late")), core.ErrLost)
 			assert.ErrorIs(t, store.Fail(ctx, stranger, core.Failure{Free: true}), core.ErrLost)

@@ -1,5 +1,8 @@
--- The tables and functions of one store, in the schema idem, which must exist and should hold nothing else. Migrate applies
--- this file, with another name for the schema if it was told one; it may be applied by hand instead.
+-- The tables and functions of one store, version 2, in the schema idem, which must exist and should hold nothing else. Migrate
+-- applies this file, with another name for the schema if it was told one; it may be applied by hand instead, in one
+-- transaction (psql -1). It makes what is missing, so it also turns a store of version 1 into one of version 2, while processes
+-- of version 1 are at work: the functions that these call stay, under their names and with their arguments. A function whose
+-- arguments or answer have changed has the version in its name.
 --
 -- Each function is one verb and one atomic step: what it writes, it writes under the lock of the key's row, and what it
 -- decides, it decides under that lock or by one read of that row. A row whose retention is over counts as absent.
@@ -7,13 +10,18 @@
 -- Times are µs since 1970 on this server's clock, which is the only one; durations arrive in µs.
 -- A role that runs the verbs needs USAGE on the schema, and SELECT, INSERT, UPDATE and DELETE on its tables.
 
-CREATE TABLE idem.store (
+CREATE TABLE IF NOT EXISTS idem.store (
 	version integer NOT NULL, -- of this file: what a later one starts from
 	fence   bigint  NOT NULL  -- the highest of a record that is gone: no later claim gets a lower one
 );
-INSERT INTO idem.store VALUES (1, 0);
 
-CREATE TABLE idem.record (
+DO $$ BEGIN
+	IF EXISTS (SELECT FROM idem.store WHERE version NOT IN (1, 2)) THEN
+		RAISE EXCEPTION 'the store has a version that this file does not know';
+	END IF;
+END $$;
+
+CREATE TABLE IF NOT EXISTS idem.record (
 	key         bytea    PRIMARY KEY,      -- hash of scope and key
 	state       text     NOT NULL CHECK (state IN ('STARTED', 'COMPLETED', 'FAILED')),
 	history     smallint NOT NULL,         -- of this request under this key: 0 no effects, 1 a lease ended without an outcome
@@ -28,62 +36,87 @@ CREATE TABLE idem.record (
 	cause       bytea,                     -- FAILED: why
 	outcome     bytea                      -- COMPLETED
 );
-CREATE INDEX record_expires ON idem.record (expires);
+ALTER TABLE idem.record
+	ADD COLUMN IF NOT EXISTS operation bigint,  -- fence of the first claim since the key was last absent or free; null when free, and in
+	                                            -- a record of version 1: the next claim then takes the record's fence for it
+	ADD COLUMN IF NOT EXISTS withdrawn bytea[]; -- other owners whose begin is refused: those that have failed, and those that withdrew;
+	                                            -- the last 16, null in a COMPLETED record
+CREATE INDEX IF NOT EXISTS record_expires ON idem.record (expires);
 
--- Results of finished steps. They live and end with their record.
-CREATE TABLE idem.checkpoint (
+-- Results of finished steps. They live and end with their record, and with the operation that its runs belong to.
+CREATE TABLE IF NOT EXISTS idem.checkpoint (
 	key         bytea REFERENCES idem.record ON DELETE CASCADE,
 	fingerprint bytea,
-	step        bytea,
+	step        bytea,          -- its name; of one that has more than 1024 bytes, these and the hash of all
 	result      bytea NOT NULL,
 	PRIMARY KEY (key, fingerprint, step)
 );
+ALTER TABLE idem.checkpoint ADD COLUMN IF NOT EXISTS name bytea; -- the whole name, where step is not
 
 -- Keys that were completed, for those who must not run them again when the outcome is gone.
-CREATE TABLE idem.tombstone (
+CREATE TABLE IF NOT EXISTS idem.tombstone (
 	key     bytea  PRIMARY KEY,
 	expires bigint NOT NULL
 );
-CREATE INDEX tombstone_expires ON idem.tombstone (expires);
+CREATE INDEX IF NOT EXISTS tombstone_expires ON idem.tombstone (expires);
+
+-- The last of the tables: who has locked records may wait for the row of store.
+INSERT INTO idem.store SELECT 2, 0 WHERE NOT EXISTS (SELECT FROM idem.store);
+UPDATE idem.store SET version = 2 WHERE version = 1;
 
 -- now returns this server's clock. It is read after a lock was waited for, never before.
-CREATE FUNCTION idem.now() RETURNS bigint LANGUAGE sql AS
+CREATE OR REPLACE FUNCTION idem.now() RETURNS bigint LANGUAGE sql AS
 	'SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint';
 
--- begin: claim the key, or say what holds it.
+-- wake: tell those who wait for the key, once this transaction is committed. The channel has the schema's name, quoted,
+-- whatever that name is and whoever has put it into this file.
+CREATE OR REPLACE FUNCTION idem.wake(record_key bytea) RETURNS void LANGUAGE sql AS $$
+	SELECT pg_notify('"' || n.nspname || '".wake', encode(record_key, 'hex'))
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = 'idem.record'::regclass
+$$;
+
+-- noted: the last 16 of some owners and one more.
+CREATE OR REPLACE FUNCTION idem.noted(owners bytea[], one bytea) RETURNS bytea[] LANGUAGE sql IMMUTABLE AS $$
+	SELECT CASE WHEN one = ANY (owners) THEN owners ELSE (owners || one)[cardinality(coalesce(owners, '{}')) - 14:] END
+$$;
+
+-- begin_2: claim the key, or say what holds it.
 --
 -- take_over   1 to take over a claim whose lease ended without an outcome, 0 to report it, or the one fence to take over
 -- waits       remember that somebody waits, when the key is in progress
 -- late_retry  heed tombstones
 --
 -- word, what comes with it, and the edge it stands for:
---   'claimed'      claim_fence, claim_attempt, claim_takeover, time_left
+--   'claimed'      claim_fence, claim_attempt, claim_operation, claim_takeover, time_left
 --                  absent, FAILED, or STARTED with its lease over -> STARTED;
 --                  the same answer again to the owner of a STARTED record
 --   'in-progress'  time_left; STARTED under another owner
 --   'unknown'      claim_fence; STARTED, lease over, no takeover allowed
 --   'completed'    bytes, the outcome; time_left, of the retention
 --   'mismatch'     bytes, the record's fingerprint
---   'expired'      absent, with a tombstone
---   'lost'         FAILED by this very owner: this begin arrives after its own fail
+--   'expired'      absent, or FAILED and nothing has run, with a tombstone
+--   'lost'         this very owner has failed or withdrawn: this begin arrives after its own fail
 --
 -- What writes nothing takes no lock: a first look without one decides whether a second is needed. That a lease or a record is
 -- over is said under the lock only: it may have been extended between the look at the row and the one at the clock.
-CREATE FUNCTION idem.begin(
+CREATE OR REPLACE FUNCTION idem.begin_2(
 	record_key bytea, claim_owner bytea, claim_fingerprint bytea, lease bigint, retention bigint,
 	take_over bigint, waits boolean, late_retry boolean,
-	OUT word text, OUT claim_fence bigint, OUT claim_attempt integer, OUT claim_takeover boolean, OUT time_left bigint,
-	OUT bytes bytea
+	OUT word text, OUT claim_fence bigint, OUT claim_attempt integer, OUT claim_operation bigint, OUT claim_takeover boolean,
+	OUT time_left bigint, OUT bytes bytea
 ) LANGUAGE plpgsql AS $$
 DECLARE
 	r       idem.record;
 	present bigint;
 	past    smallint;
+	others  bytea[];
 	locked  boolean := false;
 BEGIN
 	LOOP
 		claim_fence := 0;
 		claim_attempt := 0;
+		claim_operation := 0;
+		others := NULL;
 		claim_takeover := false;
 		time_left := 0;
 		IF locked THEN
@@ -101,15 +134,20 @@ BEGIN
 			past := 0;
 			claim_attempt := 1;
 		ELSE
-			IF r.owner = claim_owner AND r.state = 'FAILED' THEN
+			IF r.owner = claim_owner AND r.state = 'FAILED' OR claim_owner = ANY (r.withdrawn) THEN
 				word := 'lost';
 				RETURN;
 			ELSIF r.owner = claim_owner AND r.state = 'STARTED' THEN
 				word := 'claimed';
 				claim_fence := r.fence;
 				claim_attempt := r.attempt;
+				claim_operation := coalesce(r.operation, r.fence);
 				claim_takeover := r.history = 1;
 				time_left := r.lease_end - present;
+				RETURN;
+			ELSIF late_retry AND r.state = 'FAILED' AND r.attempt = 0
+				AND EXISTS (SELECT FROM idem.tombstone t WHERE t.key = record_key AND t.expires > present) THEN
+				word := 'expired';
 				RETURN;
 			ELSIF r.fingerprint <> claim_fingerprint THEN
 				word := 'mismatch';
@@ -136,6 +174,8 @@ BEGIN
 			END IF;
 			past := CASE WHEN r.fingerprint IS NULL THEN 0 WHEN r.state = 'STARTED' OR r.history = 1 THEN 1 ELSE 2 END;
 			claim_attempt := least(r.attempt + 1, 999999);
+			claim_operation := CASE WHEN r.fingerprint IS NULL THEN 0 ELSE coalesce(r.operation, r.fence) END;
+			others := CASE WHEN r.state = 'FAILED' THEN idem.noted(r.withdrawn, r.owner) ELSE r.withdrawn END;
 		END IF;
 
 		EXIT WHEN locked AND r.key IS NOT NULL;
@@ -143,10 +183,11 @@ BEGIN
 			claim_fence := greatest(present, (SELECT s.fence + 1 FROM idem.store s));
 			INSERT INTO idem.record
 				VALUES (record_key, 'STARTED', 0, 1, claim_fence, present + lease, present + retention, false,
-					claim_owner, claim_fingerprint)
+					claim_owner, claim_fingerprint, NULL, NULL, claim_fence)
 				ON CONFLICT DO NOTHING;
 			IF FOUND THEN
 				word := 'claimed';
+				claim_operation := claim_fence;
 				time_left := lease;
 				RETURN;
 			END IF;
@@ -154,22 +195,35 @@ BEGIN
 		locked := true;
 	END LOOP;
 
-	IF r.expires <= present THEN
-		DELETE FROM idem.checkpoint WHERE key = record_key;
-	END IF;
 	word := 'claimed';
 	claim_fence := greatest(present, r.fence + 1);
+	IF claim_operation = 0 THEN
+		DELETE FROM idem.checkpoint WHERE key = record_key;
+		claim_operation := claim_fence;
+	END IF;
 	claim_takeover := past = 1;
 	time_left := lease;
 	UPDATE idem.record SET
 		state = 'STARTED', history = past, attempt = claim_attempt, fence = claim_fence, lease_end = present + lease,
-		expires = present + retention, owner = claim_owner, fingerprint = claim_fingerprint, cause = NULL, outcome = NULL
+		expires = present + retention, owner = claim_owner, fingerprint = claim_fingerprint, cause = NULL, outcome = NULL,
+		operation = claim_operation, withdrawn = others
 		WHERE key = record_key;
 END $$;
 
+-- begin: begin_2 for processes of version 1.
+CREATE OR REPLACE FUNCTION idem.begin(
+	record_key bytea, claim_owner bytea, claim_fingerprint bytea, lease bigint, retention bigint,
+	take_over bigint, waits boolean, late_retry boolean,
+	OUT word text, OUT claim_fence bigint, OUT claim_attempt integer, OUT claim_takeover boolean, OUT time_left bigint,
+	OUT bytes bytea
+) LANGUAGE sql AS $$
+	SELECT b.word, b.claim_fence, b.claim_attempt, b.claim_takeover, b.time_left, b.bytes
+		FROM idem.begin_2(record_key, claim_owner, claim_fingerprint, lease, retention, take_over, waits, late_retry) b
+$$;
+
 -- held: the record whose last claim is this one, locked; nulls when there is none. A fence of 0 stands for "not known":
 -- the owner alone decides.
-CREATE FUNCTION idem.held(record_key bytea, claim_owner bytea, claim_fence bigint) RETURNS idem.record LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION idem.held(record_key bytea, claim_owner bytea, claim_fence bigint) RETURNS idem.record LANGUAGE plpgsql AS $$
 DECLARE
 	r idem.record;
 BEGIN
@@ -183,7 +237,7 @@ END $$;
 -- Returns:
 --   'ok'    STARTED -> STARTED, also when the lease is over and nobody has taken over
 --   'lost'  absent, another claim, or no longer STARTED; nothing changes
-CREATE FUNCTION idem.extend(record_key bytea, claim_owner bytea, claim_fence bigint, lease bigint, retention bigint)
+CREATE OR REPLACE FUNCTION idem.extend(record_key bytea, claim_owner bytea, claim_fence bigint, lease bigint, retention bigint)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	r       idem.record := idem.held(record_key, claim_owner, claim_fence);
@@ -205,7 +259,7 @@ END $$;
 --   'ok'    STARTED -> COMPLETED, also when the lease is over and nobody has taken over;
 --           the same answer again to the claim that completed with this very outcome
 --   'lost'  absent, another claim, FAILED, or COMPLETED with another outcome; nothing changes
-CREATE FUNCTION idem.complete(
+CREATE OR REPLACE FUNCTION idem.complete(
 	record_key bytea, claim_owner bytea, claim_fence bigint, retention bigint, late_retry bigint, steps boolean, kept bytea
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -217,7 +271,7 @@ BEGIN
 	ELSIF r.state IS DISTINCT FROM 'STARTED' THEN
 		RETURN 'lost';
 	END IF;
-	UPDATE idem.record SET state = 'COMPLETED', expires = ends, waited = false, outcome = kept WHERE key = record_key;
+	UPDATE idem.record SET state = 'COMPLETED', expires = ends, waited = false, outcome = kept, withdrawn = NULL WHERE key = record_key;
 	IF late_retry > 0 THEN
 		INSERT INTO idem.tombstone AS t VALUES (record_key, ends + late_retry)
 			ON CONFLICT (key) DO UPDATE SET expires = greatest(t.expires, excluded.expires);
@@ -226,61 +280,109 @@ BEGIN
 		DELETE FROM idem.checkpoint WHERE key = record_key;
 	END IF;
 	IF r.waited THEN
-		PERFORM pg_notify('idem.wake', encode(record_key, 'hex'));
+		PERFORM idem.wake(record_key);
 	END IF;
 	RETURN 'ok';
 END $$;
 
--- fail: the run ended without an outcome to keep; the key may be claimed again at once.
+-- fail_2: the run ended without an outcome to keep; the key may be claimed again at once.
 --
--- free  open the key to a request with another fingerprint, if no earlier run may have had effects
+-- claim_fence  0 also withdraws a begin without an answer, which may be executed later: it will find that its owner has failed
+-- lease        how long a record lives that is made only to say so, µs; 0 makes none
+-- free         open the key to a request with another fingerprint, if no earlier run may have had effects
+-- not_run      there was no run: its attempt is given back, and it had no effects
 --
 -- Returns:
---   'ok'    STARTED -> FAILED; the same answer again to the claim that failed
---   'lost'  absent, another claim, or COMPLETED; nothing changes
-CREATE FUNCTION idem.fail(
-	record_key bytea, claim_owner bytea, claim_fence bigint, retention bigint, free boolean, why bytea
+--   'ok'    STARTED -> FAILED; the same answer again to the claim that failed; with fence 0 also absent -> FAILED
+--   'lost'  absent, another claim, or COMPLETED; with fence 0 a STARTED or FAILED record notes the owner
+CREATE OR REPLACE FUNCTION idem.fail_2(
+	record_key bytea, claim_owner bytea, claim_fence bigint, lease bigint, retention bigint, free boolean, not_run boolean, why bytea
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-	r idem.record := idem.held(record_key, claim_owner, claim_fence);
+	r       idem.record;
+	present bigint;
+	opens   boolean;
 BEGIN
+	LOOP
+		SELECT * INTO r FROM idem.record WHERE key = record_key AND (claim_fence = 0 OR owner = claim_owner) FOR UPDATE;
+		present := idem.now();
+		EXIT WHEN r.owner = claim_owner AND claim_fence IN (0, r.fence) AND r.expires > present;
+		IF claim_fence <> 0 THEN
+			RETURN 'lost';
+		ELSIF r.expires > present THEN
+			IF r.state <> 'COMPLETED' AND (claim_owner = ANY (r.withdrawn)) IS NOT TRUE THEN
+				UPDATE idem.record SET withdrawn = idem.noted(r.withdrawn, claim_owner) WHERE key = record_key;
+			END IF;
+			RETURN 'lost';
+		ELSIF lease = 0 THEN
+			RETURN 'lost';
+		ELSIF r.key IS NOT NULL THEN
+			DELETE FROM idem.checkpoint WHERE key = record_key;
+			UPDATE idem.record SET
+				state = 'FAILED', history = 0, attempt = 0, fence = greatest(present, r.fence), lease_end = present,
+				expires = present + lease, waited = false, owner = claim_owner, fingerprint = NULL, cause = why, outcome = NULL,
+				operation = NULL, withdrawn = NULL
+				WHERE key = record_key;
+			RETURN 'ok';
+		END IF;
+		INSERT INTO idem.record
+			VALUES (record_key, 'FAILED', 0, 0, greatest(present, (SELECT s.fence FROM idem.store s)), present, present + lease, false,
+				claim_owner, NULL, why)
+			ON CONFLICT DO NOTHING;
+		IF FOUND THEN
+			RETURN 'ok';
+		END IF;
+	END LOOP;
+
 	IF r.state = 'FAILED' THEN
 		RETURN 'ok';
-	ELSIF r.state IS DISTINCT FROM 'STARTED' THEN
+	ELSIF r.state <> 'STARTED' THEN
 		RETURN 'lost';
 	END IF;
+	opens := (free OR not_run) AND r.history = 0;
 	UPDATE idem.record SET
-		state = 'FAILED', expires = idem.now() + retention, waited = false, cause = why,
-		fingerprint = CASE WHEN free AND r.history = 0 THEN NULL ELSE r.fingerprint END
+		state = 'FAILED', expires = present + retention, waited = false, cause = why,
+		attempt = CASE WHEN not_run THEN r.attempt - 1 ELSE r.attempt END,
+		fingerprint = CASE WHEN opens THEN NULL ELSE r.fingerprint END,
+		operation = CASE WHEN opens THEN NULL ELSE r.operation END
 		WHERE key = record_key;
 	IF r.waited THEN
-		PERFORM pg_notify('idem.wake', encode(record_key, 'hex'));
+		PERFORM idem.wake(record_key);
 	END IF;
 	RETURN 'ok';
 END $$;
+
+-- fail: fail_2 for processes of version 1.
+CREATE OR REPLACE FUNCTION idem.fail(
+	record_key bytea, claim_owner bytea, claim_fence bigint, retention bigint, free boolean, why bytea
+) RETURNS text LANGUAGE sql AS
+	'SELECT idem.fail_2(record_key, claim_owner, claim_fence, 0, retention, free, false, why)';
 
 -- checkpoint: keep the result of a finished step, and the record for another retention.
 --
 -- Returns 'ok', or 'lost' when the record is not STARTED by this claim.
-CREATE FUNCTION idem.checkpoint(
+CREATE OR REPLACE FUNCTION idem.checkpoint(
 	record_key bytea, claim_owner bytea, claim_fence bigint, retention bigint, step_name bytea, step_result bytea
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-	r idem.record := idem.held(record_key, claim_owner, claim_fence);
+	r    idem.record := idem.held(record_key, claim_owner, claim_fence);
+	long boolean     := length(step_name) > 1024; -- for an index
 BEGIN
 	IF r.state IS DISTINCT FROM 'STARTED' THEN
 		RETURN 'lost';
 	END IF;
 	UPDATE idem.record SET expires = idem.now() + retention WHERE key = record_key;
-	INSERT INTO idem.checkpoint VALUES (record_key, r.fingerprint, step_name, step_result)
+	INSERT INTO idem.checkpoint VALUES (
+		record_key, r.fingerprint, CASE WHEN long THEN substr(step_name, 1, 1024) || sha256(step_name) ELSE step_name END,
+		step_result, CASE WHEN long THEN step_name END)
 		ON CONFLICT (key, fingerprint, step) DO UPDATE SET result = excluded.result;
 	RETURN 'ok';
 END $$;
 
--- checkpoints: the steps that runs of this claim's request have finished, and the record for another retention.
+-- checkpoints: the steps that runs of this claim's operation have finished, and the record for another retention.
 --
 -- word is 'ok', or 'lost' when the record is not STARTED by this claim. steps and results have the same order.
-CREATE FUNCTION idem.checkpoints(
+CREATE OR REPLACE FUNCTION idem.checkpoints(
 	record_key bytea, claim_owner bytea, claim_fence bigint, retention bigint,
 	OUT word text, OUT steps bytea[], OUT results bytea[]
 ) LANGUAGE plpgsql AS $$
@@ -292,7 +394,7 @@ BEGIN
 		RETURN;
 	END IF;
 	UPDATE idem.record SET expires = idem.now() + retention WHERE key = record_key;
-	SELECT array_agg(c.step), array_agg(c.result) INTO steps, results
+	SELECT array_agg(coalesce(c.name, c.step)), array_agg(c.result) INTO steps, results
 		FROM idem.checkpoint c WHERE c.key = record_key AND c.fingerprint = r.fingerprint;
 	word := 'ok';
 END $$;
@@ -301,7 +403,7 @@ END $$;
 -- another verb is at work on are left to the next sweep.
 --
 -- Returns how many were deleted.
-CREATE FUNCTION idem.sweep(most bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION idem.sweep(most bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
 	present bigint := idem.now();
 	highest bigint;

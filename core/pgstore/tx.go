@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/go-idem/idem/core"
 )
@@ -32,10 +34,11 @@ type DB interface {
 // A run has one such transaction: a second InTx goes on in it, under a savepoint, and heeds neither db nor opts. Leave
 // opts at READ COMMITTED: at a higher level the commit fails if the lease was renewed since, or somebody waits.
 //
-// Outside of a run, for a request without a key for example, it is pgx.BeginTxFunc.
+// Outside of a run, for a request without a key for example, and in an unprotected one (Run.Unprotected), it is
+// pgx.BeginTxFunc.
 func InTx(ctx context.Context, db DB, opts pgx.TxOptions, f func(pgx.Tx) error) error {
 	run, ok := core.FromContext(ctx)
-	if !ok {
+	if !ok || run.Unprotected {
 		return pgx.BeginTxFunc(ctx, db, opts, f)
 	}
 	a, _ := ctx.Value(attendanceKey{}).(*attendance)
@@ -49,37 +52,68 @@ func InTx(ctx context.Context, db DB, opts pgx.TxOptions, f func(pgx.Tx) error) 
 // the claim does not hold the record; roll tx back then, as after any other error. Call it last: rivals wait for tx to end.
 // In the handler of an engine use [InTx], because the engine completes the run itself.
 func (s *Store) CompleteTx(ctx context.Context, tx pgx.Tx, c core.Claim, outcome []byte) error {
-	return word(ctx, tx, s.complete, &c, completion(&c, outcome)...)
+	var word string
+	if err := scan(ctx, tx, []any{&word}, s.complete, held(&c, completion(&c, outcome))); err != nil {
+		return storeError(err)
+	}
+	return wordError(word)
 }
 
-// commit ends a run whose effects are in tx, nil when tx has been ended or taken away before. It returns nil only when the
-// outcome is known to be kept. Everything else is ErrLost: the engine then shows nobody the handler's answer, and sends
-// nothing more for the claim.
-func (s *Store) commit(ctx context.Context, tx pgx.Tx, c *core.Claim, outcome []byte) error {
+// commit ends a run whose effects are in tx, nil when tx has been ended or taken away before. The answer is nil when effects
+// and outcome are there, core.ErrLost when neither is there nor will be, and core.ErrOutcomeUnknown when the store could not
+// find out. Whatever it is, nothing of the run is to be sent again, and only after nil is its answer to be shown.
+func (s *Store) commit(ctx context.Context, a *attendance, tx pgx.Tx, c *core.Claim, outcome []byte) error {
 	cause := errors.New("it was ended before")
 	if tx != nil {
-		if cause = s.CompleteTx(ctx, tx, *c, outcome); cause == nil {
-			cause = tx.Commit(ctx)
-		} else {
-			rollback(ctx, tx)
-		}
+		cause = s.commitTx(ctx, a, tx, c, outcome)
 	}
-	if cause == nil || s.turnedOut(ctx, c, outcome) {
+	if cause == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: the run's transaction is not known to be committed: %w", core.ErrLost, cause)
+	switch err := s.turnedOut(ctx, c, outcome); {
+	case err == nil:
+		return nil
+	case !errors.Is(err, core.ErrLost) && a.asked.Load():
+		return fmt.Errorf("%w, %w: whether the run's transaction is committed: %w; nor could the store look: %w", core.ErrLost, core.ErrOutcomeUnknown, cause, err)
+	}
+	return fmt.Errorf("%w: the run's transaction is not committed: %w", core.ErrLost, cause)
 }
 
-// turnedOut tells whether a transaction without an answer was committed after all. Fail waits for its lock on the record.
-// If the transaction is gone, Fail frees the key; if it is not, Fail finds the record COMPLETED.
-func (s *Store) turnedOut(ctx context.Context, c *core.Claim, outcome []byte) bool {
-	err := s.run(ctx, s.fail, c, microseconds(c.Retention), false, []byte("transaction not committed"))
-	return errors.Is(err, core.ErrLost) && s.run(ctx, s.complete, c, completion(c, outcome)...) == nil
+// commitTx commits tx with the outcome in it. From the moment that it has asked for that, only the server's word tells that
+// tx is not committed.
+func (s *Store) commitTx(ctx context.Context, a *attendance, tx pgx.Tx, c *core.Claim, outcome []byte) error {
+	if err := s.CompleteTx(ctx, tx, *c, outcome); err != nil {
+		rollback(ctx, tx)
+		return err
+	}
+	a.asked.Store(true)
+	err := tx.Commit(ctx)
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.SeverityUnlocalized == "ERROR" || errors.Is(err, pgx.ErrTxCommitRollback) {
+		a.asked.Store(false)
+	}
+	return err
 }
 
-// rollback ends tx, also when ctx has ended.
+// turnedOut looks whether a transaction without an answer was committed after all: nil when it was, core.ErrLost when it was
+// not and will not be, another error when the store could not tell. Fail waits for the transaction's lock on the record. If
+// the transaction is gone, Fail frees the key; if it is not, Fail finds the record COMPLETED.
+func (s *Store) turnedOut(ctx context.Context, c *core.Claim, outcome []byte) error {
+	err := s.run(ctx, s.fail, c, failure(c, core.Failure{Cause: "transaction not committed"})...)
+	switch {
+	case err == nil:
+		return core.ErrLost
+	case errors.Is(err, core.ErrLost):
+		return s.run(ctx, s.complete, c, completion(c, outcome)...)
+	}
+	return err
+}
+
+// rollback ends tx. It ends with ctx, but lasts for a second at most; a ctx that has ended leaves it that second.
 func rollback(ctx context.Context, tx pgx.Tx) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	if ctx.Err() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_ = tx.Rollback(ctx) // or the server does, when the connection is gone
 }
@@ -89,6 +123,7 @@ type attendanceKey struct{} // the attendance of the run that a context belongs 
 // attendance is what a Store knows of a run while it lasts: the transaction that the handler's effects are in.
 type attendance struct {
 	claim core.Claim
+	asked atomic.Bool // the transaction may be committed: nobody has said that it is not
 
 	mu     sync.Mutex
 	tx     pgx.Tx // open, and nobody is at work on it; nil without one

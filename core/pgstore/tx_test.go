@@ -468,7 +468,7 @@ func TestACommitWhoseAnswerAndTruthAreOutOfReachIsARetry(t *testing.T) {
 func TestAnOutcomeIsNotKeptWithoutItsTransaction(t *testing.T) {
 	network := &network{}
 	s := newServiceOn(t, pgtest.Shared(t), network, shortLease)
-	network.breakAt("commit\x00", unsent, func() { network.breakAt(".fail(", unsent, nothing) })
+	network.breakAt("commit\x00", unsent, func() { network.breakAt(".fail_2(", unsent, nothing) })
 	assert.Equal(t, "claim-lost", s.send(s.order).Problem)
 	network.broke(t)
 	s.neither()

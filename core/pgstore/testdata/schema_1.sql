@@ -1,0 +1,321 @@
+-- The tables and functions of one store, in the schema idem, which must exist and should hold nothing else. Migrate applies
+-- this file, with another name for the schema if it was told one; it may be applied by hand instead.
+--
+-- Each function is one verb and one atomic step: what it writes, it writes under the lock of the key's row, and what it
+-- decides, it decides under that lock or by one read of that row. A row whose retention is over counts as absent.
+--
+-- Times are µs since 1970 on this server's clock, which is the only one; durations arrive in µs.
+-- A role that runs the verbs needs USAGE on the schema, and SELECT, INSERT, UPDATE and DELETE on its tables.
+
+CREATE TABLE idem.store (
+	version integer NOT NULL, -- of this file: what a later one starts from
+	fence   bigint  NOT NULL  -- the highest of a record that is gone: no later claim gets a lower one
+);
+INSERT INTO idem.store VALUES (1, 0);
+
+CREATE TABLE idem.record (
+	key         bytea    PRIMARY KEY,      -- hash of scope and key
+	state       text     NOT NULL CHECK (state IN ('STARTED', 'COMPLETED', 'FAILED')),
+	history     smallint NOT NULL,         -- of this request under this key: 0 no effects, 1 a lease ended without an outcome
+	                                       -- (takeover), 2 a run failed that may have had effects
+	attempt     integer  NOT NULL,
+	fence       bigint   NOT NULL,
+	lease_end   bigint   NOT NULL,
+	expires     bigint   NOT NULL,         -- end of the retention
+	waited      boolean  NOT NULL,         -- somebody waits for the run to end
+	owner       bytea    NOT NULL,
+	fingerprint bytea,                     -- null in a FAILED record that is free for another request
+	cause       bytea,                     -- FAILED: why
+	outcome     bytea                      -- COMPLETED
+);
+CREATE INDEX record_expires ON idem.record (expires);
+
+-- Results of finished steps. They live and end with their record.
+CREATE TABLE idem.checkpoint (
+	key         bytea REFERENCES idem.record ON DELETE CASCADE,
+	fingerprint bytea,
+	step        bytea,
+	result      bytea NOT NULL,
+	PRIMARY KEY (key, fingerprint, step)
+);
+
+-- Keys that were completed, for those who must not run them again when the outcome is gone.
+CREATE TABLE idem.tombstone (
+	key     bytea  PRIMARY KEY,
+	expires bigint NOT NULL
+);
+CREATE INDEX tombstone_expires ON idem.tombstone (expires);
+
+-- now returns this server's clock. It is read after a lock was waited for, never before.
+CREATE FUNCTION idem.now() RETURNS bigint LANGUAGE sql AS
+	'SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint';
+
+-- begin: claim the key, or say what holds it.
+--
+-- take_over   1 to take over a claim whose lease ended without an outcome, 0 to report it, or the one fence to take over
+-- waits       remember that somebody waits, when the key is in progress
+-- late_retry  heed tombstones
+--
+-- word, what comes with it, and the edge it stands for:
+--   'claimed'      claim_fence, claim_attempt, claim_takeover, time_left
+--                  absent, FAILED, or STARTED with its lease over -> STARTED;
+--                  the same answer again to the owner of a STARTED record
+--   'in-progress'  time_left; STARTED under another owner
+--   'unknown'      claim_fence; STARTED, lease over, no takeover allowed
+--   'completed'    bytes, the outcome; time_left, of the retention
+--   'mismatch'     bytes, the record's fingerprint
+--   'expired'      absent, with a tombstone
+--   'lost'         FAILED by this very owner: this begin arrives after its own fail
+--
+-- What writes nothing takes no lock: a first look without one decides whether a second is needed. That a lease or a record is
+-- over is said under the lock only: it may have been extended between the look at the row and the one at the clock.
+CREATE FUNCTION idem.begin(
+	record_key bytea, claim_owner bytea, claim_fingerprint bytea, lease bigint, retention bigint,
+	take_over bigint, waits boolean, late_retry boolean,
+	OUT word text, OUT claim_fence bigint, OUT claim_attempt integer, OUT claim_takeover boolean, OUT time_left bigint,
+	OUT bytes bytea
+) LANGUAGE plpgsql AS $$
+DECLARE
+	r       idem.record;
+	present bigint;
+	past    smallint;
+	locked  boolean := false;
+BEGIN
+	LOOP
+		claim_fence := 0;
+		claim_attempt := 0;
+		claim_takeover := false;
+		time_left := 0;
+		IF locked THEN
+			SELECT * INTO r FROM idem.record WHERE key = record_key FOR UPDATE;
+		ELSE
+			SELECT * INTO r FROM idem.record WHERE key = record_key;
+		END IF;
+		present := idem.now();
+
+		IF r.key IS NULL OR r.expires <= present THEN
+			IF late_retry AND (locked OR r.key IS NULL) AND EXISTS (SELECT FROM idem.tombstone t WHERE t.key = record_key AND t.expires > present) THEN
+				word := 'expired';
+				RETURN;
+			END IF;
+			past := 0;
+			claim_attempt := 1;
+		ELSE
+			IF r.owner = claim_owner AND r.state = 'FAILED' THEN
+				word := 'lost';
+				RETURN;
+			ELSIF r.owner = claim_owner AND r.state = 'STARTED' THEN
+				word := 'claimed';
+				claim_fence := r.fence;
+				claim_attempt := r.attempt;
+				claim_takeover := r.history = 1;
+				time_left := r.lease_end - present;
+				RETURN;
+			ELSIF r.fingerprint <> claim_fingerprint THEN
+				word := 'mismatch';
+				bytes := r.fingerprint;
+				RETURN;
+			ELSIF r.state = 'COMPLETED' THEN
+				word := 'completed';
+				time_left := r.expires - present;
+				bytes := r.outcome;
+				RETURN;
+			ELSIF r.state = 'STARTED' AND r.lease_end > present THEN
+				word := 'in-progress';
+				time_left := r.lease_end - present;
+				IF r.waited OR NOT waits THEN
+					RETURN;
+				ELSIF locked THEN
+					UPDATE idem.record SET waited = true WHERE key = record_key;
+					RETURN;
+				END IF;
+			ELSIF locked AND r.state = 'STARTED' AND take_over NOT IN (1, r.fence) THEN
+				word := 'unknown';
+				claim_fence := r.fence;
+				RETURN;
+			END IF;
+			past := CASE WHEN r.fingerprint IS NULL THEN 0 WHEN r.state = 'STARTED' OR r.history = 1 THEN 1 ELSE 2 END;
+			claim_attempt := least(r.attempt + 1, 999999);
+		END IF;
+
+		EXIT WHEN locked AND r.key IS NOT NULL;
+		IF r.key IS NULL THEN
+			claim_fence := greatest(present, (SELECT s.fence + 1 FROM idem.store s));
+			INSERT INTO idem.record
+				VALUES (record_key, 'STARTED', 0, 1, claim_fence, present + lease, present + retention, false,
+					claim_owner, claim_fingerprint)
+				ON CONFLICT DO NOTHING;
+			IF FOUND THEN
+				word := 'claimed';
+				time_left := lease;
+				RETURN;
+			END IF;
+		END IF;
+		locked := true;
+	END LOOP;
+
+	IF r.expires <= present THEN
+		DELETE FROM idem.checkpoint WHERE key = record_key;
+	END IF;
+	word := 'claimed';
+	claim_fence := greatest(present, r.fence + 1);
+	claim_takeover := past = 1;
+	time_left := lease;
+	UPDATE idem.record SET
+		state = 'STARTED', history = past, attempt = claim_attempt, fence = claim_fence, lease_end = present + lease,
+		expires = present + retention, owner = claim_owner, fingerprint = claim_fingerprint, cause = NULL, outcome = NULL
+		WHERE key = record_key;
+END $$;
+
+-- held: the record whose last claim is this one, locked; nulls when there is none. A fence of 0 stands for "not known":
+-- the owner alone decides.
+CREATE FUNCTION idem.held(record_key bytea, claim_owner bytea, claim_fence bigint) RETURNS idem.record LANGUAGE plpgsql AS $$
+DECLARE
+	r idem.record;
+BEGIN
+	SELECT * INTO r FROM idem.record
+		WHERE key = record_key AND owner = claim_owner AND claim_fence IN (0, fence) AND expires > idem.now() FOR UPDATE;
+	RETURN r;
+END $$;
+
+-- extend: the run goes on; its lease starts anew.
+--
+-- Returns:
+--   'ok'    STARTED -> STARTED, also when the lease is over and nobody has taken over
+--   'lost'  absent, another claim, or no longer STARTED; nothing changes
+CREATE FUNCTION idem.extend(record_key bytea, claim_owner bytea, claim_fence bigint, lease bigint, retention bigint)
+RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	r       idem.record := idem.held(record_key, claim_owner, claim_fence);
+	present bigint      := idem.now();
+BEGIN
+	IF r.state IS DISTINCT FROM 'STARTED' THEN
+		RETURN 'lost';
+	END IF;
+	UPDATE idem.record SET lease_end = present + lease, expires = present + retention WHERE key = record_key;
+	RETURN 'ok';
+END $$;
+
+-- complete: keep the outcome.
+--
+-- late_retry  how long after the retention a tombstone tells of it, µs; 0 for none
+-- steps       the run may have checkpoints, which end with it
+--
+-- Returns:
+--   'ok'    STARTED -> COMPLETED, also when the lease is over and nobody has taken over;
+--           the same answer again to the claim that completed with this very outcome
+--   'lost'  absent, another claim, FAILED, or COMPLETED with another outcome; nothing changes
+CREATE FUNCTION idem.complete(
+	record_key bytea, claim_owner bytea, claim_fence bigint, retention bigint, late_retry bigint, steps boolean, kept bytea
+) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	r    idem.record := idem.held(record_key, claim_owner, claim_fence);
+	ends bigint      := idem.now() + retention;
+BEGIN
+	IF r.state = 'COMPLETED' AND r.outcome = kept THEN
+		RETURN 'ok';
+	ELSIF r.state IS DISTINCT FROM 'STARTED' THEN
+		RETURN 'lost';
+	END IF;
+	UPDATE idem.record SET state = 'COMPLETED', expires = ends, waited = false, outcome = kept WHERE key = record_key;
+	IF late_retry > 0 THEN
+		INSERT INTO idem.tombstone AS t VALUES (record_key, ends + late_retry)
+			ON CONFLICT (key) DO UPDATE SET expires = greatest(t.expires, excluded.expires);
+	END IF;
+	IF steps THEN
+		DELETE FROM idem.checkpoint WHERE key = record_key;
+	END IF;
+	IF r.waited THEN
+		PERFORM pg_notify('idem.wake', encode(record_key, 'hex'));
+	END IF;
+	RETURN 'ok';
+END $$;
+
+-- fail: the run ended without an outcome to keep; the key may be claimed again at once.
+--
+-- free  open the key to a request with another fingerprint, if no earlier run may have had effects
+--
+-- Returns:
+--   'ok'    STARTED -> FAILED; the same answer again to the claim that failed
+--   'lost'  absent, another claim, or COMPLETED; nothing changes
+CREATE FUNCTION idem.fail(
+	record_key bytea, claim_owner bytea, claim_fence bigint, retention bigint, free boolean, why bytea
+) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	r idem.record := idem.held(record_key, claim_owner, claim_fence);
+BEGIN
+	IF r.state = 'FAILED' THEN
+		RETURN 'ok';
+	ELSIF r.state IS DISTINCT FROM 'STARTED' THEN
+		RETURN 'lost';
+	END IF;
+	UPDATE idem.record SET
+		state = 'FAILED', expires = idem.now() + retention, waited = false, cause = why,
+		fingerprint = CASE WHEN free AND r.history = 0 THEN NULL ELSE r.fingerprint END
+		WHERE key = record_key;
+	IF r.waited THEN
+		PERFORM pg_notify('idem.wake', encode(record_key, 'hex'));
+	END IF;
+	RETURN 'ok';
+END $$;
+
+-- checkpoint: keep the result of a finished step, and the record for another retention.
+--
+-- Returns 'ok', or 'lost' when the record is not STARTED by this claim.
+CREATE FUNCTION idem.checkpoint(
+	record_key bytea, claim_owner bytea, claim_fence bigint, retention bigint, step_name bytea, step_result bytea
+) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	r idem.record := idem.held(record_key, claim_owner, claim_fence);
+BEGIN
+	IF r.state IS DISTINCT FROM 'STARTED' THEN
+		RETURN 'lost';
+	END IF;
+	UPDATE idem.record SET expires = idem.now() + retention WHERE key = record_key;
+	INSERT INTO idem.checkpoint VALUES (record_key, r.fingerprint, step_name, step_result)
+		ON CONFLICT (key, fingerprint, step) DO UPDATE SET result = excluded.result;
+	RETURN 'ok';
+END $$;
+
+-- checkpoints: the steps that runs of this claim's request have finished, and the record for another retention.
+--
+-- word is 'ok', or 'lost' when the record is not STARTED by this claim. steps and results have the same order.
+CREATE FUNCTION idem.checkpoints(
+	record_key bytea, claim_owner bytea, claim_fence bigint, retention bigint,
+	OUT word text, OUT steps bytea[], OUT results bytea[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+	r idem.record := idem.held(record_key, claim_owner, claim_fence);
+BEGIN
+	IF r.state IS DISTINCT FROM 'STARTED' THEN
+		word := 'lost';
+		RETURN;
+	END IF;
+	UPDATE idem.record SET expires = idem.now() + retention WHERE key = record_key;
+	SELECT array_agg(c.step), array_agg(c.result) INTO steps, results
+		FROM idem.checkpoint c WHERE c.key = record_key AND c.fingerprint = r.fingerprint;
+	word := 'ok';
+END $$;
+
+-- sweep: delete up to most rows whose time is over, oldest first, and remember the highest fence among them. Rows that
+-- another verb is at work on are left to the next sweep.
+--
+-- Returns how many were deleted.
+CREATE FUNCTION idem.sweep(most bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	present bigint := idem.now();
+	highest bigint;
+	records bigint;
+	rest    bigint;
+BEGIN
+	WITH gone AS (
+		DELETE FROM idem.record WHERE key = ANY (ARRAY(
+			SELECT key FROM idem.record WHERE expires <= present ORDER BY expires LIMIT most FOR UPDATE SKIP LOCKED))
+		RETURNING fence
+	) SELECT count(*), max(fence) INTO records, highest FROM gone;
+	UPDATE idem.store SET fence = highest WHERE fence < highest;
+	DELETE FROM idem.tombstone WHERE key = ANY (ARRAY(
+		SELECT key FROM idem.tombstone WHERE expires <= present ORDER BY expires LIMIT most - records FOR UPDATE SKIP LOCKED));
+	GET DIAGNOSTICS rest = ROW_COUNT;
+	RETURN records + rest;
+END $$;
