@@ -38,6 +38,12 @@ type Response struct {
 	Omitted    bool // Body is not the whole body
 	Unfinished bool // it streams, and the client left, or may leave, before the end; implies Omitted. The run's context goes on
 	Hijacked   bool // the handler took the connection over; there is no answer to keep
+
+	// Later, when set, says that the answer is made when run has returned, as that of a stream: Do returns at once, with
+	// nothing to send, and the claim is held and renewed until end is called, once, from any goroutine. end takes the
+	// whole answer, which is Sent, or an error when it broke off: then the same request may run again, or its outcome is unknown where
+	// LeaseConfig.OnUnknown is set. Do calls Later once, before it returns; a run without a claim goes on without it.
+	Later func(end func(*Response, error))
 }
 
 // Field is one header line.

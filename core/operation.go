@@ -25,6 +25,7 @@ type operation struct {
 	ready  *Response     // a replay that local had
 	found  *Response     // what OnUnknown has told
 	ended  bool          // nothing more is to be done for the claim
+	goesOn bool          // the run ends later than Do: see Response.Later
 
 	likeness  likeness // of the record that Begin found a mismatch
 	isMessage bool     // the caller is a consumer, who keeps causes
@@ -110,7 +111,11 @@ func (op *operation) ask() {
 
 // begin asks the store for the claim, again as often as there is something new to ask, and acts on its answer.
 func (op *operation) begin() (Result, error) {
-	defer op.next.end()
+	defer func() {
+		if !op.goesOn {
+			op.next.end()
+		}
+	}()
 	entry, err := op.settled()
 	if err != nil {
 		return op.beginFailed(err)
@@ -318,18 +323,18 @@ func (op *operation) prepareReplay(outcome []byte) (*Response, error) {
 
 // execute runs the handler under the claim, and settles the claim whichever way the handler ends.
 func (op *operation) execute() (Result, error) {
-	if attendant, ok := op.engine.cfg.Store.(Attendant); ok {
-		var leave func()
-		op.ctx, leave = attendant.Attend(op.ctx, op.claim)
-		defer leave()
-	}
+	leave := op.attend()
 	ctx := op.keep()
 	started := false
 	defer func() {
+		if op.goesOn {
+			return
+		}
+		defer leave()
 		switch {
 		case op.ended:
 		case started: // a panic, or runtime.Goexit: nothing is recovered, so the stack reaches the recovery outside
-			op.panicked()
+			op.brokeOff("handler panicked")
 		default: // in a hook
 			_ = op.fail(Failure{Cause: "a hook panicked", Free: true}, 0)
 		}
@@ -339,9 +344,40 @@ func (op *operation) execute() (Result, error) {
 	}
 	op.hear(op.engine.cfg.Hooks.Begin, 0, nil)
 	started = true
-	result, err := op.settle(op.run(ctx))
+	response, err := op.run(ctx)
+	if err == nil && response != nil && response.Later != nil {
+		op.goOn(response.Later, leave)
+		return Result{}, nil
+	}
+	result, err := op.settle(response, err)
 	op.ended = true
 	return result, err
+}
+
+// attend tells the store that the run begins, if it wants to know, and returns what tells it the end.
+func (op *operation) attend() (leave func()) {
+	attendant, ok := op.engine.cfg.Store.(Attendant)
+	if !ok {
+		return func() {}
+	}
+	op.ctx, leave = attendant.Attend(op.ctx, op.claim)
+	return leave
+}
+
+// goOn leaves the end of the run to whom later gives it to: the claim is kept alive until then.
+func (op *operation) goOn(later func(func(*Response, error)), leave func()) {
+	op.goesOn = true
+	op.engine.late.enter()
+	later(func(r *Response, err error) {
+		defer op.engine.late.done()
+		defer op.next.end()
+		defer leave()
+		if err != nil {
+			op.brokeOff("the answer broke off")
+			return
+		}
+		_, _ = op.settle(r, nil)
+	})
 }
 
 // hear calls a hook, if there is one.

@@ -32,7 +32,7 @@ func (op *operation) settle(r *Response, err error) (Result, error) {
 		return Result{}, err
 	}
 	keep := &op.engine.cfg.Keep
-	op.keeper.streams = r.Sent && r.Unfinished
+	op.keeper.streams = r.Sent && r.Unfinished && !op.goesOn
 	r.Omitted = r.Omitted || len(r.Body) > keep.MaxBody
 	switch op.disposition(r) {
 	case Retry:
@@ -73,14 +73,14 @@ func (op *operation) complete(r *Response) error {
 	return op.finish(final{hook: op.engine.cfg.Hooks.Kept, status: r.Status, outcome: outcome, blob: blob})
 }
 
-// panicked ends a run that did not return. Who asks about unknown outcomes is asked about this one, when its lease is over.
-func (op *operation) panicked() {
-	cause := Failure{Cause: "handler panicked"}
+// brokeOff ends a run that did not come to its end. Who asks about unknown outcomes is asked about this one, when its lease
+// is over.
+func (op *operation) brokeOff(cause string) {
 	if op.engine.cfg.Lease.OnUnknown == nil {
-		_ = op.fail(cause, 0)
+		_ = op.fail(Failure{Cause: cause}, 0)
 		return
 	}
-	_ = op.abandon(0, errors.New(cause.Cause))
+	_ = op.abandon(0, errors.New(cause))
 }
 
 // abandon leaves the claim to the end of its lease: nobody knows the outcome.

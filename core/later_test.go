@@ -1,0 +1,94 @@
+package core_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/storetest"
+)
+
+// CON-12: an answer that is made when the handler has returned, as that of a stream.
+
+// stream sends K, whose answer ends later, and returns its run's context and what ends it.
+func (f *fixture) stream(t *testing.T) (run context.Context, end func(*core.Response, error)) {
+	t.Helper()
+	result := f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+		run = ctx
+		return &core.Response{Later: func(e func(*core.Response, error)) { end = e }}, nil
+	})
+	assert.Equal(t, core.Result{}, result, "nothing is left to send")
+	require.NotNil(t, end)
+	return run, end
+}
+
+func TestAnAnswerThatEndsLater(t *testing.T) {
+	whole := &core.Response{Status: 201, Body: []byte("whole"), Sent: true}
+	inBubble(t, "holds its claim until then, and is kept", func(t *testing.T) {
+		f := newFixture(t)
+		run, end := f.stream(t)
+		for range 5 {
+			time.Sleep(lease)
+			f.refused(f.send(request("K", "B"), made), 409, "in-progress")
+			require.NoError(t, run.Err())
+		}
+		end(whole, nil)
+		require.Error(t, run.Err())
+		f.replayed(f.send(request("K", "B"), made), 201, "whole")
+		f.ran(1)
+	})
+	inBubble(t, "is waited for by Close", func(t *testing.T) {
+		f := newFixture(t)
+		_, end := f.stream(t)
+		soon, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		require.ErrorIs(t, f.Close(soon), context.DeadlineExceeded)
+		end(whole, nil)
+		f.close()
+	})
+	inBubble(t, "runs again when it broke off", func(t *testing.T) {
+		f := newFixture(t)
+		run, end := f.stream(t)
+		end(nil, errTest)
+		require.Error(t, run.Err(), "what still works for it is told")
+		assert.Equal(t, 2, f.runsAgain(request("K", "B")).Attempt)
+		f.ran(2)
+	})
+	inBubble(t, "is unknown when it broke off, to who asks about such", func(t *testing.T) {
+		f := newFixture(t, onUnknown(core.RefuseUnknown))
+		_, end := f.stream(t)
+		end(nil, errTest)
+		f.refused(f.send(request("K", "B"), made), 409, "in-progress")
+		time.Sleep(lease)
+		f.refused(f.send(request("K", "B"), made), 409, "outcome-unknown")
+		f.ran(1)
+	})
+	inBubble(t, "obeys what its handler has decided", func(t *testing.T) {
+		f := newFixture(t)
+		run, end := f.stream(t)
+		core.Decide(run, core.Retry)
+		end(whole, nil)
+		f.runsAgain(request("K", "B"))
+	})
+	inBubble(t, "is attended until then", func(t *testing.T) {
+		a := &attendant{}
+		f := newFixture(t, func(c *core.Config) { a.Store, c.Store = c.Store, a })
+		_, end := f.stream(t)
+		assert.Equal(t, []string{"attend"}, a.events)
+		end(whole, nil)
+		assert.Equal(t, []string{"attend", "complete", "leave"}, a.events)
+	})
+	inBubble(t, "goes on by itself without a claim", func(t *testing.T) {
+		f := newFixture(t, func(c *core.Config) { c.DangerouslyFailOpen = true })
+		f.store.Inject("begin", storetest.Before, 1)
+		result := f.send(request("K", "B"), func(context.Context) (*core.Response, error) {
+			return &core.Response{Status: 201, Sent: true, Later: func(func(*core.Response, error)) { t.Error("there is nothing to end") }}, nil
+		})
+		assert.Nil(t, result.Response)
+		f.close()
+	})
+}
