@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 // runChild serves until it is killed. Its handler counts its runs in Redis, beside the store, and on a path that begins
-// with /slow it answers when the test says so there.
+// with /slow it answers when the test says so there, with /stream all but the beginning of its answer.
 func runChild(name, addr, scope, leaseText string, refuse bool) {
 	d, err := time.ParseDuration(leaseText)
 	if err != nil {
@@ -67,11 +67,21 @@ func effectIn(client *redis.Client, scope string) handler {
 	return func(r request) answer {
 		ctx := context.Background()
 		n := client.Incr(ctx, scope+":runs").Val()
-		if strings.HasPrefix(r.path, "/slow") {
-			client.BLPop(ctx, 0, fmt.Sprint(scope, ":go:", n))
-		}
+		await := func() { client.BLPop(ctx, 0, fmt.Sprint(scope, ":go:", n)) }
 		run, _ := core.FromContext(r.ctx)
-		return answer{status: 201, body: fmt.Sprintf("run %d takeover %t", n, run.Takeover)}
+		text := fmt.Sprintf("run %d takeover %t", n, run.Takeover)
+		if strings.HasPrefix(r.path, "/stream") {
+			return answer{status: 201, chunks: []string{"begin ", text}, before: func() {
+				await()
+				if client.Exists(ctx, scope+":panic").Val() > 0 {
+					panic("while it streams")
+				}
+			}}
+		}
+		if strings.HasPrefix(r.path, "/slow") {
+			await()
+		}
+		return answer{status: 201, body: text}
 	}
 }
 

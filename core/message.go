@@ -41,8 +41,9 @@ type Response struct {
 
 	// Later, when set, says that the answer is made when run has returned, as that of a stream: Do returns at once, with
 	// nothing to send, and the claim is held and renewed until end is called, once, from any goroutine. end takes the
-	// whole answer, which is Sent, or an error when it broke off: then the same request may run again, or its outcome is unknown where
-	// LeaseConfig.OnUnknown is set. Do calls Later once, before it returns; a run without a claim goes on without it.
+	// whole answer, which is Sent, or an error when it broke off: then the same request may run again, or its outcome is
+	// unknown where LeaseConfig.OnUnknown is set. An Unfinished one broke off, too, unless its handler has decided (see
+	// Decide). Do calls Later once, before it returns; a run without a claim goes on without it.
 	Later func(end func(*Response, error))
 }
 

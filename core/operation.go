@@ -372,12 +372,19 @@ func (op *operation) goOn(later func(func(*Response, error)), leave func()) {
 		defer op.engine.late.done()
 		defer op.next.end()
 		defer leave()
-		if err != nil {
+		if err != nil || op.isCut(r) {
 			op.brokeOff("the answer broke off")
 			return
 		}
 		_, _ = op.settle(r, nil)
 	})
+}
+
+// isCut tells of an answer whose client left before its end whether that is all there is to say of it: nothing else does where
+// its handler has decided, and an event stream has no other end.
+func (op *operation) isCut(r *Response) bool {
+	_, decided := op.keeper.decidedOn()
+	return r.Unfinished && !decided && !isEventStream(r)
 }
 
 // hear calls a hook, if there is one.

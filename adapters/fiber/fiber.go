@@ -13,9 +13,9 @@ import (
 type Option func(*options)
 
 type options struct {
-	scope  func(*fiber.Ctx) string
-	skip   func(*fiber.Ctx) bool
-	marker string // the engine's
+	scope func(*fiber.Ctx) string
+	skip  func(*fiber.Ctx) bool
+	keep  core.KeepConfig // the engine's
 }
 
 // Scope takes the scope of a key from the Fiber context, in place of Config.Scope. The string is not kept.
@@ -27,14 +27,22 @@ func Skip(f func(*fiber.Ctx) bool) Option { return func(o *options) { o.skip = f
 // Fiber returns a middleware that runs the handlers behind it under e. Put it behind recover, authentication and rate
 // limits, and inside compression. Handlers find the run's context in UserContext. An error that a handler returns
 // becomes its answer through the app's ErrorHandler here, before it is kept; middleware outside sees the answer, not the
-// error. An answer whose body is a stream reaches the client whole; its replays come without the body. fasthttp does not tell
-// that a client has left, so one that waits (Config.Wait) keeps its place until its time is over.
+// error. fasthttp does not tell that a client has left, so one that waits (Config.Wait) keeps its place until its time is over.
+//
+// A stream whose length is known and at most Keep.MaxBody, as that of SendFile, is read before it is sent, and kept like any
+// other body. fasthttp reads others when the handlers have returned: the run, its claim and its context go on until then. A
+// stream that comes to its end is kept, with its body where that fits. One that breaks off is not, and the same request runs
+// again, or its outcome is unknown where Lease.OnUnknown is set: when its source fails, panics, or has not the declared length,
+// and when its client leaves, unless the handler has decided (core.Decide). The function of a SetBodyStreamWriter learns from
+// the error of Flush, and from its context, that its client has left, and must return then, since a retry may run; that it
+// failed it can only say by core.Decide(ctx, core.Retry), and a panic in it ends the process, as without the engine. A
+// compressor inside the engine hides that a source has failed.
 func Fiber(e *core.Engine, opts ...Option) fiber.Handler {
 	var o options
 	for _, opt := range opts {
 		opt(&o)
 	}
-	o.marker = e.Config().Keep.Marker
+	o.keep = e.Config().Keep
 	exchanges := sync.Pool{New: func() any { return newExchange(&o) }} // used again, as Fiber does with its contexts
 	return func(c *fiber.Ctx) error {
 		if o.skip != nil && o.skip(c) {
@@ -43,8 +51,12 @@ func Fiber(e *core.Engine, opts ...Option) fiber.Handler {
 		x := exchanges.Get().(*exchange)
 		x.ctx = c
 		isBypassed, err := x.do(e)
-		x.clear()
-		exchanges.Put(x)
+		if x.answer.streams { // the run goes on, and holds x
+			x.ctx = nil
+		} else {
+			x.clear()
+			exchanges.Put(x)
+		}
 		if isBypassed {
 			return c.Next()
 		}

@@ -33,7 +33,7 @@ func newExchange(o *options) *exchange {
 	if o.scope != nil {
 		x.given.Scope = func() string { return o.scope(x.ctx) }
 	}
-	x.run = func(ctx context.Context) (*core.Response, error) { return x.answer.run(ctx, x.ctx, o.marker), nil }
+	x.run = func(ctx context.Context) (*core.Response, error) { return x.answer.run(ctx, x.ctx, &o.keep) }
 	return x
 }
 
@@ -148,6 +148,7 @@ type answer struct {
 	lines    [8]core.Field // memory for those of most responses
 	own      int           // how many lines of the response are the handlers'
 	ran      bool          // the handlers, up to their end or not
+	streams  bool          // it goes on when the middleware has returned
 }
 
 // clear forgets the answer, which is out.
@@ -156,12 +157,47 @@ func (a *answer) clear() {
 	clear(a.lines[:])
 }
 
-// run runs the handlers behind the middleware, and says what they have left in the Fiber context. A stream or a hijacked
+// run runs the handlers behind the middleware, and says what they have left in the Fiber context. A timeout or a hijacked
 // connection counts as sent: fasthttp sends it whatever becomes of the claim.
-func (a *answer) run(ctx context.Context, c *fiber.Ctx, marker string) *core.Response {
-	client, response := c.UserContext(), c.Response()
-	response.Header.CopyTo(&a.outer)
+func (a *answer) run(ctx context.Context, c *fiber.Ctx, keep *core.KeepConfig) (*core.Response, error) {
+	c.Response().Header.CopyTo(&a.outer)
 	a.ran = true
+	handle(ctx, c)
+	r, response, isSent := &a.response, c.Response(), c.Context().Hijacked()
+	r.Hijacked = isSent
+	if late := c.Context().LastTimeoutErrorResponse(); late != nil {
+		response, isSent = late, true
+	}
+	r.Status = response.StatusCode()
+	hasBody := r.Status >= 200 && r.Status != fiber.StatusNoContent && r.Status != fiber.StatusNotModified
+	streams := hasBody && !isSent && response.IsBodyStream()
+	isTyped := isSent || streams
+	if streams && !response.SkipBody {
+		if err := hold(response, keep.MaxBody); err != nil {
+			return nil, err
+		}
+		streams = response.IsBodyStream()
+	}
+	if hasBody && !isSent && !streams {
+		r.Body = response.Body()
+	}
+	unmark(c, &response.Header, keep.Marker)
+	a.changes(&response.Header, isTyped || len(r.Body) > 0)
+	if streams && !response.SkipBody {
+		unprotected(ctx, response)
+		return a.later(response, keep.MaxBody), nil
+	}
+	r.Omitted = streams // which nobody reads
+	if isSent {
+		unprotected(ctx, response)
+		r.Sent, r.Omitted, r.Unfinished = true, true, true
+	}
+	return r, nil
+}
+
+// handle runs the handlers under ctx, those of errors included.
+func handle(ctx context.Context, c *fiber.Ctx) {
+	client := c.UserContext()
 	c.SetUserContext(ctx)
 	defer c.SetUserContext(client)
 	if err := c.Next(); err != nil {
@@ -169,25 +205,20 @@ func (a *answer) run(ctx context.Context, c *fiber.Ctx, marker string) *core.Res
 			_ = c.SendStatus(fiber.StatusInternalServerError)
 		}
 	}
-	late := c.Context().LastTimeoutErrorResponse()
-	if late != nil {
-		response = late
+}
+
+// unprotected says of an answer that the engine does not send whether its run had no claim.
+func unprotected(ctx context.Context, response *fasthttp.Response) {
+	if run, _ := core.FromContext(ctx); run.Unprotected {
+		response.Header.Set("Idempotent-Unprotected", "true")
 	}
-	r := &a.response
-	r.Status, r.Hijacked = response.StatusCode(), c.Context().Hijacked()
-	isStream := response.IsBodyStream() || late != nil
-	if hasBody := r.Status >= 200 && r.Status != fiber.StatusNoContent && r.Status != fiber.StatusNotModified; hasBody && !isStream {
-		r.Body = response.Body()
-	}
-	unmark(c, &response.Header, marker)
-	a.changes(&response.Header, isStream || len(r.Body) > 0)
-	if r.Hijacked || isStream {
-		r.Sent, r.Omitted, r.Unfinished = true, true, true
-		if run, _ := core.FromContext(ctx); run.Unprotected {
-			response.Header.Set("Idempotent-Unprotected", "true")
-		}
-	}
-	return r
+}
+
+// later leaves the end of the run to the stream of response.
+func (a *answer) later(response *fasthttp.Response, limit int) *core.Response {
+	a.streams = true
+	s := watch(response, limit, a.response)
+	return &core.Response{Status: a.response.Status, Sent: true, Later: func(end func(*core.Response, error)) { s.end = end }}
 }
 
 // unmark takes away the line that replays carry, whose name a handler may have written in any way.
