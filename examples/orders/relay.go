@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -95,7 +96,7 @@ func (r *relay) add(ctx context.Context, events []event) error {
 	_, err := r.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, e := range events {
 			p.XAdd(ctx, &redis.XAddArgs{
-				Stream: stream, MinID: strconv.FormatInt(time.Now().Add(-r.cfg.KeepFor).UnixMilli(), 10), Approx: true,
+				Stream: stream,
 				Values: []any{"id", e.ID, "order", e.OrderID, "version", e.Version, "type", e.Type, "payload", e.Payload},
 			})
 		}
@@ -146,11 +147,51 @@ func (r *relay) notified(ctx context.Context) error {
 	}
 }
 
-// tidy deletes events that were published long ago.
+// tidy deletes events that were published long ago from the outbox, and from the stream if they were consumed.
 func (r *relay) tidy(ctx context.Context) {
 	for pause(ctx, r.cfg.KeepFor/100) {
+		if err := r.trim(ctx); err != nil && ctx.Err() == nil {
+			r.log.Warn("trim", "err", err)
+		}
 		if _, err := r.db.Exec(ctx, `DELETE FROM outbox WHERE published_at < now() - $1::interval`, r.cfg.KeepFor); err != nil {
 			r.log.Warn("tidy", "err", err)
 		}
 	}
+}
+
+// trim drops old entries from the stream, but none that a group has yet to read or to acknowledge: consumers that are away for
+// long lose nothing. A stream that nobody reads grows until Redis is full and refuses more; then the outbox keeps them.
+func (r *relay) trim(ctx context.Context) error {
+	groups, err := r.redis.XInfoGroups(ctx, stream).Result()
+	if err != nil || len(groups) == 0 {
+		return err
+	}
+	keep := strconv.FormatInt(time.Now().Add(-r.cfg.KeepFor).UnixMilli(), 10)
+	for _, g := range groups { // what is delivered from now on stands behind LastDeliveredID
+		pending, err := r.redis.XPending(ctx, stream, g.Name).Result()
+		if err != nil {
+			return err
+		}
+		keep = earlier(keep, g.LastDeliveredID)
+		if pending.Count > 0 {
+			keep = earlier(keep, pending.Lower)
+		}
+	}
+	return r.redis.XTrimMinIDApprox(ctx, stream, keep, 0).Err()
+}
+
+// earlier returns the lower of two ids of entries.
+func earlier(a, b string) string {
+	parse := func(id string) (ms, number uint64) {
+		before, after, _ := strings.Cut(id, "-")
+		ms, _ = strconv.ParseUint(before, 10, 64)
+		number, _ = strconv.ParseUint(after, 10, 64)
+		return ms, number
+	}
+	aMS, aNumber := parse(a)
+	bMS, bNumber := parse(b)
+	if bMS < aMS || bMS == aMS && bNumber < aNumber {
+		return b
+	}
+	return a
 }
