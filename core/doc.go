@@ -20,7 +20,8 @@
 //	                                                                    until then its owner's verbs still count
 //	COMPLETED                the outcome is kept                        the retention ends; a tombstone may stay behind
 //	FAILED                   ended in a way worth retrying; cause and   begin -> STARTED (attempt+1)
-//	                         attempt are kept, no outcome
+//	                         attempt are kept, no outcome; or nothing
+//	                         ran, and no attempt counts
 //
 // A request whose fingerprint is not the record's is refused in every state and changes nothing. Only a FAILED record
 // whose runs all said that they had no effects accepts another request.

@@ -444,7 +444,7 @@ func TestClaimsAreMadeOncePerRun(t *testing.T) {
 	assert.False(t, begun.NoTakeover)
 
 	assert.Positive(t, ended.Fence)
-	begun.Fence, begun.Attempt = ended.Fence, 1
+	begun.Fence, begun.Attempt, begun.Operation = ended.Fence, 1, ended.Fence
 	assert.Equal(t, begun, ended)
 
 	assert.NotEqual(t, begun.Key, other.Key)

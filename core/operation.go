@@ -155,7 +155,7 @@ func (op *operation) settled() (Entry, error) {
 		switch {
 		case err != nil:
 		case entry.State == Claimed:
-			op.claim.Fence, op.claim.Attempt, op.claim.Takeover = entry.Fence, entry.Attempt, entry.Takeover
+			op.claim.Fence, op.claim.Attempt, op.claim.Operation, op.claim.Takeover = entry.Fence, entry.Attempt, entry.Operation, entry.Takeover
 		case entry.State == InProgress:
 			op.left = entry.Left
 			again = op.wait(entry.Left)

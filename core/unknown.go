@@ -105,12 +105,12 @@ func (op *operation) takeOver() error {
 	if err != nil {
 		return err
 	}
-	op.claim.Fence, op.claim.Attempt, op.claim.Takeover = entry.Fence, entry.Attempt, entry.Takeover
+	op.claim.Fence, op.claim.Attempt, op.claim.Operation, op.claim.Takeover = entry.Fence, entry.Attempt, entry.Operation, entry.Takeover
 	if entry.State == Claimed && op.claim.Over == 0 { // absent or failed: nothing is unknown, and nothing was done
 		if op.claim.Fingerprint == [32]byte{} {
 			op.claim.Retention = ask.Retention
 		}
-		if err := store.Fail(op.ctx, op.claim, Failure{Cause: "nothing to resolve", Free: true}); err != nil {
+		if err := store.Fail(op.ctx, op.claim, Failure{Cause: "nothing to resolve", Free: true, NotRun: true}); err != nil {
 			return err
 		}
 		return fmt.Errorf("%w: there is no record of a run", ErrNotUnknown)

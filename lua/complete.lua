@@ -16,7 +16,7 @@
 -- needs no memory; only then a PEXPIRE goes first. Anything else that a SET is refused for, the second one raises.
 local record = redis.call('GET', KEYS[1])
 local tell -- who waits
-if ARGV[5] or not record or string.sub(record, 1, 2) ~= '11' or string.sub(record, 4, 4) ~= '0'
+if ARGV[5] or not record or #record ~= 90 or string.sub(record, 1, 2) ~= '11' or string.sub(record, 4, 4) ~= '0'
   or string.sub(record, 75, 90) ~= ARGV[1] or string.sub(record, 11, 26) ~= ARGV[2] then -- not STARTED, or not that alone
 
 -- [record.lua]

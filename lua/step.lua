@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  the record
 -- KEYS[2]  the steps of its runs, a hash: step -> result, and '' -> the operation they belong to:
---          the fingerprint of its request and the fence of its attempt 1
+--          the fingerprint of its request and the fence of its first claim
 -- ARGV[1]  owner   ARGV[2]  fence   ARGV[3]  retention, ms
 -- ARGV[4]  step    ARGV[5]  result; without them the steps are read
 --
@@ -21,11 +21,11 @@ if not record then return {'lost'} end
 if not readable(record) then return {'unreadable'} end
 if state(record) ~= STARTED or not holds(record, ARGV[1], ARGV[2]) then return {'lost'} end
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
-local operation = fingerprint(record) .. first(record)
-if redis.call('HGET', KEYS[2], '') ~= operation then redis.call('DEL', KEYS[2]) end -- an earlier one under this key
+local mark = fingerprint(record) .. operation(record)
+if redis.call('HGET', KEYS[2], '') ~= mark then redis.call('DEL', KEYS[2]) end -- an earlier one under this key
 local answer = {'ok'}
 if ARGV[4] then
-  redis.call('HSET', KEYS[2], '', operation, ARGV[4], ARGV[5])
+  redis.call('HSET', KEYS[2], '', mark, ARGV[4], ARGV[5])
 else
   local steps = redis.call('HGETALL', KEYS[2])
   for i = 1, #steps, 2 do

@@ -22,11 +22,11 @@ var ErrFull = errors.New("idem: memory store is full")
 // Option changes a Store.
 type Option func(*Store)
 
-// MaxRecords bounds the number of records. Default 100,000.
+// MaxRecords bounds the number of records, and of the tombstones that Keep.LateRetry leaves of them. Default 100,000.
 func MaxRecords(n int) Option { return func(s *Store) { s.maxRecords = n } }
 
 // MaxBytes bounds the memory of records, counted as their outcomes and steps plus a fixed 320 bytes for each of them and
-// of the records. Finished runs and steps are always recorded, so what is in progress can exceed it. Default 64 MiB.
+// of the records, and 16 for each owner that a record notes. Finished runs and steps are always recorded, so what is in progress can exceed it. Default 64 MiB.
 func MaxBytes(n int) Option { return func(s *Store) { s.maxBytes = n } }
 
 // Clock replaces the clock, for tests. It must not go back.
@@ -42,6 +42,7 @@ type Store struct {
 
 	mu      sync.Mutex
 	records map[[32]byte]*record
+	late    map[[32]byte]*record // tombstones
 	expiry  expiryHeap
 	bytes   int
 	fence   int64 // of the latest claim of any key: no fence goes back, also after its record is gone
@@ -58,21 +59,26 @@ const (
 
 // record is one key. The fields of claim that Begin answers with are those of the last claim.
 type record struct {
-	claim    core.Claim
-	state    state
-	free     bool // failed, and open to another fingerprint
-	effects  bool // an earlier run of the same request may have had effects
-	leaseEnd time.Time
-	expires  time.Time
-	outcome  []byte
-	steps    map[string][]byte
-	late     bool // only a tombstone is left
-	index    int  // in the heap
+	claim     core.Claim
+	state     state
+	free      bool // failed, and open to another fingerprint
+	withdrawn bool // failed by an owner that had no claim
+	effects   bool // an earlier run of the same request may have had effects
+	leaseEnd  time.Time
+	expires   time.Time
+	outcome   []byte
+	steps     map[string][]byte
+	noted     [][16]byte // earlier owners that have failed or withdrawn, the last ones last
+	late      bool       // it is a tombstone
+	index     int        // in the heap
 }
+
+// maxNoted is how many owners a record notes.
+const maxNoted = 16
 
 // size is what r takes, counted as MaxBytes says.
 func (r *record) size() int {
-	n := recordBytes + len(r.outcome)
+	n := recordBytes + len(r.outcome) + len(r.noted)*len(core.Claim{}.Owner)
 	for step, result := range r.steps {
 		n += recordBytes + len(step) + len(result)
 	}
@@ -81,7 +87,7 @@ func (r *record) size() int {
 
 // New returns an empty store.
 func New(opts ...Option) *Store {
-	s := &Store{now: time.Now, maxRecords: 100_000, maxBytes: 64 << 20, records: map[[32]byte]*record{}, waiters: map[[32]byte][]*waiter{}}
+	s := &Store{now: time.Now, maxRecords: 100_000, maxBytes: 64 << 20, records: map[[32]byte]*record{}, late: map[[32]byte]*record{}, waiters: map[[32]byte][]*waiter{}}
 	for _, opt := range opts {
 		opt(s)
 	}
@@ -101,37 +107,54 @@ func (s *Store) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
 	now := s.now()
 	s.expire(now)
 	r := s.records[c.Key]
-	if r != nil && r.late {
-		if c.LateRetry > 0 {
-			return core.Entry{State: core.Expired}, nil
-		}
-		s.drop(r)
-		r = nil
+	switch {
+	case r != nil && r.ended(c.Owner):
+		return core.Entry{}, core.ErrLost
+	case c.LateRetry > 0 && s.late[c.Key] != nil && (r == nil || r.withdrawn):
+		return core.Entry{State: core.Expired}, nil
+	case r != nil:
+		return s.begin(r, c, now)
+	case s.full():
+		return core.Entry{}, ErrFull
 	}
-	if r == nil {
-		if len(s.records) >= s.maxRecords || s.bytes+recordBytes > s.maxBytes {
-			return core.Entry{}, ErrFull
-		}
-		r = &record{index: -1}
-		s.records[c.Key] = r
-		s.bytes += recordBytes
-		return s.claim(r, c, now, false), nil
+	return s.claim(s.add(c.Key), c, now, false), nil
+}
+
+// full: is there no room for another record?
+func (s *Store) full() bool {
+	return len(s.records)+len(s.late) >= s.maxRecords || s.bytes+recordBytes > s.maxBytes
+}
+
+// add makes the record of a key that has none.
+func (s *Store) add(key [32]byte) *record {
+	r := &record{index: -1}
+	r.claim.Key = key
+	s.records[key] = r
+	s.bytes += recordBytes
+	return r
+}
+
+// ended tells whether owner has failed or withdrawn, so that its begin comes too late.
+func (r *record) ended(owner [16]byte) bool {
+	return r.state == failed && r.claim.Owner == owner || slices.Contains(r.noted, owner)
+}
+
+// note adds an owner that has failed or withdrawn.
+func (s *Store) note(r *record, owner [16]byte) {
+	if slices.Contains(r.noted, owner) {
+		return
 	}
-	return s.begin(r, c, now)
+	s.bytes -= r.size()
+	r.noted = append(r.noted[max(0, len(r.noted)-maxNoted+1):], owner)
+	s.bytes += r.size()
 }
 
 // begin is Begin on a record that is there.
 func (s *Store) begin(r *record, c core.Claim, now time.Time) (core.Entry, error) {
 	left := r.leaseEnd.Sub(now)
-	if r.claim.Owner == c.Owner {
-		switch r.state {
-		case failed:
-			return core.Entry{}, core.ErrLost
-		case started:
-			return r.claimed(left), nil
-		}
-	}
 	switch {
+	case r.claim.Owner == c.Owner && r.state == started:
+		return r.claimed(left), nil
 	case r.claim.Fingerprint != c.Fingerprint && !r.free:
 		return core.Entry{State: core.Mismatch, Fingerprint: r.claim.Fingerprint}, nil
 	case r.state == completed:
@@ -142,6 +165,7 @@ func (s *Store) begin(r *record, c core.Claim, now time.Time) (core.Entry, error
 		return entry, nil
 	case r.state == failed:
 		r.effects = !r.free
+		s.note(r, r.claim.Owner)
 		return s.claim(r, c, now, r.claim.Takeover && !r.free), nil
 	case left > 0:
 		return core.Entry{State: core.InProgress, Left: left}, nil
@@ -152,48 +176,50 @@ func (s *Store) begin(r *record, c core.Claim, now time.Time) (core.Entry, error
 	return s.claim(r, c, now, true), nil
 }
 
-// claim gives r to c.
+// claim gives r, which is new, FAILED or left by its owner, to c.
 func (s *Store) claim(r *record, c core.Claim, now time.Time, takeover bool) core.Entry {
-	s.fence = max(s.fence+1, now.UnixMicro())
-	c.Fence, c.Attempt, c.Takeover = s.fence, r.claim.Attempt+1, takeover
-	if r.claim.Fingerprint != c.Fingerprint { // the steps were another request's
+	c.Fence, c.Attempt, c.Operation, c.Takeover = s.nextFence(now), r.claim.Attempt+1, r.claim.Operation, takeover
+	if r.claim.Operation == 0 || r.free {
+		c.Operation = c.Fence
 		s.bytes -= r.size()
-		r.steps = nil
+		r.steps = nil // of an earlier operation
 		s.bytes += r.size()
 	}
-	r.claim, r.state, r.free = c, started, false
+	r.claim, r.state, r.free, r.withdrawn = c, started, false, false
 	r.leaseEnd = now.Add(c.Lease)
 	s.retain(r, now.Add(c.Retention))
 	return r.claimed(c.Lease)
 }
 
+func (s *Store) nextFence(now time.Time) int64 {
+	s.fence = max(s.fence+1, now.UnixMicro())
+	return s.fence
+}
+
 func (r *record) claimed(left time.Duration) core.Entry {
-	return core.Entry{State: core.Claimed, Fence: r.claim.Fence, Attempt: r.claim.Attempt, Takeover: r.claim.Takeover, Left: left}
+	c := &r.claim
+	return core.Entry{State: core.Claimed, Fence: c.Fence, Attempt: c.Attempt, Operation: c.Operation, Takeover: c.Takeover, Left: left}
 }
 
 // Extend implements core.Store.
 func (s *Store) Extend(ctx context.Context, c core.Claim) error {
-	return s.held(ctx, c, func(r *record, now time.Time) error {
-		if r.state != started {
-			return core.ErrLost
-		}
-		r.leaseEnd = now.Add(c.Lease)
-		s.retain(r, now.Add(c.Retention))
-		return nil
-	})
+	return s.started(ctx, c, func(r *record, now time.Time) { r.leaseEnd = now.Add(c.Lease) })
 }
 
 // Complete implements core.Store. It keeps outcome itself: the caller must not change it.
 func (s *Store) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
-	return s.held(ctx, c, func(r *record, now time.Time) error {
+	return s.locked(ctx, func(now time.Time) error {
+		r := s.held(&c)
 		switch {
+		case r == nil:
+			return core.ErrLost
 		case r.state == completed && bytes.Equal(r.outcome, outcome):
 			return nil
 		case r.state != started:
 			return core.ErrLost
 		}
 		s.bytes -= r.size()
-		r.state, r.outcome, r.steps, r.claim.LateRetry = completed, outcome, nil, c.LateRetry
+		r.state, r.outcome, r.steps, r.noted, r.claim.LateRetry = completed, outcome, nil, nil, c.LateRetry
 		s.bytes += r.size()
 		s.retain(r, now.Add(c.Retention))
 		s.wake(c.Key)
@@ -203,23 +229,46 @@ func (s *Store) Complete(ctx context.Context, c core.Claim, outcome []byte) erro
 
 // Fail implements core.Store. The cause is not kept: nothing reads it here.
 func (s *Store) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
-	return s.held(ctx, c, func(r *record, now time.Time) error {
-		switch r.state {
-		case failed:
-			return nil
-		case completed:
+	return s.locked(ctx, func(now time.Time) error {
+		r := s.held(&c)
+		switch {
+		case r == nil && c.Fence == 0:
+			return s.withdraw(&c, now)
+		case r == nil || r.state == completed:
 			return core.ErrLost
+		case r.state == failed:
+			return nil
 		}
-		r.state, r.free = failed, f.Free && !r.effects
+		r.state, r.free = failed, (f.Free || f.NotRun) && !r.effects
+		if f.NotRun {
+			r.claim.Attempt--
+		}
 		s.retain(r, now.Add(c.Retention))
 		s.wake(c.Key)
 		return nil
 	})
 }
 
+// withdraw sees to it that a begin of c that comes later gets nothing. A full store refuses that begin anyway.
+func (s *Store) withdraw(c *core.Claim, now time.Time) error {
+	r := s.records[c.Key]
+	switch {
+	case r == nil && s.full():
+		return core.ErrLost
+	case r == nil:
+		r = s.add(c.Key)
+		r.claim.Owner, r.claim.Fence, r.state, r.free, r.withdrawn = c.Owner, s.nextFence(now), failed, true, true
+		s.retain(r, now.Add(c.Lease))
+		return nil
+	case r.state != completed:
+		s.note(r, c.Owner)
+	}
+	return core.ErrLost
+}
+
 // Checkpoint implements core.Checkpointer.
 func (s *Store) Checkpoint(ctx context.Context, c core.Claim, step string, result []byte) error {
-	return s.started(ctx, c, func(r *record) {
+	return s.started(ctx, c, func(r *record, _ time.Time) {
 		s.bytes -= r.size()
 		if r.steps == nil {
 			r.steps = map[string][]byte{}
@@ -231,17 +280,18 @@ func (s *Store) Checkpoint(ctx context.Context, c core.Claim, step string, resul
 
 // Checkpoints implements core.Checkpointer.
 func (s *Store) Checkpoints(ctx context.Context, c core.Claim) (steps map[string][]byte, err error) {
-	err = s.started(ctx, c, func(r *record) { steps = maps.Clone(r.steps) })
+	err = s.started(ctx, c, func(r *record, _ time.Time) { steps = maps.Clone(r.steps) })
 	return steps, err
 }
 
 // started runs verb on the STARTED record of c, and starts its retention anew.
-func (s *Store) started(ctx context.Context, c core.Claim, verb func(*record)) error {
-	return s.held(ctx, c, func(r *record, now time.Time) error {
-		if r.state != started {
+func (s *Store) started(ctx context.Context, c core.Claim, verb func(*record, time.Time)) error {
+	return s.locked(ctx, func(now time.Time) error {
+		r := s.held(&c)
+		if r == nil || r.state != started {
 			return core.ErrLost
 		}
-		verb(r)
+		verb(r, now)
 		s.retain(r, now.Add(c.Retention))
 		return nil
 	})
@@ -273,8 +323,8 @@ func (s *Store) wake(key [32]byte) {
 	}
 }
 
-// held runs verb on the record that c is the last claim of.
-func (s *Store) held(ctx context.Context, c core.Claim, verb func(*record, time.Time) error) error {
+// locked runs verb while no other runs.
+func (s *Store) locked(ctx context.Context, verb func(time.Time) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -282,11 +332,16 @@ func (s *Store) held(ctx context.Context, c core.Claim, verb func(*record, time.
 	defer s.mu.Unlock()
 	now := s.now()
 	s.expire(now)
+	return verb(now)
+}
+
+// held is the record that c is the last claim of; nil if there is none.
+func (s *Store) held(c *core.Claim) *record {
 	r := s.records[c.Key]
-	if r == nil || r.late || r.claim.Owner != c.Owner || c.Fence != 0 && r.claim.Fence != c.Fence {
-		return core.ErrLost
+	if r == nil || r.claim.Owner != c.Owner || c.Fence != 0 && r.claim.Fence != c.Fence {
+		return nil
 	}
-	return verb(r, now)
+	return r
 }
 
 // retain sets when r expires.
@@ -299,17 +354,22 @@ func (s *Store) retain(r *record, expires time.Time) {
 	heap.Fix(&s.expiry, r.index)
 }
 
-// expire removes what has expired. An outcome may leave a tombstone.
+// expire removes what has expired. An outcome may leave a tombstone, in place of an earlier one.
 func (s *Store) expire(now time.Time) {
 	for len(s.expiry) > 0 && !s.expiry[0].expires.After(now) {
 		r := s.expiry[0]
+		s.drop(r)
 		if r.late || r.state != completed || r.claim.LateRetry <= 0 {
-			s.drop(r)
 			continue
 		}
-		s.bytes -= len(r.outcome)
-		r.late, r.outcome = true, nil
-		s.retain(r, r.expires.Add(r.claim.LateRetry))
+		if earlier := s.late[r.claim.Key]; earlier != nil {
+			s.drop(earlier)
+		}
+		tombstone := &record{late: true, index: -1}
+		tombstone.claim.Key = r.claim.Key
+		s.late[r.claim.Key] = tombstone
+		s.bytes += recordBytes
+		s.retain(tombstone, r.expires.Add(r.claim.LateRetry))
 	}
 }
 
@@ -317,7 +377,11 @@ func (s *Store) expire(now time.Time) {
 func (s *Store) drop(r *record) {
 	heap.Remove(&s.expiry, r.index)
 	s.bytes -= r.size()
-	delete(s.records, r.claim.Key)
+	if r.late {
+		delete(s.late, r.claim.Key)
+	} else {
+		delete(s.records, r.claim.Key)
+	}
 }
 
 // expiryHeap has the record that expires next in front.

@@ -153,7 +153,7 @@ func (s *Store) longRecord(ctx context.Context, q *query) ([]byte, error) {
 func entryOf(a answer) (core.Entry, error) {
 	switch n := a.numbers; a.word {
 	case "claimed":
-		return core.Entry{State: core.Claimed, Fence: n[0], Attempt: int(n[1]), Takeover: n[2] == 1, Left: microseconds(n[3])}, nil
+		return core.Entry{State: core.Claimed, Fence: n[0], Attempt: int(n[1]), Takeover: n[2] == 1, Left: microseconds(n[3]), Operation: n[4]}, nil
 	case "in-progress":
 		return core.Entry{State: core.InProgress, Left: microseconds(n[0])}, nil
 	case "unknown":
@@ -204,7 +204,11 @@ func late(c *core.Claim) int64 {
 // Fail implements core.Store.
 func (s *Store) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
 	q := s.newQuery(failScript, &c).ofRun()
-	return s.run(ctx, q, &q.duration, flag(f.Free), f.Cause[:min(len(f.Cause), 200)])
+	free := flag(f.Free)
+	if f.NotRun {
+		free = "2"
+	}
+	return s.run(ctx, q, &q.duration, free, f.Cause[:min(len(f.Cause), 200)], milliseconds(c.Lease))
 }
 
 // run runs a script that answers with one word.
@@ -255,7 +259,7 @@ func (s *Store) steps(ctx context.Context, c *core.Claim, stepAndResult ...any) 
 // answer is begin's: a word, whole numbers, and of two words bytes of a record.
 type answer struct {
 	word    string
-	numbers [4]int64
+	numbers [5]int64
 	rest    string
 }
 
@@ -284,7 +288,7 @@ func readAnswer(text string) (a answer, err error) {
 func numbersOf(word string) int {
 	switch word {
 	case "claimed":
-		return 4
+		return 5
 	case "in-progress", "unknown", "completed":
 		return 1
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
 	"github.com/go-idem/idem/internal/redistest"
@@ -264,6 +265,10 @@ func TestRule8WhatIsNoRecordOfThisFormatIsRefusedAndLeftAlone(t *testing.T) {
 	record := client.Get(ctx, key).Val()
 	require.Len(t, record, 90)
 	contents := map[string]string{
+		"nothing, LSE-13":          "",
+		"half an operation":        record + record[:8],
+		"half a noted owner":       record + record[10:26] + "half of",
+		"FAILED without its end":   "1401" + record[4:] + record[10:26] + "02" + record[74:],
 		"a format from the future": "2" + record[1:],
 		"an unknown state":         "13" + record[2:],
 		"a short header":           record[:89],
@@ -275,7 +280,17 @@ func TestRule8WhatIsNoRecordOfThisFormatIsRefusedAndLeftAlone(t *testing.T) {
 		before := client.Dump(ctx, key).Val()
 		rival := c
 		rival.Owner[0] ^= 1
-		_, err := store.Begin(ctx, rival)
+		for _, rival.LateRetry = range []time.Duration{0, time.Hour} {
+			for _, rival.TellLeft = range []bool{false, true} {
+				_, err := store.Begin(ctx, rival)
+				assert.ErrorIs(t, err, core.ErrUnreadable, name)
+			}
+		}
+		withdrawn := rival
+		withdrawn.Fence = 0
+		assert.ErrorIs(t, store.Fail(ctx, withdrawn, core.Failure{}), core.ErrUnreadable, name)
+		assert.ErrorIs(t, store.Checkpoint(ctx, c, "step", nil), core.ErrUnreadable, name)
+		_, err := store.Checkpoints(ctx, c)
 		assert.ErrorIs(t, err, core.ErrUnreadable, name)
 		assert.ErrorIs(t, store.Extend(ctx, c), core.ErrUnreadable, name)
 		assert.ErrorIs(t, store.Complete(ctx, c, nil), core.ErrUnreadable, name)
@@ -289,6 +304,10 @@ func TestRule8WhatIsNoRecordOfThisFormatIsRefusedAndLeftAlone(t *testing.T) {
 	require.NoError(t, client.Del(ctx, key).Err())
 	require.NoError(t, client.LPush(ctx, key, "a foreign type").Err())
 	refuse("a list")
+
+	require.NoError(t, client.Set(ctx, key+":late", "", time.Hour).Err())
+	require.NoError(t, client.Set(ctx, key, "", time.Hour).Err())
+	refuse("nothing, beside a tombstone")
 }
 
 func TestRule8NoFlippedBitOfAKeptHeaderRunsTheHandlerAgain(t *testing.T) {
@@ -330,8 +349,17 @@ func TestRule9AFullServerRefusesBeginAndRecordsWhatWasBegun(t *testing.T) {
 		require.ErrorContains(t, err, "OOM", "the server is not full")
 	}
 
-	_, err := store.Begin(ctx, storetest.NewClaim(time.Minute, time.Hour))
+	absent := storetest.NewClaim(time.Minute, time.Hour)
+	assert.ErrorIs(t, store.Fail(ctx, absent, core.Failure{Free: true}), core.ErrLost, "there is no room to note it, nor for its begin")
+	_, err := store.Begin(ctx, absent)
 	assert.ErrorContains(t, err, "OOM")
+	for range 16 {
+		withdrawn := extending
+		withdrawn.Owner, withdrawn.Fence = storetest.NewClaim(0, 0).Owner, 0
+		assert.ErrorIs(t, store.Fail(ctx, withdrawn, core.Failure{Free: true}), core.ErrLost)
+		_, err = store.Begin(ctx, withdrawn)
+		assert.ErrorIs(t, err, core.ErrLost, "it is noted in the record of another")
+	}
 	assert.NoError(t, store.Extend(ctx, extending))
 	assert.NoError(t, store.Checkpoint(ctx, extending, "charge", []byte("done")))
 	waiting := extending
@@ -377,6 +405,66 @@ func TestRule10AClaimWhoseBeginHadNoAnswerIsGivenBack(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 201, result.Response.Status, "the key must be free at once, not after a lease")
 	require.Equal(t, 1, ran)
+}
+
+// overtaken is a store behind a network that gives the next begin up, and delivers it after its fail.
+type overtaken struct {
+	core.Store
+	begins chan core.Claim
+	late   chan error
+}
+
+func (s *overtaken) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
+	select {
+	case s.begins <- c:
+		return core.Entry{}, errors.New("no answer")
+	default:
+		return s.Store.Begin(ctx, c)
+	}
+}
+
+func (s *overtaken) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
+	err := s.Store.Fail(ctx, c, f)
+	if c.Fence == 0 {
+		_, late := s.Store.Begin(ctx, <-s.begins)
+		s.late <- late
+	}
+	return err
+}
+
+// LSE-18: nothing ran, so nothing is in progress, and nothing is unknown.
+func TestRule10ABeginThatIsExecutedAfterItsOwnFailHoldsNothing(t *testing.T) {
+	inRedis, _ := prefixed(t, redistest.Shared(t).Client(t))
+	for name, store := range map[string]core.Store{"memory": memstore.New(), "Redis": inRedis} {
+		for rules, onUnknown := range map[string]func(context.Context, *core.Request) (*core.Response, error){"runs again": nil, "refuses what is unknown": core.RefuseUnknown} {
+			t.Run(name+" "+rules, func(t *testing.T) {
+				slow := &overtaken{store, make(chan core.Claim, 1), make(chan error, 1)}
+				engine, err := core.New(core.Config{Store: slow, Scope: core.SingleTenant, Lease: core.LeaseConfig{OnUnknown: onUnknown}})
+				require.NoError(t, err)
+				request := core.Request{
+					Method: "POST", Path: "/",
+					Header: func(string) []string { return []string{t.Name()} },
+					Body:   func(int64) ([]byte, error) { return nil, nil },
+				}
+				attempts := []int{}
+				run := func(ctx context.Context) (*core.Response, error) {
+					run, _ := core.FromContext(ctx)
+					attempts = append(attempts, run.Attempt)
+					return &core.Response{Status: 201}, nil
+				}
+				refused, err := engine.Do(ctx, request, run)
+				require.NoError(t, err)
+				require.Equal(t, "store-unavailable", refused.Problem)
+				require.ErrorIs(t, <-slow.late, core.ErrLost)
+				slow.begins = nil // later begins are sent
+				result, err := engine.Do(ctx, request, run)
+				require.NoError(t, err)
+				require.NotNil(t, result.Response, result.Problem)
+				require.Equal(t, 201, result.Response.Status)
+				require.Equal(t, []int{1}, attempts)
+			})
+		}
+	}
 }
 
 func TestScriptFlushUnderLoadIsHealedInTheSameCall(t *testing.T) {

@@ -54,6 +54,8 @@ type op struct {
 	run              int64 // when not 0, the owner begins a new run, with an identity made of this number
 	other            bool  // that run is of the other request
 	free, noTakeover bool
+	notRun           bool // a fail of who never ran
+	noFence          bool // a fail of who was never answered
 	over             bool // may take over the claim that was last reported as vanished
 	lateFence        bool // with the fence of the owner's first claim
 	outcome          string
@@ -67,6 +69,8 @@ func randomOp(r *rand.Rand) op {
 		owner:      r.Intn(3),
 		other:      r.Intn(4) == 0,
 		free:       r.Intn(3) == 0,
+		notRun:     r.Intn(4) == 0,
+		noFence:    r.Intn(4) == 0,
 		noTakeover: r.Intn(3) == 0,
 		over:       r.Intn(2) == 0,
 		lateFence:  r.Intn(8) == 0,
@@ -139,7 +143,10 @@ func (p *player) play(o op) string {
 	case "complete":
 		return word(p.store.Complete(ctx, held, []byte(o.outcome)))
 	}
-	return word(p.store.Fail(ctx, held, core.Failure{Cause: "test", Free: o.free}))
+	if o.noFence {
+		held.Fence = 0
+	}
+	return word(p.store.Fail(ctx, held, core.Failure{Cause: "test", Free: o.free || o.notRun, NotRun: o.notRun}))
 }
 
 func (p *player) describe(owner int, e core.Entry, err error) string {
@@ -154,11 +161,12 @@ func (p *player) describe(owner int, e core.Entry, err error) string {
 		p.first[owner] = e.Fence
 	}
 	c := &p.claims[owner]
-	c.Fence, c.Attempt, c.Takeover = e.Fence, e.Attempt, e.Takeover
-	return fmt.Sprintf("claimed fence %d attempt %d takeover %t", p.rank(e.Fence), e.Attempt, e.Takeover)
+	c.Fence, c.Attempt, c.Operation, c.Takeover = e.Fence, e.Attempt, e.Operation, e.Takeover
+	fence := p.rank(e.Fence)
+	return fmt.Sprintf("claimed fence %d attempt %d operation %d takeover %t", fence, e.Attempt, p.rank(e.Operation), e.Takeover)
 }
 
-// rank names a fence, and says -1 when it is lower than one before.
+// rank names a fence, and says -1 when it was not told and is lower than one that was.
 func (p *player) rank(fence int64) int {
 	for i, f := range p.fences {
 		if f == fence {

@@ -42,13 +42,13 @@ const (
 // Run runs the suite on stores from newHarness. There is nothing to opt out of: the abilities that a store has are
 // checked, too.
 func Run(t *testing.T, newHarness func(testing.TB) Harness) {
-	tests := slices.Clone(contract)
+	tests := slices.Concat(contract, withdrawing)
 	store := newHarness(t).Store
 	if _, ok := store.(core.Notifier); ok {
 		tests = append(tests, notifying...)
 	}
 	if _, ok := store.(core.Checkpointer); ok {
-		tests = append(tests, checkpointing...)
+		tests = append(append(tests, checkpointing...), operations...)
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -78,7 +78,7 @@ type suite struct {
 // rival returns the claim of another run of the same request.
 func rival(c core.Claim) core.Claim {
 	rand.Read(c.Owner[:])
-	c.Fence, c.Attempt, c.Takeover = 0, 0, false
+	c.Fence, c.Attempt, c.Operation, c.Takeover = 0, 0, 0, false
 	return c
 }
 
@@ -103,7 +103,7 @@ func (s *suite) claim(c *core.Claim) core.Entry {
 	s.Helper()
 	entry := s.begin(*c)
 	s.state(entry, core.Claimed)
-	c.Fence, c.Attempt, c.Takeover = entry.Fence, entry.Attempt, entry.Takeover
+	c.Fence, c.Attempt, c.Operation, c.Takeover = entry.Fence, entry.Attempt, entry.Operation, entry.Takeover
 	return entry
 }
 
@@ -177,7 +177,7 @@ var contract = []test{
 	{"a new key is claimed", func(s *suite) {
 		c := NewClaim(long, longer)
 		entry := s.claim(&c)
-		if entry.Attempt != 1 || entry.Takeover || entry.Fence <= 0 || entry.Left <= 0 || entry.Left > long {
+		if entry.Attempt != 1 || entry.Takeover || entry.Fence <= 0 || entry.Operation != entry.Fence || entry.Left <= 0 || entry.Left > long {
 			s.Fatalf("entry is %+v", entry)
 		}
 	}},

@@ -19,7 +19,7 @@ func apply(ctx context.Context, s core.Store, c Call) (a Answer) {
 	case Complete:
 		a.Err = s.Complete(ctx, c.Claim, []byte(c.Outcome))
 	case Fail:
-		a.Err = s.Fail(ctx, c.Claim, core.Failure{Free: c.Free})
+		a.Err = s.Fail(ctx, c.Claim, core.Failure{Free: c.Free, NotRun: c.NotRun})
 	}
 	if errors.Is(a.Err, core.ErrLost) {
 		a.Err = core.ErrLost

@@ -88,14 +88,26 @@ func (c *client) run() {
 	if c.chance(10) {
 		call.Claim.Fingerprint[0] = 2
 	}
+	if c.chance(5) { // the begin is on its way for so long that its fail is there first
+		fail := call
+		fail.Verb, fail.Free, fail.NotRun = Fail, true, true
+		c.sendUntilAnswered(key, fail)
+	}
 	answer, known := c.send(key, call)
 	if !known && c.chance(50) || c.chance(5) {
 		answer, known = c.send(key, call)
 	}
+	if c.chance(5) { // the answer does not come in time
+		known = false
+	}
 	switch {
 	case !known:
-		call.Verb = Fail
+		late := call
+		call.Verb, call.Free, call.NotRun = Fail, true, true
 		c.sendUntilAnswered(key, call)
+		if c.chance(30) { // that begin is executed now
+			c.send(key, late)
+		}
 	case answer.Entry.State == core.Claimed:
 		call.Claim.Fence, call.Claim.Attempt, call.Claim.Takeover = answer.Entry.Fence, answer.Entry.Attempt, answer.Entry.Takeover
 		c.work(key, call)
@@ -119,7 +131,7 @@ func (c *client) work(key int, call Call) {
 	if c.chance(20) { // vanished
 		return
 	}
-	call.Verb, call.Free = Fail, c.chance(50)
+	call.Verb, call.Free, call.NotRun = Fail, c.chance(50), c.chance(20)
 	if c.chance(50) {
 		call.Verb, call.Outcome = Complete, fmt.Sprint(c.random.Int())
 	}

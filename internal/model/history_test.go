@@ -132,7 +132,7 @@ func (s *stepStore) Complete(_ context.Context, c core.Claim, outcome []byte) er
 }
 
 func (s *stepStore) Fail(_ context.Context, c core.Claim, f core.Failure) error {
-	return s.call(Call{Verb: Fail, Claim: c, Free: f.Free}).Err
+	return s.call(Call{Verb: Fail, Claim: c, Free: f.Free, NotRun: f.NotRun}).Err
 }
 
 func TestHistoriesOfAWrongStoreAreNotLinearizable(t *testing.T) {

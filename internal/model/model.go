@@ -26,13 +26,36 @@ type Record struct {
 	Owner       [16]byte // of the last claim
 	Fence       int64    // of the last claim
 	Attempt     int
+	Operation   int64 // fence of the first claim since the record was last absent or free; 0 in a free one
 	Fingerprint [32]byte
 	LeaseEnd    time.Duration
 	Expires     time.Duration // when the retention ends
 	Vanished    bool          // an earlier run of this request ended without a word
 	Effects     bool          // an earlier run of this request may have had effects: it vanished, or failed and did not deny them
 	Free        bool          // FAILED, and no run of this request had effects: another request may take the key
+	Noted       string        // earlier owners that have failed or withdrawn, 16 bytes each, the last ones last
 	Outcome     string
+}
+
+// A record notes this many owners.
+const maxNoted = 16
+
+// note returns the noted owners with one more. Who is there already stays where it is.
+func note(noted string, owner [16]byte) string {
+	if isNoted(noted, owner) {
+		return noted
+	}
+	noted += string(owner[:])
+	return noted[max(0, len(noted)-maxNoted*len(owner)):]
+}
+
+func isNoted(noted string, owner [16]byte) bool {
+	for ; noted != ""; noted = noted[len(owner):] {
+		if noted[:len(owner)] == string(owner[:]) {
+			return true
+		}
+	}
+	return false
 }
 
 // Verb is one of the four that a store knows.
@@ -46,12 +69,12 @@ const (
 	Fail     Verb = "fail"
 )
 
-// Call is a verb with what it carries: Outcome belongs to Complete, Free to Fail.
+// Call is a verb with what it carries: Outcome belongs to Complete, Free and NotRun to Fail.
 type Call struct {
-	Verb    Verb
-	Claim   core.Claim
-	Outcome string
-	Free    bool
+	Verb         Verb
+	Claim        core.Claim
+	Outcome      string
+	Free, NotRun bool
 }
 
 // Answer is what a call returns. Entry belongs to Begin; Err is nil or core.ErrLost.
@@ -70,6 +93,8 @@ func Step(r Record, c Call, now time.Duration) (Record, Answer) {
 	switch {
 	case c.Verb == Begin:
 		return begin(r, c.Claim, now)
+	case !holds(r, c.Claim) && c.Verb == Fail && c.Claim.Fence == 0:
+		return withdraw(r, c.Claim, now)
 	case !holds(r, c.Claim):
 		return r, lost
 	case c.Verb == Extend:
@@ -92,7 +117,7 @@ func begin(r Record, c core.Claim, now time.Duration) (Record, Answer) {
 	switch {
 	case own && r.State == Started:
 		return r, claimed(r, now)
-	case own && r.State == Failed:
+	case own && r.State == Failed, isNoted(r.Noted, c.Owner):
 		return r, lost // this begin comes after its own fail
 	case r.State == Absent:
 		return claim(r, c, now)
@@ -101,7 +126,7 @@ func begin(r Record, c core.Claim, now time.Duration) (Record, Answer) {
 	case r.State == Completed:
 		return r, Answer{Entry: core.Entry{State: core.Completed, Outcome: []byte(r.Outcome)}}
 	case r.State == Failed:
-		r.Effects = !r.Free
+		r.Effects, r.Noted = !r.Free, note(r.Noted, r.Owner)
 		return claim(r, c, now)
 	case r.LeaseEnd > now:
 		return r, Answer{Entry: core.Entry{State: core.InProgress, Left: r.LeaseEnd - now}}
@@ -114,19 +139,34 @@ func begin(r Record, c core.Claim, now time.Duration) (Record, Answer) {
 
 // claim gives the record to c: under a higher fence than any before, which the clock sees to once the record is gone.
 func claim(r Record, c core.Claim, now time.Duration) (Record, Answer) {
-	r = Record{
+	next := Record{
 		State: Started, Owner: c.Owner, Fingerprint: c.Fingerprint,
-		Fence: max(r.Fence+1, now.Microseconds()), Attempt: r.Attempt + 1,
+		Fence: max(r.Fence+1, now.Microseconds()), Attempt: r.Attempt + 1, Operation: r.Operation,
 		LeaseEnd: now + c.Lease, Expires: now + c.Retention,
-		Vanished: r.Vanished, Effects: r.Effects,
+		Vanished: r.Vanished, Effects: r.Effects, Noted: r.Noted,
 	}
-	return r, claimed(r, now)
+	if r.State == Absent || r.Free {
+		next.Operation = next.Fence
+	}
+	return next, claimed(next, now)
 }
 
 func claimed(r Record, now time.Duration) Answer {
 	return Answer{Entry: core.Entry{
-		State: core.Claimed, Fence: r.Fence, Attempt: r.Attempt, Takeover: r.Vanished, Left: r.LeaseEnd - now,
+		State: core.Claimed, Fence: r.Fence, Attempt: r.Attempt, Operation: r.Operation, Takeover: r.Vanished, Left: r.LeaseEnd - now,
 	}}
+}
+
+// withdraw sees to it that a begin of c that comes later gets nothing: an absent record becomes one that c has failed, a
+// record of another owner notes c.
+func withdraw(r Record, c core.Claim, now time.Duration) (Record, Answer) {
+	switch r.State {
+	case Absent:
+		return Record{State: Failed, Owner: c.Owner, Fence: now.Microseconds(), Free: true, Expires: now + c.Lease}, Answer{}
+	case Started, Failed:
+		r.Noted = note(r.Noted, c.Owner)
+	}
+	return r, lost
 }
 
 func extend(r Record, c core.Claim, now time.Duration) (Record, Answer) {
@@ -144,7 +184,7 @@ func complete(r Record, c Call, now time.Duration) (Record, Answer) {
 	case r.State != Started:
 		return r, lost
 	}
-	r.State, r.Outcome, r.Expires = Completed, c.Outcome, now+c.Claim.Retention
+	r.State, r.Outcome, r.Noted, r.Expires = Completed, c.Outcome, "", now+c.Claim.Retention
 	return r, Answer{}
 }
 
@@ -155,6 +195,12 @@ func fail(r Record, c Call, now time.Duration) (Record, Answer) {
 	case Completed:
 		return r, lost
 	}
-	r.State, r.Free, r.Expires = Failed, c.Free && !r.Effects, now+c.Claim.Retention
+	r.State, r.Free, r.Expires = Failed, (c.Free || c.NotRun) && !r.Effects, now+c.Claim.Retention
+	if r.Free {
+		r.Operation = 0
+	}
+	if c.NotRun {
+		r.Attempt--
+	}
 	return r, Answer{}
 }

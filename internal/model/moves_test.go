@@ -48,6 +48,7 @@ type move struct {
 	over       knowledge
 	outcome    string
 	free       bool
+	notRun     bool
 }
 
 // moves is everything that can happen. Only fail goes without a fence: it alone follows a begin without an answer. A
@@ -63,7 +64,8 @@ var moves = func() []move {
 			all = append(all,
 				move{verb: Extend, owner: owner, fence: fence},
 				move{verb: Fail, owner: owner, fence: fence},
-				move{verb: Fail, owner: owner, fence: fence, free: true})
+				move{verb: Fail, owner: owner, fence: fence, free: true},
+				move{verb: Fail, owner: owner, fence: fence, free: true, notRun: true})
 			if fence != none {
 				all = append(all,
 					move{verb: Complete, owner: owner, fence: fence, outcome: "one"},
@@ -76,7 +78,7 @@ var moves = func() []move {
 
 // call is the move as a call, when latest is the fence of the latest claim.
 func (m move) call(latest int64) Call {
-	c := Call{Verb: m.verb, Outcome: m.outcome, Free: m.free}
+	c := Call{Verb: m.verb, Outcome: m.outcome, Free: m.free, NotRun: m.notRun}
 	owner := owners[m.owner]
 	c.Claim = core.Claim{
 		Lease: owner.lease * tick, Retention: owner.retention * tick, Fence: m.fence.fence(latest), NoTakeover: m.noTakeover, Over: m.over.fence(latest),
@@ -99,5 +101,5 @@ func (m move) String() string {
 	case m.verb != Begin && m.fence != newest:
 		s += fmt.Sprintf(" with %s fence", map[knowledge]string{none: "no", stale: "a stale"}[m.fence])
 	}
-	return s + map[bool]string{true: " free"}[m.free] + map[bool]string{true: " " + m.outcome}[m.outcome != ""]
+	return s + map[bool]string{true: " free"}[m.free] + map[bool]string{true: " not run"}[m.notRun] + map[bool]string{true: " " + m.outcome}[m.outcome != ""]
 }

@@ -20,6 +20,12 @@ type belief struct {
 	goneLo, goneHi int64 // when the retention does
 }
 
+// What a belief has as the operation of a record, beside a fence that was seen.
+const (
+	unseen = 0  // the fence of an earlier claim, which nobody was told
+	first  = -1 // the fence of the record's own claim
+)
+
 // The phases of a record: its lease runs, its lease is over, its retention is over.
 const (
 	running = time.Duration(iota)
@@ -104,20 +110,25 @@ func (b *belief) learn(fence int64) { b.record.Fence, b.highest, b.guess = fence
 
 // step lets Step answer in the given phase and compares.
 func (b belief) step(in sent, phase time.Duration, answer Answer, known bool) (belief, bool) {
-	r := b.record
-	r.LeaseEnd, r.Expires = over, gone
-	if r.State == Absent {
-		r.Expires = 0
-	}
+	r := b.in(phase)
 	next, want := Step(r, in.Call, phase)
-	granted := want.Entry.State == core.Claimed && !(r.State == Started && r.Owner == in.Claim.Owner && phase < gone)
+	granted := want.Entry.State == core.Claimed && !(r.State == Started && r.Owner == in.Claim.Owner)
+	next.Operation = b.operation(r, next, granted)
+	want.Entry.Operation = next.Operation
 	b.guess = b.guess || granted // until the answer tells
 	if known && !b.agrees(want, answer) {
 		return b, false
 	}
+	if known && want.Entry.State == core.Claimed && next.Operation == unseen {
+		next.Operation = answer.Entry.Operation
+	}
+	withdrawn := in.Verb == Fail && r.State == Absent && next.State == Failed
 	switch {
 	case next.State == Absent:
 		return belief{highest: b.highest}, true
+	case withdrawn:
+		next.Fence, b.guess = 0, false // nobody is told
+		in.Claim.Retention = in.Claim.Lease
 	case b.guess:
 		next.Fence = b.highest + 1
 	default:
@@ -132,6 +143,32 @@ func (b belief) step(in sent, phase time.Duration, answer Answer, known bool) (b
 	return b, true
 }
 
+// in is the record in a phase, as Step takes it.
+func (b belief) in(phase time.Duration) Record {
+	if phase == gone {
+		return Record{}
+	}
+	r := b.record
+	r.LeaseEnd, r.Expires = over, gone
+	if r.Operation == first {
+		r.Operation = r.Fence
+	}
+	return r
+}
+
+// operation is what a belief has as that of the record after a step from r to next.
+func (b belief) operation(r, next Record, granted bool) int64 {
+	switch {
+	case granted && next.Operation == next.Fence:
+		return first
+	case granted && b.record.Operation == first && b.guess:
+		return unseen
+	case granted || next.Operation != r.Operation:
+		return next.Operation
+	}
+	return b.record.Operation
+}
+
 // agrees compares what the store answered with what Step says, and learns the fence from it.
 func (b *belief) agrees(want, got Answer) bool {
 	fence := got.Entry.Fence
@@ -141,6 +178,14 @@ func (b *belief) agrees(want, got Answer) bool {
 		}
 		b.learn(fence)
 		want.Entry.Fence = fence
+	}
+	switch operation := got.Entry.Operation; {
+	case want.Entry.State != core.Claimed:
+		want.Entry.Operation = 0
+	case want.Entry.Operation == first:
+		want.Entry.Operation = fence
+	case want.Entry.Operation == unseen && 0 < operation && operation < fence:
+		want.Entry.Operation = operation
 	}
 	if got.Entry.Left > 0 || got.Entry.State == core.Claimed {
 		want.Entry.Left = got.Entry.Left

@@ -46,10 +46,10 @@ func (s situation) phase() string {
 
 // askers is who may send what to a record, in the order of the documentation.
 var askers = []string{
-	"begin, the same claim again", "begin, the same request", "begin, the same request, NoTakeover",
+	"begin, the same claim again", "begin, a claim that is noted", "begin, the same request", "begin, the same request, NoTakeover",
 	"begin, the same request, NoTakeover but Over this claim", "begin, another request",
 	"extend, the last claim", "complete, the last claim", "complete, the last claim, another outcome", "fail, the last claim", "fail free, the last claim",
-	"extend, complete or fail, any other claim",
+	"fail not run, the last claim", "fail without a fence, any other claim", "extend, complete or fail, any other claim",
 }
 
 // asker is the line of the table that a move belongs to.
@@ -58,28 +58,38 @@ func (s situation) asker(m move) string {
 	r := s.record
 	own := r.State != Absent && call.Claim.Owner == r.Owner
 	switch {
-	case m.verb == Begin && own:
-		return askers[0]
-	case m.verb == Begin && r.State != Absent && call.Claim.Fingerprint != r.Fingerprint:
-		return askers[4]
-	case m.verb == Begin && m.noTakeover && m.over == newest:
-		return askers[3]
-	case m.verb == Begin && m.noTakeover:
-		return askers[2]
 	case m.verb == Begin:
-		return askers[1]
+		return s.beginner(m, call.Claim, own)
+	case !own && m.verb == Fail && call.Claim.Fence == 0:
+		return "fail without a fence, any other claim"
 	case !own || call.Claim.Fence != 0 && call.Claim.Fence != r.Fence:
-		return askers[10]
-	case m.verb == Extend:
-		return askers[5]
+		return "extend, complete or fail, any other claim"
 	case m.verb == Complete && r.State == Completed && m.outcome != r.Outcome:
-		return askers[7]
-	case m.verb == Complete:
-		return askers[6]
+		return "complete, the last claim, another outcome"
+	case m.notRun:
+		return "fail not run, the last claim"
 	case m.free:
-		return askers[9]
+		return "fail free, the last claim"
 	}
-	return askers[8]
+	return string(m.verb) + ", the last claim"
+}
+
+// beginner is the line of the table that a begin belongs to.
+func (s situation) beginner(m move, c core.Claim, own bool) string {
+	r := s.record
+	switch {
+	case own:
+		return "begin, the same claim again"
+	case isNoted(r.Noted, c.Owner):
+		return "begin, a claim that is noted"
+	case r.State != Absent && c.Fingerprint != r.Fingerprint:
+		return "begin, another request"
+	case m.noTakeover && m.over == newest:
+		return "begin, the same request, NoTakeover but Over this claim"
+	case m.noTakeover:
+		return "begin, the same request, NoTakeover"
+	}
+	return "begin, the same request"
 }
 
 // atlas is the walk, seen from far away.
@@ -114,7 +124,9 @@ func (a *atlas) add(from situation, m move, to situation) {
 	}
 	record, answer := Step(from.record, m.call(from.witness.fence), epoch)
 	cell, changes := words(answer), record != from.record
-	if changes {
+	if noted := record.Noted != from.record.Noted && record.Owner == from.record.Owner && record.State == from.record.State; noted {
+		cell += ", noted"
+	} else if changes {
 		insert(a.edges, edge, edgeLabel(m, edge))
 	}
 	if changes && edge[0] != edge[1] {
@@ -129,6 +141,10 @@ func edgeLabel(m move, edge [2]string) string {
 		return "begin, takeover, attempt + 1"
 	case m.verb == Begin && edge[0] != "absent":
 		return "begin, attempt + 1"
+	case edge[0] == "absent" && m.verb == Fail:
+		return "fail without a fence"
+	case m.notRun:
+		return "fail not run, attempt - 1"
 	case edge[1] == "FAILED, free":
 		return "fail free"
 	}
@@ -189,7 +205,9 @@ func (a *atlas) page() string {
 		}
 		b.WriteString("\n")
 	}
-	b.WriteString("\nA run that fails free leaves a FAILED record free only when no earlier run of its request vanished or failed otherwise.\n")
+	b.WriteString("\nA run that fails free, or that was none, leaves a FAILED record free only when no earlier run of its request vanished or failed otherwise.\n")
+	b.WriteString("A fail without a fence withdraws a begin whose answer never came: from an absent record it leaves one that is free for a lease, " +
+		"and a record of another claim notes its owner, as a claim notes the owner of the FAILED record that it follows. A record notes the last 16.\n")
 	return b.String()
 }
 

@@ -245,17 +245,19 @@ func playInTime(s core.Store, key []byte, way []move, length time.Duration) (tim
 // fences names the fences that a store gives by their order, in which stores agree.
 type fences struct {
 	latest int64
-	given  int
+	given  []int64
 }
 
 func (f *fences) words(a Answer) string {
 	if a.Entry.State == core.Claimed && a.Entry.Fence > f.latest {
 		f.latest = a.Entry.Fence
-		f.given++
+		f.given = append(f.given, f.latest)
 	}
 	a.Entry.Left = 0
-	if a.Entry.Fence == f.latest {
-		a.Entry.Fence = int64(f.given)
+	for _, fence := range []*int64{&a.Entry.Fence, &a.Entry.Operation} {
+		if place := slices.Index(f.given, *fence); place >= 0 {
+			*fence = int64(place) + 1
+		}
 	}
 	return fmt.Sprint(a)
 }

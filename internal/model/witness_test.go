@@ -32,12 +32,15 @@ type witness struct {
 	owner       [16]byte
 	fence       int64 // the highest that was granted, ever
 	attempt     int
+	operation   int64
 	fingerprint [32]byte
 	until       time.Duration // the lease of the latest claim
 	expires     time.Duration
 	vanished    bool
 	effects     bool
 	free        bool
+	withdrawn   bool   // FAILED, and the owner never had a fence
+	noted       string // who else has failed or withdrawn since the key was absent or completed
 	outcome     string
 }
 
@@ -50,12 +53,15 @@ func (w witness) sees(c Call, a Answer, now time.Duration) (witness, error) {
 	if c.Verb == Begin {
 		return w.seesBegin(c.Claim, a, mine, now)
 	}
-	mine = mine && (c.Claim.Fence == 0 || c.Claim.Fence == w.fence)
+	mine = mine && (c.Claim.Fence == 0 || c.Claim.Fence == w.fence && !w.withdrawn)
 	allowed := map[Verb]bool{
 		Extend:   w.state == Started,
 		Complete: w.state == Started || w.state == Completed && w.outcome == c.Outcome,
 		Fail:     w.state == Started || w.state == Failed,
 	}[c.Verb]
+	if withdraws := c.Verb == Fail && c.Claim.Fence == 0 && !mine; withdraws {
+		return w.seesWithdrawal(c.Claim, a, now)
+	}
 	switch {
 	case a.Err == nil && !mine:
 		return w, &broken{noStale, "accepted from another claim than the latest"}
@@ -77,20 +83,40 @@ func (w witness) accepted(c Call, now time.Duration) witness {
 	case Extend:
 		w.until = now + c.Claim.Lease
 	case Complete:
-		w.state, w.outcome = Completed, c.Outcome
+		w.state, w.outcome, w.noted = Completed, c.Outcome, ""
 	case Fail:
-		w.state, w.free = Failed, c.Free && !w.effects
+		w.state, w.free = Failed, (c.Free || c.NotRun) && !w.effects
+		if c.NotRun {
+			w.attempt--
+		}
 	}
 	return w
+}
+
+// seesWithdrawal: an owner that does not hold the record says that it wants no claim any more.
+func (w witness) seesWithdrawal(c core.Claim, a Answer, now time.Duration) (witness, error) {
+	if absent := w.state == Absent; absent != (a.Err == nil) || !absent && !errors.Is(a.Err, core.ErrLost) {
+		return w, &broken{itself, fmt.Sprintf("a withdrawal is answered %v in %s", a.Err, w.state)}
+	}
+	switch w.state {
+	case Absent:
+		return witness{state: Failed, owner: c.Owner, fence: w.fence, free: true, withdrawn: true, expires: now + c.Lease}, nil
+	case Started, Failed:
+		w.noted = note(w.noted, c.Owner)
+	}
+	return w, nil
 }
 
 func (w witness) seesBegin(c core.Claim, a Answer, mine bool, now time.Duration) (witness, error) {
 	same := w.state != Absent && w.fingerprint == c.Fingerprint
 	if a.Err != nil {
-		if errors.Is(a.Err, core.ErrLost) && mine && w.state == Failed {
+		if errors.Is(a.Err, core.ErrLost) && (mine && w.state == Failed || isNoted(w.noted, c.Owner)) {
 			return w, nil
 		}
 		return w, &broken{neverStuck, "begin is refused without a reason"}
+	}
+	if isNoted(w.noted, c.Owner) || mine && w.state == Failed {
+		return w, &broken{itself, fmt.Sprintf("begin says %s to an owner that has failed or withdrawn", a.Entry.State)}
 	}
 	if other := w.state != Absent && !same && !w.free; other != (a.Entry.State == core.Mismatch) {
 		return w, &broken{noMixing, fmt.Sprintf("begin says %s, another request: %t", a.Entry.State, other)}
@@ -116,33 +142,41 @@ func (w witness) seesBegin(c core.Claim, a Answer, mine bool, now time.Duration)
 		return holds(neverStuck, w.state == Started && w.until <= now && c.NoTakeover && c.Over != w.fence && e.Fence == w.fence)
 	}
 	if mine && w.state == Started {
-		e := core.Entry{State: core.Claimed, Fence: w.fence, Attempt: w.attempt, Takeover: w.vanished, Left: w.until - now}
+		e := core.Entry{State: core.Claimed, Fence: w.fence, Attempt: w.attempt, Operation: w.operation, Takeover: w.vanished, Left: w.until - now}
 		return holds(itself, alike(a, Answer{Entry: e}))
 	}
-	return w.seesGrant(c, a.Entry, mine, now)
+	return w.seesGrant(c, a.Entry, now)
 }
 
 // seesGrant: a new claim was given.
-func (w witness) seesGrant(c core.Claim, e core.Entry, mine bool, now time.Duration) (witness, error) {
+func (w witness) seesGrant(c core.Claim, e core.Entry, now time.Duration) (witness, error) {
 	left := w.state == Started // by an owner that said nothing more
 	switch {
 	case left && w.until > now:
 		return w, &broken{oneRun, "claimed before the lease was over"}
 	case w.state == Completed:
 		return w, &broken{keptStays, "claimed although an outcome is kept"}
-	case mine:
-		return w, &broken{itself, "claimed by a run that has failed"}
 	case e.Fence <= w.fence:
 		return w, &broken{fencesGrow, fmt.Sprintf("fence %d after %d", e.Fence, w.fence)}
 	case left && c.NoTakeover && c.Over != w.fence:
 		return w, &broken{noTakeover, "claimed over a run that may have had effects"}
 	}
 	vanished, effects := left || w.vanished, left || w.effects || w.state == Failed && !w.free
+	operation, noted := w.operation, w.noted
+	if w.state == Absent || w.free {
+		operation = e.Fence
+	}
+	if w.state == Failed {
+		noted = note(noted, w.owner)
+	}
+	if e.Operation != operation {
+		return w, &broken{pastKnown, fmt.Sprintf("operation %d, not %d", e.Operation, operation)}
+	}
 	if e.Attempt != w.attempt+1 || e.Takeover != vanished || e.Left != c.Lease {
 		return w, &broken{pastKnown, fmt.Sprintf("%+v after attempt %d", e, w.attempt)}
 	}
 	return witness{
-		state: Started, owner: c.Owner, fence: e.Fence, attempt: e.Attempt, fingerprint: c.Fingerprint,
-		until: now + c.Lease, expires: now + c.Retention, vanished: vanished, effects: effects,
+		state: Started, owner: c.Owner, fence: e.Fence, attempt: e.Attempt, operation: operation, fingerprint: c.Fingerprint,
+		until: now + c.Lease, expires: now + c.Retention, vanished: vanished, effects: effects, noted: noted,
 	}, nil
 }

@@ -1,0 +1,249 @@
+package storetest
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-idem/idem/core"
+)
+
+// withdraw is the fail of an owner whose begin had no answer.
+func (s *suite) withdraw(c core.Claim) error {
+	c.Fence = 0
+	return s.store.Fail(context.Background(), c, core.Failure{Cause: "begin had no answer", Free: true, NotRun: true})
+}
+
+// late checks that the begin of an owner that has failed or withdrawn gets nothing.
+func (s *suite) late(c core.Claim) {
+	s.Helper()
+	for _, c.NoTakeover = range []bool{false, true} {
+		_, err := s.store.Begin(context.Background(), c)
+		s.is(err, core.ErrLost)
+	}
+}
+
+// notRun is the fail of an owner that never ran.
+func (s *suite) notRun(c core.Claim) error {
+	return s.store.Fail(context.Background(), c, core.Failure{Cause: "test", Free: true, NotRun: true})
+}
+
+// attempt claims c, and checks what it is told of the past.
+func (s *suite) attempt(c *core.Claim, want int, takeover bool) {
+	s.Helper()
+	if entry := s.claim(c); entry.Attempt != want || entry.Takeover != takeover {
+		s.Fatalf("attempt %d, takeover %t; want %d, %t", entry.Attempt, entry.Takeover, want, takeover)
+	}
+}
+
+// What a store owes to owners that never ran, and how it tells one operation from the next.
+var withdrawing = []test{
+	{"LSE-18: a begin that comes after its own fail found nothing is lost, and the key is free at once", func(s *suite) {
+		for _, next := range []func(core.Claim) core.Claim{rival, other} {
+			for _, noTakeover := range []bool{false, true} {
+				c := NewClaim(long, longer)
+				c.NoTakeover = noTakeover
+				s.is(s.withdraw(c), nil)
+				s.is(s.withdraw(c), nil)
+				s.late(c)
+				n := next(c)
+				s.attempt(&n, 1, false)
+				s.late(c)
+				s.is(s.extend(n), nil)
+				s.is(s.complete(n, "kept"), nil)
+				s.outcome(n, "kept")
+			}
+		}
+	}},
+	{"LSE-18: a begin that was withdrawn stays lost through failures and takeovers", func(s *suite) {
+		c := NewClaim(long, longer)
+		s.is(s.withdraw(c), nil)
+		for attempt := 1; attempt < 4; attempt++ {
+			n := rival(c)
+			s.attempt(&n, attempt, false)
+			s.late(c)
+			s.is(s.fail(n, false), nil)
+			s.late(c)
+			s.late(n)
+		}
+		vanished := rival(c)
+		vanished.Lease = short
+		s.attempt(&vanished, 4, false)
+		s.advance(overtime)
+		s.late(c)
+		heir := rival(c)
+		s.attempt(&heir, 5, true)
+		s.late(c)
+	}},
+	{"LSE-18: a begin that is withdrawn while another holds the key is lost, and the other is not disturbed", func(s *suite) {
+		c := s.claimed(long)
+		w := other(c)
+		for range 2 {
+			s.is(s.withdraw(w), core.ErrLost)
+			s.late(w)
+		}
+		s.state(s.begin(rival(c)), core.InProgress)
+		s.state(s.begin(other(c)), core.Mismatch)
+		s.is(s.extend(c), nil)
+		s.late(w)
+		s.is(s.fail(c, true), nil)
+		s.late(w)
+		v := rival(w)
+		s.is(s.withdraw(v), core.ErrLost)
+		s.late(w)
+		s.late(v)
+		s.late(c)
+		next := other(c)
+		s.attempt(&next, 2, false)
+		for _, ended := range []core.Claim{w, v, c} {
+			s.late(ended)
+		}
+		s.is(s.complete(next, "kept"), nil)
+		s.is(s.withdraw(other(c)), core.ErrLost)
+		s.outcome(next, "kept")
+	}},
+	{"LSE-18: a record notes the last 16 owners", func(s *suite) {
+		absent, started, failed := NewClaim(long, longer), s.claimed(long), s.claimed(long)
+		s.is(s.withdraw(absent), nil)
+		s.is(s.fail(failed, false), nil)
+		for _, c := range []core.Claim{absent, started, failed} {
+			var owners []core.Claim
+			for range 16 + 4 {
+				w := rival(c)
+				s.is(s.withdraw(w), core.ErrLost)
+				owners = append(owners, w)
+			}
+			for _, w := range owners[4:] {
+				s.late(w)
+			}
+		}
+		s.is(s.complete(started, "kept"), nil)
+		s.outcome(started, "kept")
+	}},
+	{"a withdrawal from an absent record lasts for a lease", func(s *suite) {
+		c := NewClaim(moment, longer)
+		s.is(s.withdraw(c), nil)
+		s.late(c)
+		s.advance(moment + overtime)
+		s.attempt(&c, 1, false)
+	}},
+	{"a withdrawal does not prolong the record of another", func(s *suite) {
+		c := NewClaim(moment/2, moment)
+		s.claim(&c)
+		w := rival(c)
+		w.Lease, w.Retention = long, longer
+		s.is(s.withdraw(w), core.ErrLost)
+		s.advance(moment + overtime)
+		next := other(c)
+		next.Lease, next.Retention = long, longer
+		s.attempt(&next, 1, false)
+	}},
+	{"a withdrawal does not hide a tombstone", func(s *suite) {
+		c := s.claimed(long)
+		c.Retention, c.LateRetry = short, longer
+		s.is(s.complete(c, "kept"), nil)
+		s.advance(overtime)
+		late := rival(c)
+		late.Retention = longer
+		s.state(s.begin(late), core.Expired)
+		s.is(s.withdraw(late), nil)
+		s.late(late)
+		s.state(s.begin(rival(late)), core.Expired)
+	}},
+	{"EVT-08: a claim without a run gives its attempt back, and the key", func(s *suite) {
+		c := NewClaim(long, longer)
+		for range 5 {
+			c = other(c)
+			fence := c.Fence
+			s.attempt(&c, 1, false)
+			if c.Fence <= fence {
+				s.Fatalf("fence %d after %d", c.Fence, fence)
+			}
+			s.is(s.notRun(c), nil)
+			s.is(s.notRun(c), nil)
+			s.late(c)
+		}
+	}},
+	{"EVT-08: a claim without a run leaves what earlier runs have done", func(s *suite) {
+		failed, vanished := s.claimed(long), s.claimed(short)
+		s.is(s.fail(failed, false), nil)
+		s.advance(overtime)
+		for c, takeover := range map[core.Claim]bool{failed: false, vanished: true} {
+			for range 3 {
+				next := rival(c)
+				next.Lease = long
+				s.attempt(&next, 2, takeover)
+				s.is(s.notRun(next), nil)
+				s.state(s.begin(other(c)), core.Mismatch)
+			}
+		}
+	}},
+	{"an operation lasts through failures and takeovers, and ends when the key is free or absent", func(s *suite) {
+		c := s.claimed(long)
+		first := c.Fence
+		next := func(want int64, end func(core.Claim) error) {
+			s.Helper()
+			c = rival(c)
+			if s.claim(&c); want == 0 {
+				want = c.Fence
+			}
+			if again := s.begin(c); c.Operation != want || again.Operation != want {
+				s.Fatalf("operation %d, again %d; want %d", c.Operation, again.Operation, want)
+			}
+			s.is(end(c), nil)
+		}
+		vanish := func(core.Claim) error { s.advance(overtime); return nil }
+		failFree := func(c core.Claim) error { return s.fail(c, true) }
+		fail := func(c core.Claim) error { return s.fail(c, false) }
+		s.is(s.notRun(c), nil)
+		next(0, failFree)
+		next(0, fail)
+		first = c.Operation
+		next(first, s.notRun)
+		next(first, failFree)
+		c.Lease = short
+		next(first, vanish)
+		c.Lease = long
+		next(first, s.notRun)
+		next(first, func(c core.Claim) error { c.Retention = short; return s.complete(c, "kept") })
+		s.advance(overtime)
+		c.Retention = longer
+		next(0, fail)
+	}},
+}
+
+var operations = []test{
+	{"steps end with their operation", func(s *suite) {
+		c := s.claimed(long)
+		s.is(s.checkpoint(c, "charge", "1"), nil)
+		s.is(s.fail(c, true), nil)
+		next := rival(c)
+		s.claim(&next)
+		s.kept(next, nil)
+	}},
+	{"steps outlive claims without a run, and withdrawals", func(s *suite) {
+		c := s.claimed(short)
+		s.is(s.checkpoint(c, "charge", "1"), nil)
+		s.is(s.withdraw(rival(c)), core.ErrLost)
+		s.advance(overtime)
+		heir := rival(c)
+		heir.Lease = long
+		s.attempt(&heir, 2, true)
+		s.is(s.notRun(heir), nil)
+		s.is(s.withdraw(rival(c)), core.ErrLost)
+		next := rival(heir)
+		s.attempt(&next, 2, true)
+		s.kept(next, map[string]string{"charge": "1"})
+	}},
+	{"who waits is woken by the end of a run in whose time others have withdrawn", func(s *suite) {
+		if _, ok := s.store.(core.Notifier); !ok {
+			s.Skip("the store wakes nobody")
+		}
+		c := s.claimed(time.Hour)
+		woken, stop := s.watch(c.Key)
+		defer stop()
+		s.waits(c)
+		s.is(s.withdraw(rival(c)), core.ErrLost)
+		s.is(s.complete(c, "kept"), nil)
+		s.isWoken(woken)
+	}},
+}
