@@ -17,7 +17,8 @@ import (
 // So does a store that is away at that moment, if a crash follows: the run goes on without the checkpoint.
 //
 // Outside of a run, and in an unprotected one, Step only calls do. It returns [ErrLost] when the claim is, and an error that
-// wraps [errors.ErrUnsupported], before anything is done, when the store is no Checkpointer.
+// wraps [errors.ErrUnsupported], before anything is done, when the store is no Checkpointer, or keeps no steps of this run from
+// now on: that of package pgstore keeps none while the run has a transaction.
 func Step[T any](ctx context.Context, name string, do func(context.Context) (T, error)) (result T, err error) {
 	k, ok := ctx.Value(runKey{}).(*keeper)
 	if !ok {
@@ -29,6 +30,9 @@ func Step[T any](ctx context.Context, name string, do func(context.Context) (T, 
 	}
 	if found {
 		return result, k.op.engine.unmarshal(kept, &result)
+	}
+	if err = k.mayCheckpoint(); err != nil {
+		return result, err
 	}
 	if result, err = do(ctx); err != nil {
 		return result, err
@@ -83,7 +87,19 @@ func (k *keeper) recall(name string) (result []byte, found bool, err error) {
 	return r.Body, true, nil
 }
 
-// checkpoint keeps the result of a step. What the store does not take in a few attempts the run can do without.
+// mayCheckpoint asks a store that knows when it would refuse a checkpoint, before there is an effect whose result it refuses.
+func (k *keeper) mayCheckpoint() error {
+	store, ok := k.op.engine.cfg.Store.(interface {
+		MayCheckpoint(context.Context, Claim) error
+	})
+	if !ok {
+		return nil
+	}
+	return store.MayCheckpoint(k.detached(), k.op.claim)
+}
+
+// checkpoint keeps the result of a step. What the store does not take in a few attempts the run can do without; what it will
+// never take is the handler's to know.
 func (k *keeper) checkpoint(name string, result []byte) error {
 	packed := k.op.encode(&Response{Status: statusDone, Body: result}, "")
 	k.steps.Store(true)
@@ -91,10 +107,13 @@ func (k *keeper) checkpoint(name string, result []byte) error {
 	var err error
 	again(time.Now().Add(k.op.engine.cfg.Limits.StoreTimeout), func() bool {
 		err = k.op.engine.call(k.detached(), func(ctx context.Context) error { return store.Checkpoint(ctx, k.op.claim, name, packed) })
-		return err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrUnreadable)
+		return err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrUnreadable) || errors.Is(err, errors.ErrUnsupported)
 	})
-	if errors.Is(err, ErrLost) {
+	switch {
+	case errors.Is(err, ErrLost):
 		return err
+	case errors.Is(err, errors.ErrUnsupported):
+		return fmt.Errorf("idem: step %q is done, but its result is not kept: %w", name, err)
 	}
 	if err != nil {
 		k.op.hear(k.op.engine.cfg.Hooks.StoreError, 0, fmt.Errorf("idem: step %q has no checkpoint: %w", name, err))

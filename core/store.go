@@ -114,6 +114,9 @@ type Notifier interface {
 // of the same request goes on behind them. Both verbs start the retention anew, and return [ErrLost] like Extend.
 type Checkpointer interface {
 	// Checkpoint keeps the result of a step, which has a name, in place of an earlier one. It must succeed in a store that is full.
+	// An error that wraps errors.ErrUnsupported says that it will be refused however often it is sent. A store that returns one
+	// should also have the method MayCheckpoint(context.Context, Claim) error, which asks no server: it is called before a step is
+	// done, and returns that error when the result would be refused.
 	Checkpoint(ctx context.Context, c Claim, step string, result []byte) error
 
 	// Checkpoints returns the results that this run and earlier ones of the same request have kept.

@@ -15,10 +15,19 @@ var errStepInTx = fmt.Errorf("pgstore: a step in a run with an open InTx: its re
 // [InTx]: a result that stands when the transaction is rolled back would keep the next run from doing again what has been
 // undone.
 func (s *Store) Checkpoint(ctx context.Context, c core.Claim, step string, result []byte) error {
+	if err := s.MayCheckpoint(ctx, c); err != nil {
+		return err
+	}
+	return s.run(ctx, s.checkpoint, &c, microseconds(c.Retention), []byte(step), notNull(result))
+}
+
+// MayCheckpoint returns the error that [Store.Checkpoint] would refuse the claim's steps with, and asks no server. core.Step calls
+// it before it does a step.
+func (s *Store) MayCheckpoint(ctx context.Context, c core.Claim) error {
 	if attending(ctx, &c).isJoined() {
 		return errStepInTx
 	}
-	return s.run(ctx, s.checkpoint, &c, microseconds(c.Retention), []byte(step), notNull(result))
+	return nil
 }
 
 // Checkpoints implements core.Checkpointer.

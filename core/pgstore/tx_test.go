@@ -303,6 +303,71 @@ func TestACheckpointIsRefusedOnceTheTransactionIsOpen(t *testing.T) {
 	s.both()
 }
 
+func TestAStepIsRefusedBeforeItsEffectOnceTheTransactionIsOpen(t *testing.T) {
+	s := newService(t)
+	did := 0
+	step := func(context.Context) (int, error) { did++; return did, nil }
+	began := time.Now()
+	s.send(func(ctx context.Context) (*core.Response, error) {
+		_, err := core.Step(ctx, "before", step)
+		require.NoError(t, err)
+		require.Error(t, pgstore.InTx(ctx, s.pool, pgx.TxOptions{}, func(pgx.Tx) error { return errTest }))
+		_, err = core.Step(ctx, "after a transaction that was rolled back", step)
+		require.NoError(t, err)
+
+		require.NoError(t, s.inTx(ctx))
+		_, err = core.Step(ctx, "after", step)
+		assert.ErrorIs(t, err, errors.ErrUnsupported)
+		assert.ErrorContains(t, err, "do steps before the transaction begins")
+		assert.Equal(t, 2, did)
+		kept, err := core.Step(ctx, "before", step)
+		assert.NoError(t, err, "what is kept already")
+		assert.Equal(t, 1, kept)
+		return created()
+	})
+	assert.Less(t, time.Since(began), 4*time.Second, "nothing is tried again for StoreTimeout, which is 5 s")
+	s.both()
+}
+
+// A step that opens the transaction itself: nothing can be asked before, but its effect is undone with the run.
+func TestAStepWithTheTransactionInItIsAnErrorAtOnce(t *testing.T) {
+	s := newService(t)
+	began := time.Now()
+	_, err := s.do(func(ctx context.Context) (*core.Response, error) {
+		if _, err := core.Step(ctx, "charge", func(ctx context.Context) (int, error) { return 1, s.inTx(ctx) }); err != nil {
+			return nil, err
+		}
+		return created()
+	})
+	assert.ErrorIs(t, err, errors.ErrUnsupported)
+	assert.ErrorContains(t, err, "charge")
+	assert.Less(t, time.Since(began), 4*time.Second)
+	s.neither()
+	s.together()
+}
+
+// An unprotected run has no claim that a transaction could join.
+func TestInAnUnprotectedRunAnInTxIsATransaction(t *testing.T) {
+	s := newService(t)
+	network := &network{}
+	network.down.Store(true)
+	away := newEngine(t, pgstore.New(s.server.Pool(t, network.use)), func(c *core.Config) {
+		c.DangerouslyFailOpen, c.Limits.StoreTimeout = true, 100*time.Millisecond
+	})
+	result, err := away.Do(ctx, request(random()), func(ctx context.Context) (*core.Response, error) {
+		run, _ := core.FromContext(ctx)
+		assert.True(t, run.Unprotected)
+		assert.NoError(t, s.inTx(ctx))
+		assert.Equal(t, 1, s.effects(), "committed when it returns")
+		assert.ErrorIs(t, pgstore.InTx(ctx, s.pool, pgx.TxOptions{}, func(tx pgx.Tx) error { return errors.Join(s.effect(tx), errTest) }), errTest)
+		assert.Equal(t, 1, s.effects())
+		return created()
+	})
+	require.NoError(t, err)
+	assert.Equal(t, 201, result.Response.Status)
+	s.idle()
+}
+
 // claimOf is the claim of a run, as the store has it.
 func claimOf(t *testing.T, s *service, run core.Run) core.Claim {
 	t.Helper()
