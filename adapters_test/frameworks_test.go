@@ -31,6 +31,7 @@ type request struct {
 	body   string
 	length int64
 	header func(string) string
+	own    context.Context // the framework's, where its context is one
 }
 
 // answer is what a handler under test does. Each framework does it in its own way.
@@ -90,7 +91,7 @@ func startHTTP(e *core.Engine, h handler, o setup) func(context.Context) error {
 	var next http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		_ = r.Body.Close()
-		a := h(request{r.Context(), r.Method, r.URL.Path, string(body), r.ContentLength, r.Header.Get})
+		a := h(request{r.Context(), r.Method, r.URL.Path, string(body), r.ContentLength, r.Header.Get, r.Context()})
 		writeHTTP(w, a)
 	})
 	if !o.bare {
@@ -182,7 +183,7 @@ func startGin(e *core.Engine, h handler, o setup) func(context.Context) error {
 	router.Any("/*path", func(c *gin.Context) {
 		body, _ := c.GetRawData()
 		r := c.Request
-		a := h(request{r.Context(), r.Method, r.URL.Path, string(body), r.ContentLength, c.GetHeader})
+		a := h(request{r.Context(), r.Method, r.URL.Path, string(body), r.ContentLength, c.GetHeader, c})
 		switch {
 		case a.err != nil:
 			_ = c.Error(a.err)
@@ -239,7 +240,7 @@ func startEcho(e *core.Engine, h handler, o setup) func(context.Context) error {
 	app.Any("/*", func(c echo.Context) error {
 		r := c.Request()
 		body, _ := io.ReadAll(r.Body)
-		a := h(request{r.Context(), r.Method, r.URL.Path, string(body), r.ContentLength, r.Header.Get})
+		a := h(request{r.Context(), r.Method, r.URL.Path, string(body), r.ContentLength, r.Header.Get, r.Context()})
 		if a.err != nil {
 			return a.err
 		}
@@ -286,7 +287,7 @@ func startFiber(e *core.Engine, h handler, o setup) func(context.Context) error 
 	}
 	app.All("/*", func(c *fiber.Ctx) error {
 		length := int64(c.Request().Header.ContentLength())
-		a := h(request{c.UserContext(), c.Method(), c.Path(), string(c.Body()), length, func(name string) string { return c.Get(name) }})
+		a := h(request{c.UserContext(), c.Method(), c.Path(), string(c.Body()), length, func(name string) string { return c.Get(name) }, c.Context()})
 		return writeFiber(c, a)
 	})
 	go func() { _ = app.Listener(o.listen) }()

@@ -191,7 +191,13 @@ func (b *batch[T]) callAll(calls [][]*member[T]) {
 
 // call calls the handler with those of members whose runs go on.
 func (b *batch[T]) call(members []*member[T]) {
-	ctx, cancel := context.WithCancelCause(b.ctx)
+	at := place{}
+	for _, m := range members {
+		if k := keeperOf(m.run); k != nil {
+			at.together = append(at.together, k)
+		}
+	}
+	ctx, cancel := context.WithCancelCause(in(b.ctx, at))
 	defer cancel(nil)
 	members = slices.DeleteFunc(members, func(m *member[T]) bool {
 		if m.run.Err() != nil {

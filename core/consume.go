@@ -86,7 +86,7 @@ func Consume[T any](ctx context.Context, e *Engine, m Message, handle func(conte
 	}
 	op := e.message(ctx, m)
 	var d Delivery[T]
-	if k, ok := ctx.Value(runKey{}).(*keeper); ok && k.runs(op.claim.Key) {
+	if k := enclosing(ctx, op.claim.Key); k != nil {
 		d.Result, d.Err = handle(ctx)
 		return d.within(k)
 	}
@@ -148,7 +148,7 @@ func (d Delivery[T]) within(k *keeper) Delivery[T] {
 // message is the operation of a delivery.
 func (e *Engine) message(ctx context.Context, m Message) *operation {
 	req := Request{Method: messageMethod, Path: m.Group, Header: func(string) []string { return nil }}
-	op := &operation{engine: e, ctx: ctx, req: req, body: m.Payload, isMessage: true}
+	op := &operation{engine: e, ctx: ctx, req: req, who: identity{m.Group, m.ID}, body: m.Payload, isMessage: true}
 	op.claim.Key = e.hashing.record(m.Group, m.ID, messageMethod)
 	op.claim.Fingerprint = (&FingerprintConfig{}).of(e.hashing, algorithm{algorithmBase}, &op.req, m.Payload)
 	return op

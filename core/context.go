@@ -6,8 +6,80 @@ import (
 	"time"
 )
 
+// ContextKey is where an adapter puts the context of a run, the one that [Engine.Do] gives to run, into the context of its
+// framework while the run lasts, if that context does not have the values of the run's by itself: *gin.Context and
+// *fasthttp.RequestCtx do not. [FromContext], [ChildKey], [Step], [Decide] and [CancelOnDisconnect] then work on the
+// framework's context. For every context that belongs to a run, Value(ContextKey) is the context of the run.
+const ContextKey = "github.com/go-idem/idem/core.run"
+
+// place is what a context says about the run that it is in. It hides the places around it.
+type place struct {
+	op            *operation // whose handler it is, or whose OnUnknown; nil in the handler of a batch
+	keeper        *keeper    // of the run; nil when there is no claim
+	together      []*keeper  // of the runs that share the handler of a batch
+	isUnprotected bool
+	outer         *place // nil: none
+}
+
+// placed is what Value(ContextKey) of a context returns.
+type placed interface{ place() *place }
+
+// placeOf returns where ctx is, nil outside of all runs. It is the only way from a context to a run.
+func placeOf(ctx context.Context) *place {
+	if p, ok := ctx.Value(ContextKey).(placed); ok {
+		return p.place()
+	}
+	return nil
+}
+
+// keeperOf returns the keeper of the run that ctx is in; nil when there is no run, or no claim.
+func keeperOf(ctx context.Context) *keeper {
+	if p := placeOf(ctx); p != nil {
+		return p.keeper
+	}
+	return nil
+}
+
+// enclosing returns the keeper of a run of record that goes on around ctx, however many others are between; nil without one.
+func enclosing(ctx context.Context, record [32]byte) *keeper {
+	for p := placeOf(ctx); p != nil; p = p.outer {
+		if p.keeper != nil && p.keeper.runs(record) {
+			return p.keeper
+		}
+		for _, k := range p.together {
+			if k.runs(record) {
+				return k
+			}
+		}
+	}
+	return nil
+}
+
+// placeContext is a context in a place that has no claim of its own.
+type placeContext struct {
+	context.Context
+	at place
+}
+
+// in returns a context like ctx, but for its place, which lies in that of ctx.
+func in(ctx context.Context, at place) context.Context {
+	at.outer = placeOf(ctx)
+	return &placeContext{ctx, at}
+}
+
+func (c *placeContext) place() *place { return &c.at }
+
+// Value implements context.Context.
+func (c *placeContext) Value(key any) any {
+	if key == ContextKey {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
 // runContext is the context of a run. Few handlers ask for its end, so what can be cancelled is made when one does.
 type runContext struct {
+	at     place
 	keeper *keeper // of the run, and of its client's context: the values and the deadline are that one's, the end is not
 
 	mu     sync.Mutex
@@ -16,6 +88,8 @@ type runContext struct {
 	cancel context.CancelCauseFunc
 	free   context.CancelFunc
 }
+
+func (c *runContext) place() *place { return &c.at }
 
 // Deadline implements context.Context.
 func (c *runContext) Deadline() (time.Time, bool) { return c.keeper.op.ctx.Deadline() }
@@ -41,11 +115,8 @@ func (c *runContext) Err() error {
 
 // Value implements context.Context.
 func (c *runContext) Value(key any) any {
-	switch key.(type) {
-	case runKey:
-		return c.keeper
-	case claimKey:
-		return &c.keeper.op.claim
+	if key == ContextKey {
+		return c
 	}
 	return c.made().Value(key) // the standard library finds what cancels a context by its values
 }

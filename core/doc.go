@@ -50,6 +50,13 @@
 // [Consume] takes deliveries of a message broker through the same states: the group is the scope, the message's ID the key.
 // [Step] keeps the results of finished steps under the claim of a run, of either kind, until there is an outcome.
 //
+// # Runs inside of runs
+//
+// A context belongs to the innermost run only: [FromContext], [ChildKey], [Step], [Decide] and [CancelOnDisconnect] see nothing
+// of the runs around it. The handler of a batch is in no run, and an unprotected run hides the one around it like any other. An
+// engine that is asked for the record of a run which goes on around it, however many others are between, stands aside: what is
+// kept is the outer one's.
+//
 // # Duties of the caller
 //
 //   - Scope MUST come from authentication, never from what the client claims about itself.

@@ -97,19 +97,20 @@ func (e *Engine) Do(ctx context.Context, req Request, run func(context.Context) 
 		return e.doKnown(ctx, req, key, run)
 	}
 	op := &operation{engine: e, ctx: ctx, req: req, run: run}
-	return op.do(e.prepare(ctx, &op.req, key, &op.claim))
+	return op.do(e.prepare(ctx, &op.req, key, &op.claim, &op.who))
 }
 
 // doKnown is Do with a local table. A replay that this one has does without an operation.
 func (e *Engine) doKnown(ctx context.Context, req Request, key string, run handler) (Result, error) {
 	var claim Claim
-	body, problem, bypassed := e.prepare(ctx, &req, key, &claim)
+	var who identity
+	body, problem, bypassed := e.prepare(ctx, &req, key, &claim, &who)
 	if problem == "" && !bypassed {
 		if replay := e.known(ctx, &req, &claim); replay != nil {
 			return Result{Replayed: true, Response: replay}, nil
 		}
 	}
-	op := &operation{engine: e, ctx: ctx, req: req, claim: claim, run: run}
+	op := &operation{engine: e, ctx: ctx, req: req, who: who, claim: claim, run: run}
 	return op.do(body, problem, bypassed)
 }
 

@@ -36,7 +36,7 @@ type keeper struct {
 func (op *operation) keep() context.Context {
 	k := &op.keeper
 	k.op, k.confirmed = op, op.began
-	k.run.keeper = k
+	k.run.keeper, k.run.at = k, place{op: op, keeper: k, outer: placeOf(op.ctx)}
 	op.next.set(&op.engine.extensions, k, op.began.Add(op.claim.Lease/3))
 	return &k.run
 }

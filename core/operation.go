@@ -17,6 +17,8 @@ type operation struct {
 	ctx    context.Context // ends when the client leaves
 	req    Request
 	body   []byte
+	who    identity
+	root   [32]byte // what child keys derive from; zero before the handler is about to run
 	claim  Claim
 	run    handler
 	began  time.Time     // when Begin was last sent
@@ -42,7 +44,7 @@ type operation struct {
 
 // prepare fills in the claim of a request and reads its body, or returns the code of what is wrong with it, or bypassed when it
 // is part of a run of the same record: a middleware on a route, behind one on all. Nothing is stored yet.
-func (e *Engine) prepare(ctx context.Context, req *Request, key string, c *Claim) (body []byte, problem string, bypassed bool) {
+func (e *Engine) prepare(ctx context.Context, req *Request, key string, c *Claim, who *identity) (body []byte, problem string, bypassed bool) {
 	if problem := e.age(req, key); problem != "" {
 		return nil, problem, false
 	}
@@ -55,9 +57,10 @@ func (e *Engine) prepare(ctx context.Context, req *Request, key string, c *Claim
 		route = []string{req.Method, req.Path}
 	}
 	c.Key = e.hashing.record(scope, key, route...)
-	if k, ok := ctx.Value(runKey{}).(*keeper); ok && k.runs(c.Key) {
+	if enclosing(ctx, c.Key) != nil {
 		return nil, "", true
 	}
+	who.scope, who.key = scope, key
 	if quota := e.cfg.Limits.Quota; quota != nil && !quota(ctx, scope, req) {
 		return nil, codeQuotaExceeded, false
 	}
@@ -70,6 +73,15 @@ func (e *Engine) prepare(ctx context.Context, req *Request, key string, c *Claim
 	}
 	c.Fingerprint = e.cfg.Fingerprint.of(e.hashing, e.algorithm, req, body)
 	return body, "", false
+}
+
+// identity is what a client calls an operation.
+type identity struct{ scope, key string }
+
+// identify fills in what child keys derive from: nothing that a config, a store or time changes. It is called when the handler is
+// about to run, because adapters may use the memory of scope and key again when it has returned.
+func (op *operation) identify() {
+	op.root = plainHashing.digest(nil, "idem child root 1", op.who.scope, op.who.key, op.req.Method, op.req.Path)
 }
 
 // isTooLarge tells whether err says that a body is longer than it may be.
@@ -268,8 +280,8 @@ func again(until time.Time, send func() (done bool)) bool {
 // runUnprotected runs the handler without a claim, and says so in its answer.
 func (op *operation) runUnprotected() (Result, error) {
 	op.hear(op.engine.cfg.Hooks.Unprotected, 0, nil)
-	ctx := context.WithValue(context.WithValue(op.ctx, claimKey{}, &op.claim), unprotectedKey{}, true)
-	response, err := op.run(ctx)
+	op.identify()
+	response, err := op.run(in(op.ctx, place{op: op, isUnprotected: true}))
 	if err != nil || response == nil || response.Sent {
 		return Result{}, err
 	}
@@ -324,6 +336,7 @@ func (op *operation) prepareReplay(outcome []byte) (*Response, error) {
 // execute runs the handler under the claim, and settles the claim whichever way the handler ends.
 func (op *operation) execute() (Result, error) {
 	leave := op.attend()
+	op.identify()
 	ctx := op.keep()
 	started := false
 	defer func() {

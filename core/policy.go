@@ -73,7 +73,7 @@ func OmitNoStore(r *Response) bool {
 // A panic and a returned error are retried all the same; but a message whose handler decides on Release and returns an error,
 // such as that its database is away, has not used up an attempt. Outside of a run it does nothing.
 func Decide(ctx context.Context, d Disposition) {
-	if k, ok := ctx.Value(runKey{}).(*keeper); ok {
+	if k := keeperOf(ctx); k != nil {
 		k.decide(d)
 	}
 }

@@ -20,8 +20,8 @@ import (
 // wraps [errors.ErrUnsupported], before anything is done, when the store is no Checkpointer, or keeps no steps of this run from
 // now on: that of package pgstore keeps none while the run has a transaction.
 func Step[T any](ctx context.Context, name string, do func(context.Context) (T, error)) (result T, err error) {
-	k, ok := ctx.Value(runKey{}).(*keeper)
-	if !ok {
+	k := keeperOf(ctx)
+	if k == nil {
 		return do(ctx)
 	}
 	kept, found, err := k.recall(name)

@@ -21,9 +21,10 @@ func (op *operation) resolve(vanished int64) (again bool) {
 	if !op.claim.NoTakeover || op.claim.Over != 0 || vanished == 0 {
 		return false
 	}
+	op.identify()
 	body := op.body
 	op.req.Body = func(int64) ([]byte, error) { return body, nil }
-	found, err := op.engine.cfg.Lease.OnUnknown(context.WithValue(op.ctx, claimKey{}, &op.claim), &op.req)
+	found, err := op.engine.cfg.Lease.OnUnknown(in(op.ctx, place{op: op}), &op.req)
 	if err == nil && found != nil && !isAnswer(found) {
 		err = errNoResponse
 	}

@@ -25,7 +25,8 @@ func Scope(f func(*fiber.Ctx) string) Option { return func(o *options) { o.scope
 func Skip(f func(*fiber.Ctx) bool) Option { return func(o *options) { o.skip = f } }
 
 // Fiber returns a middleware that runs the handlers behind it under e. Put it behind recover, authentication and rate
-// limits, and inside compression. Handlers find the run's context in UserContext. An error that a handler returns
+// limits, and inside compression. Handlers find the run's context in UserContext; core.FromContext, ChildKey, Step and Decide
+// take c.Context(), too, while the handler runs: fasthttp uses that one for another request afterwards. An error that a handler returns
 // becomes its answer through the app's ErrorHandler here, before it is kept; middleware outside sees the answer, not the
 // error. fasthttp does not tell that a client has left, so one that waits (Config.Wait) keeps its place until its time is over.
 //

@@ -198,8 +198,13 @@ func (a *answer) run(ctx context.Context, c *fiber.Ctx, keep *core.KeepConfig) (
 // handle runs the handlers under ctx, those of errors included.
 func handle(ctx context.Context, c *fiber.Ctx) {
 	client := c.UserContext()
+	around := c.Context().UserValue(core.ContextKey)
 	c.SetUserContext(ctx)
-	defer c.SetUserContext(client)
+	c.Context().SetUserValue(core.ContextKey, ctx)
+	defer func() {
+		c.SetUserContext(client)
+		c.Context().SetUserValue(core.ContextKey, around)
+	}()
 	if err := c.Next(); err != nil {
 		if c.App().ErrorHandler(c, err) != nil {
 			_ = c.SendStatus(fiber.StatusInternalServerError)

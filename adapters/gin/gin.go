@@ -25,7 +25,8 @@ func Scope(f func(*gin.Context) string) Option { return func(o *options) { o.sco
 func Skip(f func(*gin.Context) bool) Option { return func(o *options) { o.skip = f } }
 
 // Gin returns a middleware that runs the handlers behind it under e. Put it behind gin.Recovery, authentication and rate
-// limits, and inside compression.
+// limits, and inside compression. Handlers may give the *gin.Context to core.FromContext, ChildKey, Step and Decide, or the
+// request's context. A goroutine that outlives its handler needs c.Copy(), as always: Gin uses the context for another request.
 func Gin(e *core.Engine, opts ...Option) gin.HandlerFunc {
 	var o options
 	for _, opt := range opts {
@@ -47,6 +48,9 @@ func Gin(e *core.Engine, opts ...Option) gin.HandlerFunc {
 			return run(ctx, c, x, keep)
 		})
 		if result.Bypassed {
+			if c.Request.Context().Value(core.ContextKey) != nil {
+				own(c) // Engine.HandleContext, inside of a run, has forgotten it
+			}
 			return
 		}
 		if !ran {

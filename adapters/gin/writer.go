@@ -19,8 +19,10 @@ func run(ctx context.Context, c *gin.Context, x *capture.Exchange, keep core.Kee
 	outer, request, r, errs := c.Writer, c.Request, x.For(ctx), len(c.Errors)
 	w := &writer{Writer: x.Hold(ctx, outer, keep), outer: outer, status: outer.Status()}
 	c.Writer, c.Request = w, r
+	own(c)
 	defer func() {
 		c.Writer, c.Request = outer, request
+		own(c)
 		x.Return(r)
 	}()
 	c.Next()
@@ -36,6 +38,10 @@ func run(ctx context.Context, c *gin.Context, x *capture.Exchange, keep core.Kee
 	w.WriteHeaderNow()
 	return w.Response(), nil
 }
+
+// own lets c tell the run that its request is in, none if that is so. By itself it asks the request for values only where the
+// engine of the router has ContextWithFallback.
+func own(c *gin.Context) { c.Set(core.ContextKey, c.Request.Context().Value(core.ContextKey)) }
 
 // writer is a gin.ResponseWriter whose answer is held back. As Gin's own, it puts the status off until something is
 // written.
