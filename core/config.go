@@ -100,7 +100,7 @@ type FingerprintConfig struct {
 	Headers []string
 
 	// Func replaces all of this: two requests with one method and path are the same when it returns the same. It must be
-	// safe for concurrent use.
+	// safe for concurrent use, and not keep the body.
 	Func func(req *Request, body []byte) []byte
 
 	// Version tells one Func from the next.

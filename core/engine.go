@@ -86,6 +86,7 @@ func (e *Engine) Do(ctx context.Context, req Request, run func(context.Context) 
 	if !slices.Contains(e.cfg.Key.Methods, req.Method) {
 		return Result{Bypassed: true}, nil
 	}
+	req.Path = originForm(req.Path)
 	key, problem := e.cfg.Key.read(&req)
 	if problem == codeKeyMissing && !e.cfg.Key.Required {
 		return Result{Bypassed: true}, nil
@@ -98,6 +99,19 @@ func (e *Engine) Do(ctx context.Context, req Request, run func(context.Context) 
 	}
 	op := &operation{engine: e, ctx: ctx, req: req, run: run}
 	return op.do(e.prepare(ctx, &op.req, key, &op.claim, &op.who))
+}
+
+// originForm is the path of a request target without the scheme and authority that clients send to proxies (FRM-07).
+func originForm(path string) string {
+	if strings.HasPrefix(path, "/") {
+		return path
+	}
+	_, rest, isAbsolute := strings.Cut(path, "://")
+	if !isAbsolute {
+		return path
+	}
+	_, path, _ = strings.Cut(rest, "/")
+	return "/" + path
 }
 
 // doKnown is Do with a local table. A replay that this one has does without an operation.

@@ -10,7 +10,7 @@ import (
 // returned: adapters use them again for another request.
 type Request struct {
 	Method   string
-	Path     string // as the client sent it, still escaped
+	Path     string // as the client sent it, still escaped; Do takes a scheme and authority before it away
 	RawQuery string // without the '?'
 
 	// Header returns the values of all lines of the named header, nil when there are none.

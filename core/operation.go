@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -61,7 +62,7 @@ func (e *Engine) prepare(ctx context.Context, req *Request, key string, c *Claim
 		return nil, "", true
 	}
 	who.scope, who.key = scope, key
-	if quota := e.cfg.Limits.Quota; quota != nil && !quota(ctx, scope, req) {
+	if quota := e.cfg.Limits.Quota; quota != nil && !quota(ctx, strings.Clone(scope), req) {
 		return nil, codeQuotaExceeded, false
 	}
 	body, err := req.Body(e.cfg.Limits.RequestBody)

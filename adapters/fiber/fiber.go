@@ -18,7 +18,9 @@ type options struct {
 	keep  core.KeepConfig // the engine's
 }
 
-// Scope takes the scope of a key from the Fiber context, in place of Config.Scope. The string is not kept.
+// Scope takes the scope of a key from the Fiber context, in place of Config.Scope. The string is copied, so it may be one of
+// Fiber's own, as c.Get returns them. Of a chunked request f sees the header lines that came before the body, and none that came
+// behind it or that a middleware has added.
 func Scope(f func(*fiber.Ctx) string) Option { return func(o *options) { o.scope = f } }
 
 // Skip lets requests for which f is true pass by the engine.
@@ -29,6 +31,9 @@ func Skip(f func(*fiber.Ctx) bool) Option { return func(o *options) { o.skip = f
 // take c.Context(), too, while the handler runs: fasthttp uses that one for another request afterwards. An error that a handler returns
 // becomes its answer through the app's ErrorHandler here, before it is kept; middleware outside sees the answer, not the
 // error. fasthttp does not tell that a client has left, so one that waits (Config.Wait) keeps its place until its time is over.
+//
+// fasthttp mixes lines that come behind the body of a chunked request, as trailers, into its header: none of them is a key. Nor is
+// one that a middleware outside has added to such a request.
 //
 // A stream whose length is known and at most Keep.MaxBody, as that of SendFile, is read before it is sent, and kept like any
 // other body. fasthttp reads others when the handlers have returned: the run, its claim and its context go on until then. A

@@ -31,7 +31,10 @@ func newExchange(o *options) *exchange {
 	x := &exchange{}
 	x.given = core.Request{Header: x.header, Body: x.body}
 	if o.scope != nil {
-		x.given.Scope = func() string { return o.scope(x.ctx) }
+		x.given.Scope = func() string {
+			defer hideTrailers(&x.ctx.Request().Header)()
+			return strings.Clone(o.scope(x.ctx)) // what Fiber returns is memory that is used again
+		}
 	}
 	x.run = func(ctx context.Context) (*core.Response, error) { return x.answer.run(ctx, x.ctx, &o.keep) }
 	return x
@@ -90,7 +93,66 @@ func (x *exchange) header(name string) (values []string) {
 			values = append(values, string(value))
 		}
 	})
+	if len(values) > 0 && isChunked(&x.ctx.Request().Header) {
+		values = values[:min(len(values), linesBeforeBody(&x.ctx.Request().Header, name))]
+	}
 	return values
+}
+
+// isChunked tells of a request that may have lines behind its body (KEY-19). fasthttp has put them behind those of the header,
+// and says no more that it was chunked.
+func isChunked(header *fasthttp.RequestHeader) bool {
+	return linesBeforeBody(header, fiber.HeaderTransferEncoding) > 0
+}
+
+// linesBeforeBody counts the lines named name that came before the body.
+func linesBeforeBody(header *fasthttp.RequestHeader, name string) (n int) {
+	for raw := header.RawHeaders(); len(raw) > 0; {
+		var line []byte
+		line, raw, _ = bytes.Cut(raw, []byte("\n"))
+		if len(line) > len(name) && line[len(name)] == ':' && strings.EqualFold(string(line[:len(name)]), name) {
+			n++
+		}
+	}
+	return n
+}
+
+// hideTrailers takes the lines that came behind the body out of header, and returns what puts them back.
+func hideTrailers(header *fasthttp.RequestHeader) (show func()) {
+	if !isChunked(header) {
+		return func() {}
+	}
+	lines, hidden := map[string][]string{}, map[string][]string{}
+	header.VisitAll(func(key, value []byte) { lines[string(key)] = append(lines[string(key)], string(value)) })
+	for name, values := range lines {
+		before := linesBeforeBody(header, name)
+		if before == len(values) || isFraming(name) {
+			continue
+		}
+		hidden[name] = values
+		header.Del(name)
+		for _, value := range values[:min(before, len(values))] {
+			header.Add(name, value)
+		}
+	}
+	return func() {
+		for name, values := range hidden {
+			header.Del(name)
+			for _, value := range values {
+				header.Add(name, value)
+			}
+		}
+	}
+}
+
+// isFraming tells of the lines that fasthttp makes itself. None of them may come behind a body.
+func isFraming(name string) bool {
+	switch name {
+	case fiber.HeaderHost, fiber.HeaderContentLength, fiber.HeaderContentType, fiber.HeaderTransferEncoding, fiber.HeaderTrailer,
+		fiber.HeaderConnection:
+		return true
+	}
+	return false
 }
 
 // form is what makes two multipart requests the same. fasthttp has parsed them already, and would put the body together

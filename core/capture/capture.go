@@ -38,7 +38,7 @@ func NewExchange(r *http.Request) *Exchange { return &Exchange{request: r} }
 // makes no two routes the same.
 func (x *Exchange) Request() core.Request {
 	path, query, _ := strings.Cut(x.request.RequestURI, "?")
-	if !strings.HasPrefix(path, "/") {
+	if path == "" { // a request that came over no wire
 		path, query = x.request.URL.EscapedPath(), x.request.URL.RawQuery
 	}
 	return core.Request{
