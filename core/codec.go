@@ -2,10 +2,12 @@ package core
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"strconv"
 	"time"
 )
@@ -13,18 +15,29 @@ import (
 // Codec changes the form in which outcomes are stored: compressed, sealed. It marks what it made with a first byte of its
 // own; a plain outcome begins with '1'. It is safe for concurrent use.
 type Codec interface {
-	// Encode returns outcome in the codec's form, or outcome itself when that is not worthwhile. record names the record
-	// that it is for.
-	Encode(record [32]byte, outcome []byte) []byte
+	// Encode returns outcome in the codec's form, or outcome itself when that is not worthwhile. name is that of the place it
+	// is kept in: the record, one step of it, or one blob of it. No two places share a name, so a codec that binds it into
+	// what it makes can tell when somebody has put one in the place of another.
+	Encode(name [32]byte, outcome []byte) []byte
 
 	// Decode undoes Encode. What is not in its form it returns unchanged, or refuses, as the codec promises. Its error wraps
 	// ErrUnreadable.
-	Decode(record [32]byte, kept []byte) ([]byte, error)
+	Decode(name [32]byte, kept []byte) ([]byte, error)
+}
+
+// What lies beside a record has a name of its own for codecs. An outcome has the record's.
+func stepName(record [32]byte, step string) [32]byte {
+	return sha256.Sum256([]byte("idem step " + string(record[:]) + step))
+}
+
+func blobName(record [32]byte, id string) [32]byte {
+	return sha256.Sum256([]byte("idem blob " + string(record[:]) + id))
 }
 
 // Blobs keeps long outcomes outside the store. It is safe for concurrent use.
 type Blobs interface {
-	// Put keeps data under id, which nobody else uses, for ttl.
+	// Put keeps data under id, which nobody else uses, for ttl: that of the record which is going to name it, and as long as
+	// it may take until that is stored.
 	Put(ctx context.Context, id string, data []byte, ttl time.Duration) error
 
 	// Get returns what Put was given. Its error wraps [fs.ErrNotExist] when there is no such blob, or no longer; any other
@@ -44,8 +57,9 @@ func (op *operation) pack(r *Response) (outcome []byte, blob string) {
 		return op.encode(r, ""), ""
 	}
 	blob = hex.EncodeToString(op.claim.Key[:]) + "-" + strconv.FormatInt(op.claim.Fence, 10)
-	whole := op.encode(r, "")
-	err := op.engine.call(op.keeper.detached(), func(ctx context.Context) error { return keep.Blobs.Put(ctx, blob, whole, keep.Retention) })
+	whole := op.encodeAs(blobName(op.claim.Key, blob), r, "")
+	ttl := blobLife(keep.Retention, op.engine.cfg.Lease.Duration)
+	err := op.engine.call(op.keeper.detached(), func(ctx context.Context) error { return keep.Blobs.Put(ctx, blob, whole, ttl) })
 	if err != nil {
 		op.hear(op.engine.cfg.Hooks.StoreError, r.Status, fmt.Errorf("idem: blob was not put: %w", err))
 		r.Omitted = true
@@ -54,10 +68,25 @@ func (op *operation) pack(r *Response) (outcome []byte, blob string) {
 	return op.encode(r, blob), blob
 }
 
+// blobLife is for how long a blob is kept: the retention begins when its record is stored, and a store that is away gets the
+// record for ten leases.
+func blobLife(retention, lease time.Duration) time.Duration {
+	const leases = 11
+	if lease > (math.MaxInt64-retention)/leases {
+		return math.MaxInt64
+	}
+	return retention + leases*lease
+}
+
 func (op *operation) encode(r *Response, blob string) []byte {
+	return op.encodeAs(op.claim.Key, r, blob)
+}
+
+// encodeAs puts a response into the form in which the place that name names keeps it.
+func (op *operation) encodeAs(name [32]byte, r *Response, blob string) []byte {
 	outcome := encodeOutcome(r, blob)
 	for _, codec := range op.engine.cfg.Keep.Codecs {
-		outcome = codec.Encode(op.claim.Key, outcome)
+		outcome = codec.Encode(name, outcome)
 	}
 	return outcome
 }
@@ -98,16 +127,24 @@ func (op *operation) blob(id string) (*Response, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", errBlobAway, err)
 	}
-	full, _, err := op.decode(whole)
+	full, another, err := op.decodeAs(blobName(op.claim.Key, id), whole)
+	if err == nil && another != "" {
+		return nil, fmt.Errorf("%w: a blob names a blob", ErrUnreadable)
+	}
 	return full, err
 }
 
 // decode undoes encode, and says in which blob the body is.
 func (op *operation) decode(outcome []byte) (*Response, string, error) {
+	return op.decodeAs(op.claim.Key, outcome)
+}
+
+// decodeAs undoes encodeAs.
+func (op *operation) decodeAs(name [32]byte, outcome []byte) (*Response, string, error) {
 	codecs := op.engine.cfg.Keep.Codecs
 	for i := len(codecs) - 1; i >= 0; i-- {
 		var err error
-		if outcome, err = codecs[i].Decode(op.claim.Key, outcome); err != nil {
+		if outcome, err = codecs[i].Decode(name, outcome); err != nil {
 			return nil, "", err
 		}
 	}

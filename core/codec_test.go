@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -136,13 +137,14 @@ func TestWhatCodecsCanNotReadIsRefusedAndNeverRunAgain(t *testing.T) {
 type shelf struct {
 	mu                 sync.Mutex
 	blobs              map[string][]byte
+	ends               map[string]time.Time
 	log                []string
 	put, get, deleting func(context.Context) error // fail when they are told to
 }
 
 func newShelf() *shelf {
 	fine := func(context.Context) error { return nil }
-	return &shelf{blobs: map[string][]byte{}, put: fine, get: fine, deleting: fine}
+	return &shelf{blobs: map[string][]byte{}, ends: map[string]time.Time{}, put: fine, get: fine, deleting: fine}
 }
 
 func (s *shelf) Put(ctx context.Context, id string, data []byte, ttl time.Duration) error {
@@ -152,7 +154,7 @@ func (s *shelf) Put(ctx context.Context, id string, data []byte, ttl time.Durati
 	if err := s.put(ctx); err != nil {
 		return err
 	}
-	s.blobs[id] = data
+	s.blobs[id], s.ends[id] = data, time.Now().Add(ttl)
 	return nil
 }
 
@@ -161,7 +163,7 @@ func (s *shelf) Get(ctx context.Context, id string) ([]byte, error) {
 	defer s.mu.Unlock()
 	s.log = append(s.log, "get")
 	data, ok := s.blobs[id]
-	if !ok {
+	if !ok || !s.ends[id].After(time.Now()) {
 		return nil, errors.New("no such blob")
 	}
 	return data, s.get(ctx)
@@ -218,7 +220,7 @@ func TestALongBodyIsKeptInABlob(t *testing.T) {
 	s, k := newShelf(), &kept{}
 	f := newFixture(t, keeping(k), shelving(s))
 	f.answered(f.send(request("K", "B"), long), 201, "whole")
-	assert.Equal(t, []string{fmt.Sprint("put for ", retention)}, s.taken())
+	assert.Equal(t, []string{fmt.Sprint("put for ", retention+11*lease)}, s.taken())
 	require.Len(t, k.outcomes, 1)
 	assert.NotContains(t, string(k.outcomes[0]), "whole", "the store is spared it")
 	for range 2 {
@@ -317,7 +319,7 @@ func TestABlobOfAnOutcomeThatWasNotKeptIsDeleted(t *testing.T) {
 		require.Len(t, heirs, 1)
 		s.deleting = func(context.Context) error { return errTest } // it has its own end: nobody minds
 		f.refused(running.finish(), 409, "claim-lost")
-		assert.Equal(t, []string{fmt.Sprint("put for ", retention), fmt.Sprint("put for ", retention), "delete"}, s.taken())
+		assert.Equal(t, []string{fmt.Sprint("put for ", retention+11*lease), fmt.Sprint("put for ", retention+11*lease), "delete"}, s.taken())
 		assert.Equal(t, heirs, s.ids(), "the heir's stands")
 		f.replayed(f.send(request("K", "B"), made), 201, "the heir's")
 	})
@@ -329,6 +331,38 @@ func TestABlobOfAnOutcomeThatWasNotKeptIsDeleted(t *testing.T) {
 		f.close()
 		assert.NotContains(t, s.taken(), "delete")
 		f.replayed(f.send(request("K", "B"), long), 201, "whole")
+	})
+}
+
+// refusing is a store that takes no outcome before a time.
+type refusing struct {
+	core.Store
+	until time.Time
+}
+
+func (r *refusing) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+	if time.Now().Before(r.until) {
+		return errTest
+	}
+	return r.Store.Complete(ctx, c, outcome)
+}
+
+func TestABlobLivesAsLongAsItsRecordAlsoWhenThatIsStoredLate(t *testing.T) {
+	inBubble(t, "after nine leases", func(t *testing.T) {
+		s := newShelf()
+		f := newFixture(t, shelving(s), func(c *core.Config) { c.Store = &refusing{c.Store, time.Now().Add(9 * lease)} })
+		f.send(request("K", "B"), long)
+		f.close()
+		time.Sleep(retention - lease)
+		f.replayed(f.send(request("K", "B"), made), 201, "whole")
+		f.ran(1)
+	})
+	inBubble(t, "with the longest lease", func(t *testing.T) {
+		const year = 365 * 24 * time.Hour
+		s := newShelf()
+		f := newFixture(t, shelving(s), func(c *core.Config) { c.Lease.Duration, c.Keep.Retention = 99*year, 100*year })
+		f.send(request("K", "B"), long)
+		assert.Equal(t, []string{fmt.Sprint("put for ", time.Duration(math.MaxInt64))}, s.taken())
 	})
 }
 

@@ -80,7 +80,7 @@ func (k *keeper) recall(name string) (result []byte, found bool, err error) {
 	if !found {
 		return nil, false, nil
 	}
-	r, _, err := k.op.decode(packed)
+	r, _, err := k.op.decodeAs(stepName(k.op.claim.Key, name), packed)
 	if err != nil {
 		return nil, false, err
 	}
@@ -101,7 +101,7 @@ func (k *keeper) mayCheckpoint() error {
 // checkpoint keeps the result of a step. What the store does not take in a few attempts the run can do without; what it will
 // never take is the handler's to know.
 func (k *keeper) checkpoint(name string, result []byte) error {
-	packed := k.op.encode(&Response{Status: statusDone, Body: result}, "")
+	packed := k.op.encodeAs(stepName(k.op.claim.Key, name), &Response{Status: statusDone, Body: result}, "")
 	k.steps.Store(true)
 	store := k.op.engine.cfg.Store.(Checkpointer)
 	var err error

@@ -1,11 +1,12 @@
 // Package seal encrypts kept outcomes, so that who reads or changes the store can neither read nor change them: AES-256-GCM
-// with a random nonce, under a key that HKDF-SHA256 derives for each record.
+// with a random nonce, under a key that HKDF-SHA256 derives for each place.
 //
 // One AES-GCM key takes at most 2^32 messages with random nonces, which a busy service reaches in weeks. With a key for
-// each record, the bound is on the outcomes of one record, and a secret has none of its own to watch.
+// each place, the bound is on the outcomes of one record, and a secret has none of its own to watch.
 //
-// A sealed outcome opens for its own record only. What it does not hide is its length, the id of its key, and that it is
-// there; and it does not stop who can write to the store from putting back an older outcome of the same record.
+// What is sealed opens in its own place only: an outcome for its record, a step's result for that step of that record, a
+// blob for its id and record. It does not hide its length, the id of its key, and that it is there; and it does not stop who
+// can write to the store from putting back an older outcome, or an older result of a step, of the same record.
 package seal
 
 import (
@@ -23,7 +24,7 @@ import (
 //
 //	mark 1 byte | length of the key's id 1 byte | id | nonce 12 bytes | ciphertext | tag 16 bytes
 //
-// The additional data is all before the nonce, and the record.
+// The additional data is all before the nonce, and the name of the place that it is kept in.
 const (
 	mark      = 's'
 	secretLen = 32
@@ -54,8 +55,8 @@ type Codec struct {
 	acceptPlain bool
 }
 
-// derive makes the cipher for one record.
-type derive func(record [32]byte) cipher.AEAD
+// derive makes the cipher for one place.
+type derive func(name [32]byte) cipher.AEAD
 
 // New returns a codec. The first key seals, all open: to rotate, give all processes the new key behind the old one, then put
 // it in front, and drop the old one after the retention. The error names every bad key.
@@ -98,8 +99,8 @@ func newDerive(secret []byte) (derive, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(record [32]byte) cipher.AEAD {
-		key := must(hkdf.Expand(sha256.New, pseudorandom, "idem seal AES-256-GCM "+string(record[:]), 32))
+	return func(name [32]byte) cipher.AEAD {
+		key := must(hkdf.Expand(sha256.New, pseudorandom, "idem seal AES-256-GCM "+string(name[:]), 32))
 		return must(cipher.NewGCMWithRandomNonce(must(aes.NewCipher(key))))
 	}, nil
 }
@@ -119,20 +120,20 @@ func header(id string, more int) []byte {
 }
 
 // additional is what is authenticated with the outcome, but not stored behind the header.
-func additional(id string, record [32]byte) []byte {
-	return append(header(id, len(record)), record[:]...)
+func additional(id string, name [32]byte) []byte {
+	return append(header(id, len(name)), name[:]...)
 }
 
 // Encode implements core.Codec. Two calls with the same arguments give different results: a run that stores its outcome
 // again sends what the first call made.
-func (c *Codec) Encode(record [32]byte, outcome []byte) []byte {
-	aead := c.keys[c.sealing](record)
-	return aead.Seal(header(c.sealing, len(outcome)+overhead), nil, outcome, additional(c.sealing, record))
+func (c *Codec) Encode(name [32]byte, outcome []byte) []byte {
+	aead := c.keys[c.sealing](name)
+	return aead.Seal(header(c.sealing, len(outcome)+overhead), nil, outcome, additional(c.sealing, name))
 }
 
 // Decode implements core.Codec. What is not sealed is unreadable, unless AcceptPlain is set: then what does not begin with
 // 's' is returned unchanged.
-func (c *Codec) Decode(record [32]byte, kept []byte) ([]byte, error) {
+func (c *Codec) Decode(name [32]byte, kept []byte) ([]byte, error) {
 	if len(kept) == 0 || kept[0] != mark {
 		if c.acceptPlain {
 			return kept, nil
@@ -148,9 +149,9 @@ func (c *Codec) Decode(record [32]byte, kept []byte) ([]byte, error) {
 	if derive == nil {
 		return nil, fmt.Errorf("%w: sealed with key %q, which the codec does not have", core.ErrUnreadable, id)
 	}
-	outcome, err := derive(record).Open(nil, nil, kept[start:], additional(id, record))
+	outcome, err := derive(name).Open(nil, nil, kept[start:], additional(id, name))
 	if err != nil {
-		return nil, fmt.Errorf("%w: key %q does not open it: it is damaged, of another record, or sealed with another secret", core.ErrUnreadable, id)
+		return nil, fmt.Errorf("%w: key %q does not open it: it is damaged, of another place, or sealed with another secret", core.ErrUnreadable, id)
 	}
 	return outcome, nil
 }
