@@ -174,7 +174,8 @@ type KeepConfig struct {
 	// (RPL-15); those that HTTP itself forbids to repeat are not (RPL-12). Default none.
 	AllowHeaders []string
 
-	// DenyHeaders are names of header lines that are not kept, besides those that never are (RPL-16). Default none.
+	// DenyHeaders are names of header lines that are not kept, besides those that never are (RPL-16), and not replayed although
+	// they were kept before. Default none.
 	DenyHeaders []string
 
 	// Codecs change the form of outcomes, first to last when they are kept and last to first when they are read: compress,

@@ -96,6 +96,13 @@ func (h headerRules) removals(r *Response) (kept []string) {
 	return kept
 }
 
+// restrict takes away from a kept response what these rules do not keep: it may have been kept under others.
+func (h headerRules) restrict(r *Response) {
+	var buf [64]byte
+	r.Header = slices.DeleteFunc(r.Header, func(f Field) bool { return !h.keeps(lower(buf[:0], f.Name)) })
+	r.Removed = slices.DeleteFunc(r.Removed, func(name string) bool { return !h.keeps(lower(buf[:0], name)) })
+}
+
 func isListSeparator(c rune) bool { return c == ',' || c == ' ' || c == '\t' }
 
 func withoutBreaks(value string) string {

@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -48,6 +49,31 @@ func TestADeniedLineIsNotTakenAwayEither(t *testing.T) {
 	}
 	f.send(request("K", "B"), removes)
 	assert.Equal(t, []string{"X-Removed"}, f.send(request("K", "B"), removes).Response.Removed)
+}
+
+// What was kept under yesterday's rules, or another engine's, is replayed under those of the engine that replays.
+func TestAReplayHasOnlyTheLinesThatItsOwnEngineKeeps(t *testing.T) {
+	careless := newFixture(t, func(c *core.Config) {
+		c.Keep.AllowHeaders, c.Keep.Blobs, c.Keep.BlobsFrom = []string{"Set-Cookie", "X-Request-Id"}, newShelf(), 10
+	})
+	careful := careless.with(func(c *core.Config) {
+		c.Keep.AllowHeaders, c.Keep.DenyHeaders = []string{"X-Request-Id"}, []string{"x-KEPT"}
+	})
+	for key, body := range map[string]string{"short": "made", "in-a-blob": "made at great length"} {
+		answer := func(context.Context) (*core.Response, error) {
+			return &core.Response{Status: 201, Body: []byte(body), Removed: []string{"X-Kept", "X-Gone"}, Header: []core.Field{
+				line("Set-Cookie", "a=1"), line("X-Kept", "1"), line("X-Request-Id", "2"), line("Content-Type", "text/plain"),
+			}}, nil
+		}
+		careless.send(request(key, "B"), answer)
+		for range 2 {
+			again := careful.send(request(key, "B"), answer).Response
+			assert.Equal(t, []core.Field{line("X-Request-Id", "2"), line("Content-Type", "text/plain"), line(marker, "true"), line("Content-Length", fmt.Sprint(len(body)))}, again.Header)
+			assert.Equal(t, []string{"X-Gone"}, again.Removed)
+		}
+		assert.Len(t, careless.send(request(key, "B"), answer).Response.Header, 6, "and by its own rules")
+	}
+	careless.ran(2)
 }
 
 // RPL-25, RPL-29.

@@ -327,6 +327,7 @@ func (op *operation) prepareReplay(outcome []byte) (*Response, error) {
 			return nil, err
 		}
 	}
+	op.engine.rules.restrict(response)
 	op.engine.mark(response)
 	if blob == "" {
 		op.engine.local.prepared(&op.claim, outcome, op.engine, response)
