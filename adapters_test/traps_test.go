@@ -221,6 +221,24 @@ func TestAMiddlewareOnARouteDoesNotConflictWithOneOnAll(t *testing.T) {
 	}
 }
 
+// FRM-06: alone it would refuse what the one around it runs again, so it says that it cannot.
+func TestAStricterMiddlewareOnARouteIsRefusedLoudlyBehindOneOnAll(t *testing.T) {
+	for name, start := range nested {
+		t.Run(name, func(t *testing.T) {
+			var runs atomic.Int64
+			outer := newEngine(t)
+			strict := outer.With(func(c *core.Config) { c.Lease.OnUnknown = core.RefuseUnknown })
+			url := start(t, outer, strict, func() { runs.Add(1) }) + "/"
+			for range 2 {
+				refused := submit(t, url, "B")
+				assert.Equal(t, 500, refused.status)
+				assert.Contains(t, refused.body, "nested-engine")
+			}
+			assert.Zero(t, runs.Load())
+		})
+	}
+}
+
 func TestEchoDoesNotKeepWhatASilentErrorHandlerLeaves(t *testing.T) {
 	var runs atomic.Int64
 	app := echo.New()

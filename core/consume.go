@@ -79,7 +79,8 @@ var (
 // Result is read from the body of the response; with Status 500 it is Dead, and the body says why (EVT-10).
 //
 // The context of handle is that of a run: see [Engine.Do]. Inside of a run of the same message Consume only calls handle: what
-// is kept is the outer one's.
+// is kept is the outer one's. If e differs from the outer engine in its rules for runs, the message is Failed, and handle is not
+// called: let one of them go.
 func Consume[T any](ctx context.Context, e *Engine, m Message, handle func(context.Context) (T, error)) Delivery[T] {
 	if m.Group == "" || m.ID == "" {
 		return Delivery[T]{Verdict: Dead, Err: errMissing}
@@ -87,6 +88,10 @@ func Consume[T any](ctx context.Context, e *Engine, m Message, handle func(conte
 	op := e.message(ctx, m)
 	var d Delivery[T]
 	if k := enclosing(ctx, op.claim.Key); k != nil {
+		if err := e.standsAside(k.op.engine); err != nil {
+			op.hear(e.cfg.Hooks.StoreError, 0, err)
+			return Delivery[T]{Verdict: Failed, Err: err, RedeliverAfter: time.Second}
+		}
 		d.Result, d.Err = handle(ctx)
 		return d.within(k)
 	}

@@ -2,10 +2,10 @@ package core
 
 import (
 	"context"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -23,6 +23,7 @@ type Engine struct {
 	local     *local
 
 	unreadable *sightings // of messages
+	outers     sync.Map   // *Engine to nesting: of those that stood around this one
 
 	extensions queue // the first of each run
 	looks      queue // of calls of the store at their clients
@@ -62,8 +63,7 @@ func (e *Engine) With(change func(*Config)) *Engine {
 		panic(err)
 	}
 	derived.late, derived.rooms, derived.unreadable = e.late, e.rooms, e.unreadable
-	isSame := reflect.TypeOf(cfg.Store).Comparable() && cfg.Store == e.cfg.Store
-	if isSame && cfg.Keep.LocalReplays == e.cfg.Keep.LocalReplays {
+	if isSameStore(cfg.Store, e.cfg.Store) && cfg.Keep.LocalReplays == e.cfg.Keep.LocalReplays {
 		derived.local = e.local
 	}
 	return derived

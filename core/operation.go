@@ -58,7 +58,11 @@ func (e *Engine) prepare(ctx context.Context, req *Request, key string, c *Claim
 		route = []string{req.Method, req.Path}
 	}
 	c.Key = e.hashing.record(scope, key, route...)
-	if enclosing(ctx, c.Key) != nil {
+	if k := enclosing(ctx, c.Key); k != nil {
+		if err := e.standsAside(k.op.engine); err != nil {
+			e.cfg.Hooks.StoreError.call(ctx, req, c, 0, err)
+			return nil, codeNestedEngine, false
+		}
 		return nil, "", true
 	}
 	who.scope, who.key = scope, key

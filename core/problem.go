@@ -42,6 +42,7 @@ const (
 	codeStoreUnavailable = "store-unavailable"
 	codeNotDurable       = "not-durable"
 	codeRecordUnreadable = "record-unreadable"
+	codeNestedEngine     = "nested-engine"
 )
 
 var problems = map[string]Problem{
@@ -66,6 +67,7 @@ var problems = map[string]Problem{
 	codeStoreUnavailable: {Status: 503, Title: "Idempotency store unavailable", Detail: "The request could not be checked against earlier ones. Send it again later with the same key.", RetryAfter: time.Second},
 	codeNotDurable:       {Status: 503, Title: "Store not durable", Detail: "The request could not be recorded as safely as this service asks for, so it was not run. Send it again later with the same key.", RetryAfter: time.Second},
 	codeRecordUnreadable: {Status: 503, Title: "Record unreadable", Detail: "What is stored under this key can not be read. Nothing was run or replayed; ask the operator."},
+	codeNestedEngine:     {Status: 500, Title: "Two engines on one route", Detail: "This route stands behind two idempotency engines whose rules differ, so those of the inner one cannot hold. It did not run the handler. Operators: let the outer engine skip the route, or remove the inner one."},
 }
 
 // refusals holds every problem of one configuration, rendered once.
