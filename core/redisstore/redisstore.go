@@ -34,11 +34,10 @@ var (
 type Store struct {
 	client   redis.UniversalClient
 	prefix   string
-	sharded  bool // on Cluster, who publishes to all nodes wakes nobody faster
 	wait     durability
 	batches  *batches     // nil: off
 	long     atomic.Int32 // scripts that are to have a GET behind them
-	notifier notifier
+	notifier *notifier
 }
 
 // Option changes a Store.
@@ -50,8 +49,7 @@ func Prefix(p string) Option { return func(s *Store) { s.prefix = p } }
 // New returns a store on client, which stays the caller's to close. Any client does: *redis.Client, a failover client,
 // *redis.ClusterClient. Not a *redis.Ring: it moves the keys of a shard that does not answer to another, where they are new.
 func New(client redis.UniversalClient, opts ...Option) *Store {
-	s := &Store{client: client, prefix: "idem:", notifier: notifier{subs: map[redis.UniversalClient]*subscription{}}}
-	_, s.sharded = client.(*redis.ClusterClient)
+	s := &Store{client: client, prefix: "idem:", notifier: newNotifier(client)}
 	for _, opt := range opts {
 		opt(s)
 	}
@@ -329,7 +327,7 @@ func (s *Store) waits(c *core.Claim) any {
 	switch {
 	case !c.Waits:
 		return "0"
-	case s.sharded:
+	case s.notifier.sharded():
 		return "2"
 	}
 	return "1"

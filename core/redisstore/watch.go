@@ -3,168 +3,236 @@ package redisstore
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
 // Watch implements core.Notifier: by one subscription for the process, or on Cluster one for each master with records
-// that are waited for, open only while somebody waits. Cluster tells from Redis 7.0 on; before, waiters ask now and then.
+// that are waited for, open only while somebody waits. It returns when ctx ends, whatever the connection does; connections
+// are made, used and closed in the background. On Cluster the sharded commands of Redis 7.0 are used where the servers have
+// them and let this client use them, else those for the whole Cluster.
 func (s *Store) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error) {
-	channel := s.name(key)
-	node, err := s.node(ctx, channel)
+	name := s.name(key)
+	node, err := s.node(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	return s.notifier.watch(ctx, node, s.sharded, channel, wake)
+	return s.notifier.watch(ctx, node, name, wake)
 }
 
-// notifier wakes those who wait in this process.
+// notifier wakes those who wait in this process. Requests only take mu, and nobody holds it while the network is waited for.
 type notifier struct {
+	cluster *redis.ClusterClient // nil: the client is of no Cluster
+	plain   atomic.Bool          // on Cluster: a server has refused SSUBSCRIBE, so SUBSCRIBE and PUBLISH serve
+
 	mu   sync.Mutex
 	subs map[redis.UniversalClient]*subscription // by node
 }
 
-// subscription is one connection that listens.
+func newNotifier(client redis.UniversalClient) *notifier {
+	n := &notifier{subs: map[redis.UniversalClient]*subscription{}}
+	n.cluster, _ = client.(*redis.ClusterClient)
+	return n
+}
+
+// sharded tells whether SSUBSCRIBE is used: on Cluster, who publishes to all nodes wakes nobody faster.
+func (n *notifier) sharded() bool { return n.cluster != nil && !n.plain.Load() }
+
+// subscription is what this process waits for on one node. A goroutine of its own, see listen, talks to the node.
 type subscription struct {
-	pubsub   *redis.PubSub
-	channels map[string]*channel
-	sending  sync.Mutex // keeps what the server is told in the order of channels
+	node     redis.UniversalClient
+	channels map[string][]*watch // by name; none is empty
+	news     []string            // names that have come or gone since the goroutine looked
+	changed  chan struct{}       // has room for one; says that there are news
 }
 
-// channel is one record that is waited for.
-type channel struct {
-	confirmed chan struct{} // closed when the server listens
-	watches   []*watch
+// watch is one call of Watch.
+type watch struct {
+	name  string
+	wake  func()
+	sub   *subscription // where it is; nil: nowhere
+	isNew bool          // the server has not confirmed it on this connection
+	stood bool          // the server has confirmed it once
+	ended bool          // nobody waits any more
+	moves int           // how often its slot has moved
+	ready chan error    // has room for one: nil when the server listens
 }
-
-type watch struct{ wake func() }
 
 // watch returns when the server has confirmed that it sends what is published on name.
-func (n *notifier) watch(ctx context.Context, node redis.UniversalClient, sharded bool, name string, wake func()) (func(), error) {
-	w := &watch{wake}
-	sub, c, isNew := n.add(ctx, node, name, w)
-	stop := func() { n.remove(node, sub, sharded, name, w) }
-	if isNew {
-		sub.sending.Lock()
-		err := subscribe(ctx, sub.pubsub, sharded, name)
-		sub.sending.Unlock()
-		if err != nil {
-			stop()
-			return nil, err
-		}
-	}
-	select {
-	case <-c.confirmed:
-		return stop, nil
-	case <-ctx.Done():
-		stop()
+func (n *notifier) watch(ctx context.Context, node redis.UniversalClient, name string, wake func()) (func(), error) {
+	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
+	w := &watch{name: name, wake: wake, ready: make(chan error, 1)}
+	n.mu.Lock()
+	n.add(node, w)
+	n.mu.Unlock()
+	var err error
+	select {
+	case err = <-w.ready:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		n.end(w)
+		return nil, err
+	}
+	return func() { n.end(w) }, nil
 }
 
-// add notes w, and tells whether its channel has to be subscribed to.
-func (n *notifier) add(ctx context.Context, node redis.UniversalClient, name string, w *watch) (*subscription, *channel, bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+// add puts w where its node is listened to; the caller holds mu.
+func (n *notifier) add(node redis.UniversalClient, w *watch) {
 	sub := n.subs[node]
 	if sub == nil {
-		sub = &subscription{pubsub: node.Subscribe(context.WithoutCancel(ctx)), channels: map[string]*channel{}}
+		sub = &subscription{node: node, channels: map[string][]*watch{}, changed: make(chan struct{}, 1)}
 		n.subs[node] = sub
 		go n.listen(sub)
 	}
-	c := sub.channels[name]
-	isNew := c == nil
-	if isNew {
-		c = &channel{confirmed: make(chan struct{})}
-		sub.channels[name] = c
-	}
-	c.watches = append(c.watches, w)
-	return sub, c, isNew
+	w.sub, w.isNew = sub, true
+	sub.channels[w.name] = append(sub.channels[w.name], w)
+	sub.tell(w.name)
 }
 
-// remove forgets w. The last of a channel ends its subscription, and the last of a node closes the connection.
-func (n *notifier) remove(node redis.UniversalClient, sub *subscription, sharded bool, name string, w *watch) {
-	n.mu.Lock()
-	c := sub.channels[name]
-	if c == nil || !slices.Contains(c.watches, w) {
-		n.mu.Unlock()
-		return
-	}
-	c.watches = slices.DeleteFunc(c.watches, func(other *watch) bool { return other == w })
-	isLast := len(c.watches) == 0
-	if isLast {
-		delete(sub.channels, name)
-	}
-	isEmpty := len(sub.channels) == 0
-	if isEmpty && n.subs[node] == sub {
-		delete(n.subs, node)
-	}
-	n.mu.Unlock()
-	switch {
-	case isEmpty:
-		_ = sub.pubsub.Close()
-	case isLast:
-		n.unsubscribe(sub, sharded, name)
-	}
-}
-
-// unsubscribe ends the subscription of a channel, unless somebody watches it again.
-func (n *notifier) unsubscribe(sub *subscription, sharded bool, name string) {
-	sub.sending.Lock()
-	defer sub.sending.Unlock()
-	n.mu.Lock()
-	again := sub.channels[name] != nil
-	n.mu.Unlock()
-	if !again {
-		_ = unsubscribe(sub.pubsub, sharded, name)
-	}
-}
-
-// listen passes on what the server says until the subscription is closed. go-redis connects again when it has to, and
-// subscribes again then; what was published in between is lost, so everybody looks.
-func (n *notifier) listen(sub *subscription) {
-	for message := range sub.pubsub.ChannelWithSubscriptions() {
-		switch m := message.(type) {
-		case *redis.Message:
-			n.wake(sub, m.Channel, false)
-		case *redis.Subscription:
-			n.wake(sub, m.Channel, !strings.HasSuffix(m.Kind, "unsubscribe"))
-		}
-	}
-}
-
-func (n *notifier) wake(sub *subscription, name string, confirmed bool) {
+// end forgets w.
+func (n *notifier) end(w *watch) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	c := sub.channels[name]
-	if c == nil {
+	w.ended = true
+	n.remove(w)
+}
+
+// remove takes w from where it is; the caller holds mu.
+func (n *notifier) remove(w *watch) {
+	sub := w.sub
+	if sub == nil {
 		return
 	}
+	w.sub = nil
+	left := slices.DeleteFunc(sub.channels[w.name], func(other *watch) bool { return other == w })
+	sub.channels[w.name] = left
+	if len(left) == 0 {
+		delete(sub.channels, w.name)
+		sub.tell(w.name)
+	}
+}
+
+// tell has the goroutine look at a channel; the caller holds the notifier's mu.
+func (sub *subscription) tell(name string) {
+	sub.news = append(sub.news, name)
+	sub.poke()
+}
+
+// poke has the goroutine look up.
+func (sub *subscription) poke() {
 	select {
-	case <-c.confirmed:
+	case sub.changed <- struct{}{}:
 	default:
-		if confirmed {
-			close(c.confirmed)
+	}
+}
+
+// fail tells w that there will be no confirmation, if there was none; the caller holds the notifier's mu.
+func (w *watch) fail(err error) {
+	if !w.stood {
+		w.answer(err)
+	}
+}
+
+// stand notes that the server listens. Who waits for that goes on; who has waited before looks, since what was published while
+// there was no connection is lost. The caller holds the notifier's mu.
+func stand(watches []*watch, which func(*watch) bool) {
+	for _, w := range watches {
+		switch {
+		case !which(w):
+		case w.stood:
+			go w.wake() // it may call back
+		default:
+			w.stood = true
+			w.answer(nil)
 		}
-		return // nobody waits yet
-	}
-	for _, w := range c.watches {
-		go w.wake() // it may call back
+		w.isNew = false
 	}
 }
 
-func subscribe(ctx context.Context, p *redis.PubSub, sharded bool, name string) error {
-	if sharded {
-		return p.SSubscribe(ctx, name)
+func (w *watch) answer(err error) {
+	select {
+	case w.ready <- err:
+	default:
 	}
-	return p.Subscribe(ctx, name)
 }
 
-func unsubscribe(p *redis.PubSub, sharded bool, name string) error {
-	if sharded {
-		return p.SUnsubscribe(context.Background(), name)
+const (
+	firstPause = 50 * time.Millisecond // after a connection that broke, then twice as long each time
+	longPause  = time.Second
+)
+
+// listen keeps a connection to the node as long as somebody waits there, one at a time.
+func (n *notifier) listen(sub *subscription) {
+	for pause := firstPause; n.isNeeded(sub); {
+		heard, err := n.session(sub)
+		if err == nil {
+			continue
+		}
+		if heard {
+			pause = firstPause
+		} else {
+			n.fail(sub, err)
+		}
+		time.Sleep(pause)
+		pause = min(2*pause, longPause)
 	}
-	return p.Unsubscribe(context.Background(), name)
+}
+
+// giveUpShards has every node subscribed to without SSUBSCRIBE from now on; the caller holds mu.
+func (n *notifier) giveUpShards() {
+	n.plain.Store(true)
+	for _, sub := range n.subs {
+		sub.poke()
+	}
+}
+
+// isNeeded forgets the subscription when nobody waits there.
+func (n *notifier) isNeeded(sub *subscription) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(sub.channels) == 0 {
+		delete(n.subs, sub.node)
+		return false
+	}
+	return true
+}
+
+// fail tells those who wait for a confirmation that the node can not be listened to. Who has had one stays: the next connection
+// serves.
+func (n *notifier) fail(sub *subscription, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, watches := range sub.channels {
+		for _, w := range watches {
+			w.fail(err)
+		}
+	}
+}
+
+// move brings watches to the node that their slot is on now. It takes a client a moment to learn which that is.
+func (n *notifier) move(watches []*watch, cause error) {
+	const most, pause = 10, 100 * time.Millisecond
+	n.cluster.ReloadState(context.Background())
+	time.Sleep(pause)
+	for _, w := range watches {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		node, err := n.cluster.MasterForKey(ctx, w.name)
+		cancel()
+		n.mu.Lock()
+		switch w.moves++; {
+		case w.ended:
+		case err != nil || w.moves > most:
+			w.fail(cause)
+		default:
+			n.add(node, w)
+		}
+		n.mu.Unlock()
+	}
 }

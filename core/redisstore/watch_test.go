@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,27 +11,29 @@ import (
 	"github.com/go-idem/idem/internal/redistest"
 )
 
-// TestWhoWatchesWhenTheLastBeforeLeavesIsStillTold: the one that leaves has given the channel up, and tells the server of it
-// only when the next one has subscribed.
+// TestWhoWatchesWhenTheLastBeforeLeavesIsStillTold: the one that leaves has given the channel up, and the server is told of it
+// when the next one has come, or is about to.
 func TestWhoWatchesWhenTheLastBeforeLeavesIsStillTold(t *testing.T) {
 	ctx, client := context.Background(), redistest.Shared(t).Client(t)
-	n := &New(client).notifier
+	n := New(client).notifier
 	name := t.Name()
-	leave, err := n.watch(ctx, client, false, name, func() {})
+	other, err := n.watch(ctx, client, name+" of another", func() {}) // the connection stays
 	require.NoError(t, err)
-	defer leave()
-	sub := n.subs[client]
-	n.mu.Lock()
-	delete(sub.channels, name)
-	n.mu.Unlock()
-
-	woken := make(chan struct{}, 10)
-	stop, err := n.watch(ctx, client, false, name, func() { woken <- struct{}{} })
-	require.NoError(t, err)
-	defer stop()
-	n.unsubscribe(sub, false, name)
-	require.NoError(t, sub.pubsub.Ping(ctx)) // nothing is under way any more
-	require.Eventually(t, func() bool {
-		return client.Publish(ctx, name, "").Val() == 1 && len(woken) > 0
-	}, 20*time.Second, time.Millisecond)
+	defer other()
+	for i := range 300 {
+		leave, err := n.watch(ctx, client, name, func() {})
+		require.NoError(t, err)
+		leave()
+		if i%3 == 0 {
+			time.Sleep(time.Duration(i) * time.Microsecond) // so that the goroutine gets as far as it likes
+		}
+		var woken atomic.Bool
+		bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
+		stop, err := n.watch(bounded, client, name, func() { woken.Store(true) })
+		cancel()
+		require.NoError(t, err)
+		require.EqualValues(t, 1, client.Publish(ctx, name, "").Val(), "the server listens")
+		require.Eventually(t, woken.Load, 20*time.Second, 10*time.Microsecond)
+		stop()
+	}
 }

@@ -3,6 +3,7 @@
 package badnet
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -23,6 +24,10 @@ type Faults struct {
 	Rate         int           // bytes a second in each direction; 0: no limit
 	Hole         bool          // requests vanish, replies do not come, and no connection breaks
 	Refuse       bool          // no connection is made
+
+	// What is above, but for Refuse, hits all connections, or only those that have sent a SUBSCRIBE or SSUBSCRIBE in one
+	// piece, or only those that are made from now on.
+	Listeners, Later bool
 }
 
 var (
@@ -36,6 +41,7 @@ type Net struct {
 	random *rand.Rand
 	faults Faults
 	lose   int // replies that get lost whatever the share
+	epoch  int // how often Set was called
 	hits   int
 	conns  map[*conn]struct{}
 }
@@ -50,6 +56,7 @@ func (n *Net) Set(f Faults) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.faults = f
+	n.epoch++
 }
 
 // Lose lets the next replies get lost.
@@ -87,11 +94,18 @@ func (n *Net) Dial(ctx context.Context, network, addr string) (net.Conn, error) 
 	if err != nil {
 		return nil, err
 	}
-	wrapped := &conn{Conn: c, net: n}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	wrapped := &conn{Conn: c, net: n, epoch: n.epoch}
 	n.conns[wrapped] = struct{}{}
 	return wrapped, nil
+}
+
+// Open returns how many connections are open.
+func (n *Net) Open() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.conns)
 }
 
 // hit tells whether a fault hits now, and counts it.
@@ -106,13 +120,17 @@ func (n *Net) hit(fault func(*Faults) bool) bool {
 }
 
 // slow returns how long a transfer of some bytes takes, and how many of them go at once.
-func (n *Net) slow(bytes int, request bool) (time.Duration, int) {
+func (c *conn) slow(size int, request bool) (time.Duration, int) {
+	n := c.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	f, wait := &n.faults, time.Duration(0)
-	if f.Slice > 0 && bytes > f.Slice {
+	if c.isSpared(f) {
+		return 0, size
+	}
+	if f.Slice > 0 && size > f.Slice {
 		n.hits++
-		bytes = f.Slice
+		size = f.Slice
 	}
 	if request && f.Delay+f.Jitter > 0 {
 		n.hits++
@@ -120,14 +138,16 @@ func (n *Net) slow(bytes int, request bool) (time.Duration, int) {
 	}
 	if f.Rate > 0 {
 		n.hits++
-		wait += time.Duration(bytes) * time.Second / time.Duration(f.Rate)
+		wait += time.Duration(size) * time.Second / time.Duration(f.Rate)
 	}
-	return wait, bytes
+	return wait, size
 }
 
 type conn struct {
 	net.Conn
-	net *Net
+	net     *Net
+	epoch   int  // when it was made
+	listens bool // it has sent a SUBSCRIBE; guarded by the net's mutex
 
 	mu       sync.Mutex
 	deadline time.Time
@@ -138,6 +158,25 @@ func (c *conn) Close() error {
 	delete(c.net.conns, c)
 	c.net.mu.Unlock()
 	return c.Conn.Close()
+}
+
+// isSpared tells whether the faults are for other connections; the caller holds the net's mutex.
+func (c *conn) isSpared(f *Faults) bool {
+	return f.Listeners && !c.listens || f.Later && c.epoch < c.net.epoch
+}
+
+// hit is that of the net, for one connection.
+func (c *conn) hit(fault func(*Faults) bool) bool {
+	return c.net.hit(func(f *Faults) bool { return !c.isSpared(f) && fault(f) })
+}
+
+// listen notes whether a request subscribes.
+func (c *conn) listen(request []byte) {
+	if bytes.Contains(bytes.ToLower(request), []byte("\r\nsubscribe\r\n")) || bytes.Contains(bytes.ToLower(request), []byte("\r\nssubscribe\r\n")) {
+		c.net.mu.Lock()
+		defer c.net.mu.Unlock()
+		c.listens = true
+	}
 }
 
 func (c *conn) SetDeadline(t time.Time) error {
@@ -176,15 +215,16 @@ func (c *conn) wait(d time.Duration) error {
 }
 
 func (c *conn) Write(p []byte) (written int, err error) {
-	if c.net.hit(func(f *Faults) bool { return f.Hole }) {
+	c.listen(p)
+	if c.hit(func(f *Faults) bool { return f.Hole }) {
 		return len(p), nil
 	}
-	if c.net.hit(func(f *Faults) bool { return f.LoseRequests > 0 && c.net.random.Float64() < f.LoseRequests }) {
+	if c.hit(func(f *Faults) bool { return f.LoseRequests > 0 && c.net.random.Float64() < f.LoseRequests }) {
 		_ = c.Close()
 		return 0, errReset
 	}
 	for request := true; written < len(p) || request; request = false {
-		wait, size := c.net.slow(len(p)-written, request)
+		wait, size := c.slow(len(p)-written, request)
 		if err := c.wait(wait); err != nil {
 			return written, err
 		}
@@ -198,19 +238,19 @@ func (c *conn) Write(p []byte) (written int, err error) {
 }
 
 func (c *conn) Read(p []byte) (int, error) {
-	_, size := c.net.slow(len(p), false)
+	_, size := c.slow(len(p), false)
 	n, err := c.Conn.Read(p[:size])
-	for err == nil && c.net.hit(func(f *Faults) bool { return f.Hole }) {
+	for err == nil && c.hit(func(f *Faults) bool { return f.Hole }) {
 		n, err = c.Conn.Read(p[:size])
 	}
 	if err != nil {
 		return n, err
 	}
-	if c.net.hit(c.losesReply) {
+	if c.hit(c.losesReply) {
 		_ = c.Close()
 		return 0, io.EOF
 	}
-	wait, _ := c.net.slow(n, false)
+	wait, _ := c.slow(n, false)
 	return n, c.wait(wait)
 }
 

@@ -86,6 +86,23 @@ func TestABlackHoleBreaksNothingAndHonoursDeadlines(t *testing.T) {
 	require.NoError(t, echo(c))
 }
 
+func TestFaultsCanBeForSomeConnectionsAlone(t *testing.T) {
+	n := New(1)
+	plain, listener := dial(t, n), dial(t, n)
+	require.Equal(t, 2, n.Open())
+	n.Set(Faults{LoseReplies: 1, Listeners: true})
+	_, err := listener.Write([]byte("*2\r\n$10\r\nssubscribe\r\n$1\r\nc\r\n"))
+	require.NoError(t, err)
+	_, err = listener.Read(make([]byte, 5))
+	require.ErrorIs(t, err, io.EOF)
+	require.NoError(t, echo(plain))
+
+	n.Set(Faults{LoseReplies: 1, Later: true})
+	require.NoError(t, echo(plain))
+	require.ErrorIs(t, echo(dial(t, n)), io.EOF)
+	require.Equal(t, 1, n.Open())
+}
+
 func TestADelayEndsAtTheDeadline(t *testing.T) {
 	n := New(1)
 	c := dial(t, n)
