@@ -22,18 +22,17 @@ local record = redis.call('GETRANGE', KEYS[1], '0', '599') -- not a whole outcom
 
 -- [record.lua]
 
--- failed is the record that this fail leaves; owner and what stands before it are given.
-local function failed(attempts, beginning, claim_operation, owners, cause)
-  local count = string.format('%02d', #owners / 16)
-  return '1' .. FAILED .. history(beginning) .. '1' .. string.format('%06d', attempts) .. string.sub(beginning, 11) ..
-    claim_operation .. count .. owners .. cause
+-- failed is the record that this fail leaves; beginning is all of it up to the owner, but for what is said here.
+local function failed(mark, beginning, claim_operation, owners, cause)
+  return '1' .. FAILED .. history(beginning) .. mark .. string.sub(beginning, 5) ..
+    claim_operation .. string.format('%02d', #owners / 16) .. owners .. cause
 end
 
 -- withdraw leaves a record where there is none. A server that is full refuses a begin as well.
 local function withdraw()
   local fence_text = string.format('%016.0f', now())
   local beginning = '1' .. FAILED .. '01000000' .. fence_text .. string.rep('\0', 32) .. fence_text .. ARGV[1]
-  local answer = redis.pcall('SET', KEYS[1], failed(0, beginning, fence_text, '', ARGV[5]), 'PX', ARGV[6], 'NX')
+  local answer = redis.pcall('SET', KEYS[1], failed('1', beginning, fence_text, '', ARGV[5]), 'PX', ARGV[6], 'NX')
   if not answer then return 'unreadable' end -- it was emptied
   if answer.err then return string.find(answer.err, 'OOM') and 'lost' or answer end
   return 'ok'
@@ -46,7 +45,8 @@ local function note()
   if state(record) == FAILED then
     local cause = string.sub(record, 109 + #noted(record))
     if waiters(record) == '0' then cause = string.sub(record, attempt(record) == 1 and 91 or 107) end
-    from, text = '0', failed(attempt(record), string.sub(record, 1, 90), operation(record), owners, cause)
+    local mark = waiters(record) == '2' and '2' or '1'
+    from, text = '0', failed(mark, string.sub(record, 1, 90), operation(record), owners, cause)
   end
   if type(redis.pcall('SETRANGE', KEYS[1], from, text)) == 'number' then return end
   local left = redis.call('PTTL', KEYS[1])
@@ -67,8 +67,8 @@ end
 if state(record) == FAILED then return 'ok' end
 local bound = ARGV[4] ~= '0' and history(record) == '0' and string.rep('\0', 32) or fingerprint(record)
 local beginning = string.sub(record, 1, 26) .. bound .. string.sub(record, 59, 90)
-local attempts = ARGV[4] == '2' and math.max(attempt(record) - 1, 0) or attempt(record)
+local mark = ARGV[4] == '2' and '2' or '1'
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
-redis.call('SET', KEYS[1], failed(attempts, beginning, operation(record), noted(record), ARGV[5]), 'PX', ARGV[3])
+redis.call('SET', KEYS[1], failed(mark, beginning, operation(record), noted(record), ARGV[5]), 'PX', ARGV[3])
 wake(record)
 return 'ok'

@@ -8,8 +8,8 @@
 --   3       history of this request under this key: '0' no effects, '1' a lease ended without an outcome (takeover),
 --           '2' a run failed that may have had effects
 --   4       STARTED: who waits for the end of the claim: '0' nobody, '1' listeners of PUBLISH, '2' of SPUBLISH (Cluster);
---           FAILED: '1', or '0' if an earlier version has written it, which notes nobody
---   5-10    attempt, decimal; 0 in a FAILED record when all of them were given back, or there was none
+--           FAILED: '1', '2' if its attempt was given back, or '0' if an earlier version has written it, which notes nobody
+--   5-10    attempt, decimal; 0 in a FAILED record that a withdrawn begin has left
 --   11-26   fence, decimal
 --   27-58   fingerprint; 32 zero bytes in a FAILED record that is free for another request
 --
@@ -30,7 +30,10 @@ local STARTED, COMPLETED, FAILED = '1', '2', '4'
 local function state(record) return string.sub(record, 2, 2) end
 local function history(record) return string.sub(record, 3, 3) end
 local function waiters(record) return string.sub(record, 4, 4) end
-local function attempt(record) return tonumber(string.sub(record, 5, 10)) end
+local function attempt(record)
+  local back = state(record) == FAILED and waiters(record) == '2'
+  return tonumber(string.sub(record, 5, 10)) - (back and 1 or 0)
+end
 local function fingerprint(record) return string.sub(record, 27, 58) end
 
 -- Not of a COMPLETED record:
@@ -50,7 +53,7 @@ local function readable(record)
   if state(record) == STARTED then
     return short and #record == 90 or long and (#record - 106) % 16 == 0 and #record <= 106 + 256
   end
-  if waiters(record) ~= '1' then return waiters(record) == '0' and (short or long) end
+  if waiters(record) == '0' then return short or long end
   local count = string.sub(record, 107, 108)
   return long and digits(count, 2) and tonumber(count) <= 16 and #record >= 108 + 16 * tonumber(count)
 end

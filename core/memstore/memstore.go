@@ -59,18 +59,17 @@ const (
 
 // record is one key. The fields of claim that Begin answers with are those of the last claim.
 type record struct {
-	claim     core.Claim
-	state     state
-	free      bool // failed, and open to another fingerprint
-	withdrawn bool // failed by an owner that had no claim
-	effects   bool // an earlier run of the same request may have had effects
-	leaseEnd  time.Time
-	expires   time.Time
-	outcome   []byte
-	steps     map[string][]byte
-	noted     [][16]byte // earlier owners that have failed or withdrawn, the last ones last
-	late      bool       // it is a tombstone
-	index     int        // in the heap
+	claim    core.Claim
+	state    state
+	free     bool // failed, and open to another fingerprint
+	effects  bool // an earlier run of the same request may have had effects
+	leaseEnd time.Time
+	expires  time.Time
+	outcome  []byte
+	steps    map[string][]byte
+	noted    [][16]byte // earlier owners that have failed or withdrawn, the last ones last
+	late     bool       // it is a tombstone
+	index    int        // in the heap
 }
 
 // maxNoted is how many owners a record notes.
@@ -110,7 +109,7 @@ func (s *Store) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
 	switch {
 	case r != nil && r.ended(c.Owner):
 		return core.Entry{}, core.ErrLost
-	case c.LateRetry > 0 && s.late[c.Key] != nil && (r == nil || r.withdrawn):
+	case c.LateRetry > 0 && s.late[c.Key] != nil && (r == nil || r.free && r.claim.Attempt == 0):
 		return core.Entry{State: core.Expired}, nil
 	case r != nil:
 		return s.begin(r, c, now)
@@ -185,7 +184,7 @@ func (s *Store) claim(r *record, c core.Claim, now time.Time, takeover bool) cor
 		r.steps = nil // of an earlier operation
 		s.bytes += r.size()
 	}
-	r.claim, r.state, r.free, r.withdrawn = c, started, false, false
+	r.claim, r.state, r.free = c, started, false
 	r.leaseEnd = now.Add(c.Lease)
 	s.retain(r, now.Add(c.Retention))
 	return r.claimed(c.Lease)
@@ -257,7 +256,7 @@ func (s *Store) withdraw(c *core.Claim, now time.Time) error {
 		return core.ErrLost
 	case r == nil:
 		r = s.add(c.Key)
-		r.claim.Owner, r.claim.Fence, r.state, r.free, r.withdrawn = c.Owner, s.nextFence(now), failed, true, true
+		r.claim.Owner, r.claim.Fence, r.state, r.free = c.Owner, s.nextFence(now), failed, true
 		s.retain(r, now.Add(c.Lease))
 		return nil
 	case r.state != completed:

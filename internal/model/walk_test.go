@@ -291,14 +291,14 @@ var bugs = []bug{
 			return Record{}, lost
 		}
 		return Step(r, c, now)
-	}, false},
+	}, true},
 	{"LSE-18: a fail that finds no record only says that it has", neverStuck, func(r Record, c Call, now time.Duration) (Record, Answer) {
 		next, a := Step(r, c, now)
 		if c.Verb == Fail && r.Expires <= now {
 			return Record{}, a
 		}
 		return next, a
-	}, false},
+	}, true},
 	{"LSE-18: a fail that finds another owner's record leaves nothing", itself, func(r Record, c Call, now time.Duration) (Record, Answer) {
 		next, a := Step(r, c, now)
 		if c.Verb == Fail && a.Err != nil {
@@ -326,14 +326,14 @@ var bugs = []bug{
 			next.Attempt = 1
 		}
 		return next, a
-	}, false},
+	}, true},
 	{"a withdrawn begin holds the key for its request", pastKnown, func(r Record, c Call, now time.Duration) (Record, Answer) {
 		next, a := Step(r, c, now)
 		if r.Expires <= now && next.State == Failed {
 			next.Free, next.Fingerprint = false, c.Claim.Fingerprint
 		}
 		return next, a
-	}, false},
+	}, true},
 	{"a withdrawn begin is remembered for the retention", neverStuck, func(r Record, c Call, now time.Duration) (Record, Answer) {
 		next, a := Step(r, c, now)
 		if r.Expires <= now && next.State == Failed {

@@ -1,0 +1,23 @@
+-- extend: the run goes on; its lease starts anew.
+--
+-- KEYS[1]  the record
+-- KEYS[2]  the steps of its runs; absent when there are none
+-- ARGV[1]  owner   ARGV[2]  fence   ARGV[3]  lease, µs   ARGV[4]  retention, ms
+--
+-- Returns:
+--   'ok'          STARTED -> STARTED, also when the lease is over and nobody has taken over
+--   'lost'        absent, another claim, or no longer STARTED; nothing changes
+--   'unreadable'  not a record of format 1
+--
+-- PEXPIRE comes first: a full server accepts a script whose first write needs no memory.
+local record = redis.call('GET', KEYS[1])
+
+-- [record.lua]
+
+if not record then return 'lost' end
+if not readable(record) then return 'unreadable' end
+if state(record) ~= STARTED or not holds(record, ARGV[1], ARGV[2]) then return 'lost' end
+redis.call('PEXPIRE', KEYS[1], ARGV[4])
+redis.call('SETRANGE', KEYS[1], '58', string.format('%016.0f', now() + ARGV[3]))
+if KEYS[2] then redis.call('PEXPIRE', KEYS[2], ARGV[4]) end
+return 'ok'
