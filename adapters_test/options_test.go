@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -299,4 +300,51 @@ func (s *Behaviours) TestFailOpen() {
 		s.ran(svc, 2)
 		s.Empty(svc.post("K", "B").header.Get("Idempotent-Unprotected"))
 	})
+}
+
+// RPL-32: a redirect that keeps the method keeps the key, and the client takes it to the other place.
+func (s *Behaviours) TestAClientFollowsARedirectWithItsKey() {
+	for _, status := range []int{http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		s.Run(strconv.Itoa(status), func() {
+			svc := s.serve(func(r request) answer {
+				if r.path == "/orders" {
+					return answer{status: status, header: http.Header{"Location": {"/orders/"}}}
+				}
+				return answer{status: 201, body: "made"}
+			}, nil)
+			client := newClient()
+			defer client.CloseIdleConnections()
+			client.CheckRedirect = nil
+			post := func() reply {
+				r, err := svc.try(client, "POST", "/orders", "B", "Idempotency-Key", strconv.Itoa(status))
+				s.Require().NoError(err)
+				return r
+			}
+			first := post()
+			s.Equal(201, first.status, first.body)
+			s.False(first.replayed())
+			moved := svc.send("POST", "/orders/", "B", "Idempotency-Key", strconv.Itoa(status))
+			s.replay(first, moved)
+			s.ran(svc, 2)
+		})
+	}
+}
+
+// FPR-19: the host counts on every framework, in whichever form it comes.
+func (s *Behaviours) TestTheHostCountsWhereItIsAskedFor() {
+	post := func(svc *service, target, host string) reply {
+		return svc.raw("POST " + target + " HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\nIdempotency-Key: K\r\nContent-Length: 1\r\n\r\nB")
+	}
+	svc := s.serve(ok(), comparing(core.FingerprintConfig{Headers: []string{"Host"}}))
+	first := post(svc, "/orders", "one.example")
+	s.Equal(201, first.status)
+	s.problem(post(svc, "/orders", "two.example"), 422, "fingerprint-mismatch")
+	s.replay(first, post(svc, "/orders", "ONE.example"))
+	s.replay(first, post(svc, "http://one.example/orders", "one.example"))
+	s.problem(post(svc, "http://two.example/orders", "two.example"), 422, "fingerprint-mismatch")
+	s.ran(svc, 1)
+
+	svc = s.serve(ok(), nil)
+	first = post(svc, "/orders", "one.example")
+	s.replay(first, post(svc, "/orders", "two.example"))
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"strconv"
 	"time"
 )
@@ -71,11 +70,7 @@ func (op *operation) pack(r *Response) (outcome []byte, blob string) {
 // blobLife is for how long a blob is kept: the retention begins when its record is stored, and a store that is away gets the
 // record for ten leases.
 func blobLife(retention, lease time.Duration) time.Duration {
-	const leases = 11
-	if lease > (math.MaxInt64-retention)/leases {
-		return math.MaxInt64
-	}
-	return retention + leases*lease
+	return retention + 11*lease
 }
 
 func (op *operation) encode(r *Response, blob string) []byte {

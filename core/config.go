@@ -61,8 +61,8 @@ type KeyConfig struct {
 	// Required refuses a guarded request without a key with 400. By default it runs without protection (KEY-02).
 	Required bool
 
-	// Methods are guarded; others pass by as if there were no engine. Default POST and PATCH. The methods that RFC 9110
-	// calls safe can not be guarded (MTH-01).
+	// Methods are guarded; others pass by as if there were no engine. Default POST and PATCH. Safe methods, such as
+	// GET and QUERY, cannot be guarded (MTH-01).
 	Methods []string
 
 	// MinLength and MaxLength bound the key in bytes, without quotes. Defaults 1 and 255.
@@ -96,7 +96,8 @@ type FingerprintConfig struct {
 	// (FPR-05). By default its text counts.
 	SortQuery bool
 
-	// Headers are names of header lines that count, too, such as Accept or a tenant's (FPR-13). Default none.
+	// Headers are names of header lines that count, too, such as Accept, a tenant's, or Host (FPR-13, FPR-19). Those of the
+	// connection and of a body's framing are refused: not every framework tells them. Default none.
 	Headers []string
 
 	// Func replaces all of this: two requests with one method and path are the same when it returns the same. It must be
@@ -131,7 +132,7 @@ type WaitConfig struct {
 type LeaseConfig struct {
 	// Duration is renewed at each third of itself while the handler runs, so it need not outlast the handler; it is how
 	// long a retry waits for the run of a process that died. A handler that hangs holds its key until its process ends: give
-	// it a deadline of its own. At least 10 ms, less than Keep.Retention. Default 30 s.
+	// it a deadline of its own. At least 10 ms, at most 1 year, less than Keep.Retention. Default 30 s.
 	Duration time.Duration
 
 	// OnUnknown is asked when a lease has ended without an outcome: did the operation happen? It returns the outcome to
@@ -200,8 +201,8 @@ type LimitsConfig struct {
 	RequestBody int64
 
 	// StoreTimeout bounds each call of the store, so also what a dead store adds to a request (LSE-10). A Store that
-	// does not watch its context can exceed it. At most half of Lease.Duration. Default 1 s, or a third of
-	// Lease.Duration if that is less.
+	// does not watch its context can exceed it. At least 1 ms, at most half of Lease.Duration. Default 1 s, or a
+	// third of Lease.Duration if that is less.
 	StoreTimeout time.Duration
 
 	// Quota is asked before a request with a key is looked at further, replays included; where it returns false the request

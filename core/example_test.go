@@ -45,7 +45,7 @@ func ExampleNew_invalid() {
 	fmt.Println(err)
 	// Output:
 	// idem: Config.Scope: is required: say who a key belongs to, or core.SingleTenant if every caller may share one set of keys
-	// idem: Config.Key.Methods: GET is safe to repeat and can not be guarded
+	// idem: Config.Key.Methods: GET is safe to repeat and cannot be guarded
 }
 
 // A route of its own needs no engine of its own.

@@ -13,7 +13,8 @@ type Request struct {
 	Path     string // as the client sent it, still escaped; Do takes a scheme and authority before it away
 	RawQuery string // without the '?'
 
-	// Header returns the values of all lines of the named header, nil when there are none.
+	// Header returns the values of all lines of the named header, nil when there are none. For "Host" it returns the host that
+	// the request is for, in lower case, wherever the framework keeps that.
 	Header func(name string) []string
 
 	// Body reads the whole body, once, and leaves it readable for the handler. When there are more

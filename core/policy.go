@@ -23,14 +23,15 @@ const (
 	LeaveUnknown
 )
 
-// DefaultPolicy keeps every answer but two kinds. A 5xx is retried: a server that failed can not vouch for its own
+// DefaultPolicy keeps every answer but three kinds. A 5xx is retried: a server that failed can not vouch for its own
 // answer, and the handler may run twice (ERR-03). 401, 403, 407, 408, 425 and 429 release the key: they speak of the
-// caller and the moment, not of the operation (ERR-02).
+// caller and the moment, not of the operation (ERR-02). So do 307 and 308, which ask for the same request, with its key, at
+// another place (RPL-32).
 func DefaultPolicy(r *Response) Disposition {
 	switch {
 	case r.Status >= 500:
 		return Retry
-	case slices.Contains([]int{401, 403, 407, 408, 425, 429}, r.Status):
+	case slices.Contains([]int{307, 308, 401, 403, 407, 408, 425, 429}, r.Status):
 		return Release
 	}
 	return Keep

@@ -17,7 +17,8 @@ func TestPoliciesDecideByStatus(t *testing.T) {
 		status []int
 	}{
 		{"RPL-04", DefaultPolicy, Keep, []int{200, 201, 202, 204, 205, 299}},
-		{"RPL-23", DefaultPolicy, Keep, []int{301, 303, 304, 308}},
+		{"RPL-23", DefaultPolicy, Keep, []int{301, 302, 303, 304}},
+		{"RPL-32", DefaultPolicy, Release, []int{307, 308}},
 		{"ERR-01", DefaultPolicy, Keep, []int{400, 402, 404, 409, 410, 412, 422, 499}},
 		{"ERR-02", DefaultPolicy, Release, []int{401, 403, 407, 408, 425, 429}},
 		{"ERR-03", DefaultPolicy, Retry, []int{500, 502, 503, 504, 599}},
@@ -26,11 +27,11 @@ func TestPoliciesDecideByStatus(t *testing.T) {
 
 		{"ERR-10", releaseOn, Release, []int{400, 422, 503}},
 		{"ERR-10 leaves the others to the default", releaseOn, Keep, []int{200, 404, 409}},
-		{"ERR-10 leaves the others to the default", releaseOn, Release, []int{401, 429}},
+		{"ERR-10 leaves the others to the default", releaseOn, Release, []int{307, 308, 401, 429}},
 		{"ERR-10 leaves the others to the default", releaseOn, Retry, []int{500, 502}},
 
 		{"ERR-11", KeepOnly2xx, Keep, []int{200, 201, 204, 299}},
-		{"ERR-11", KeepOnly2xx, Release, []int{300, 303, 400, 404, 429}},
+		{"ERR-11", KeepOnly2xx, Release, []int{300, 303, 307, 308, 400, 404, 429}},
 		{"ERR-11", KeepOnly2xx, Retry, []int{500, 503}},
 	} {
 		for _, status := range c.status {

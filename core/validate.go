@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -25,14 +26,36 @@ func (f *faults) duration(d, least time.Duration, field string) {
 	f.check(d >= least && d <= longest, field, "%v: must be at least %v and at most 100 years", d, least)
 }
 
-const longest = 100 * 365 * 24 * time.Hour
+const (
+	longest      = 100 * 365 * 24 * time.Hour
+	longestLease = longest / 100
+	mostAttempts = 999_999 // six digits in a record
+)
+
+// secret checks the key of an HMAC, or that there is none.
+func (f *faults) secret(secret []byte, field string) {
+	f.check(len(secret) == 0 || len(secret) >= 16, field, "%d bytes: must have at least 16, or none", len(secret))
+	isSet := slices.ContainsFunc(secret, func(b byte) bool { return b != 0 })
+	f.check(len(secret) == 0 || isSet, field, "has nothing but zeros: it was allocated, and not filled; read it from a secret store, or make one with crypto/rand")
+}
+
+// isNil tells whether v holds nothing, or a nil pointer and the like, whose methods would panic at the first request.
+func isNil(v any) bool {
+	switch value := reflect.ValueOf(v); value.Kind() {
+	case reflect.Invalid:
+		return true
+	case reflect.Pointer, reflect.Map, reflect.Func, reflect.Chan, reflect.Slice:
+		return value.IsNil()
+	}
+	return false
+}
 
 // validate returns every bad field of a config with defaults, joined.
 func (c Config) validate() error {
 	var f faults
-	f.check(c.Store != nil, "Store", "is required; memstore.New() needs no server, redisstore.New(client) shares records between processes")
+	f.check(!isNil(c.Store), "Store", "is required; memstore.New() needs no server, redisstore.New(client) shares records between processes")
 	f.check(c.Scope != nil, "Scope", "is required: say who a key belongs to, or core.SingleTenant if every caller may share one set of keys")
-	f.check(len(c.Secret) == 0 || len(c.Secret) >= 16, "Secret", "%d bytes: must have at least 16, or none", len(c.Secret))
+	f.secret(c.Secret, "Secret")
 	c.Key.validate(&f)
 	c.Fingerprint.validate(&f, "Fingerprint.")
 	c.validateTimes(&f)
@@ -42,9 +65,10 @@ func (c Config) validate() error {
 		f.check(!isToken(name) || !strings.EqualFold(name, c.Keep.Marker), "Keep.Marker", "%q must be a header name other than Key.Header and Key.Aliases", name)
 	}
 	f.check(c.Limits.RequestBody > 0 && c.Limits.RequestBody < math.MaxInt64, "Limits.RequestBody", "%d: must be positive, and a limit", c.Limits.RequestBody)
-	f.check(c.Limits.StoreTimeout > 0 && c.Limits.StoreTimeout <= c.Lease.Duration/2, "Limits.StoreTimeout",
-		"%v: must be positive and at most half of Lease.Duration %v, or one slow call could outlast the lease", c.Limits.StoreTimeout, c.Lease.Duration)
-	f.check(c.Messages.MaxAttempts >= 0, "Messages.MaxAttempts", "%d: must be positive, or 0 for no limit", c.Messages.MaxAttempts)
+	f.check(c.Limits.StoreTimeout >= time.Millisecond && c.Limits.StoreTimeout <= c.Lease.Duration/2, "Limits.StoreTimeout",
+		"%v: must be at least 1ms, since no store answers sooner, and at most half of Lease.Duration %v, or one slow call could outlast the lease", c.Limits.StoreTimeout, c.Lease.Duration)
+	f.check(c.Messages.MaxAttempts >= 0 && c.Messages.MaxAttempts <= mostAttempts, "Messages.MaxAttempts",
+		"%d: must be positive and at most %d, which is as far as stores count, or 0 for no limit", c.Messages.MaxAttempts, mostAttempts)
 	f.duration(c.Messages.MaxUnreadable, time.Millisecond, "Messages.MaxUnreadable")
 	f.check((c.Messages.Marshal == nil) == (c.Messages.Unmarshal == nil), "Messages.Marshal", "goes together with Messages.Unmarshal: one is set and the other is not")
 	c.Problems.validate(&f)
@@ -60,7 +84,7 @@ func (k *KeyConfig) validate(f *faults) {
 	f.check(len(k.Methods) > 0, "Key.Methods", "is empty: nothing would be protected; leave it nil for POST and PATCH")
 	for _, m := range k.Methods {
 		f.check(isToken(m) && m == strings.ToUpper(m), "Key.Methods", "%q is not a method; methods are upper-case", m)
-		f.check(!slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE"}, m), "Key.Methods", "%s is safe to repeat and can not be guarded", m)
+		f.check(!slices.Contains(safeMethods, m), "Key.Methods", "%s is safe to repeat and cannot be guarded", m)
 	}
 	f.check(k.SentAt == nil || k.MaxAge > 0, "Key.SentAt", "is for Key.MaxAge, which is not set")
 	f.check(k.MinLength > 0, "Key.MinLength", "%d: must be positive", k.MinLength)
@@ -77,6 +101,16 @@ func isReserved(name string) bool {
 	return slices.ContainsFunc(reserved, func(r string) bool { return strings.EqualFold(r, name) })
 }
 
+// framing are header lines that some servers take out of a request, or make themselves (FPR-19).
+var framing = map[string]bool{
+	"connection": true, "content-length": true, "expect": true, "keep-alive": true, "proxy-connection": true, "te": true,
+	"trailer": true, "transfer-encoding": true, "upgrade": true,
+}
+
+// safeMethods are those that the registry of HTTP methods calls safe: RFC 9110, RFC 9113, RFC 3253, RFC 4918, RFC 5323 and, with
+// QUERY, RFC 10008.
+var safeMethods = []string{"GET", "HEAD", "OPTIONS", "TRACE", "PRI", "PROPFIND", "QUERY", "REPORT", "SEARCH"}
+
 func (p *FingerprintConfig) validate(f *faults, in string) {
 	part := p.JSON || p.Multipart || p.SortQuery || len(p.Headers) > 0
 	f.check(!p.Off || !part && p.Func == nil, in+"Off", "goes with no other field: Fingerprint.JSON, Multipart, SortQuery, Headers and Func compare requests, and Off compares none")
@@ -84,6 +118,7 @@ func (p *FingerprintConfig) validate(f *faults, in string) {
 	f.check(p.Version == 0 || p.Func != nil, in+"Version", "%d: tells one Fingerprint.Func from the next, and there is none", p.Version)
 	for _, name := range p.Headers {
 		f.check(isToken(name), in+"Headers", "%q is not a header name", name)
+		f.check(!framing[strings.ToLower(name)], in+"Headers", "%q belongs to the connection or to the framing of the body, which not every framework tells", name)
 	}
 	if p.Previous != nil {
 		f.check(p.Previous.Previous == nil, in+"Previous", "has a Previous of its own; one is remembered")
@@ -94,7 +129,8 @@ func (p *FingerprintConfig) validate(f *faults, in string) {
 // validateTimes checks durations against each other.
 func (c *Config) validateTimes(f *faults) {
 	lease, retention := c.Lease.Duration, c.Keep.Retention
-	f.duration(lease, 10*time.Millisecond, "Lease.Duration")
+	f.check(lease >= 10*time.Millisecond && lease <= longestLease, "Lease.Duration",
+		"%v: must be at least 10ms and at most 1 year: it is how long a retry waits for a process that died", lease)
 	f.check(retention > lease && retention <= longest, "Keep.Retention",
 		"%v: must be longer than Lease.Duration %v, or a record ends before its run, and at most 100 years", retention, lease)
 	f.duration(c.Keep.LateRetry, 0, "Keep.LateRetry")
@@ -128,7 +164,8 @@ func (k *KeepConfig) validate(f *faults) {
 	for _, name := range k.DenyHeaders {
 		f.check(isToken(name), "Keep.DenyHeaders", "%q is not a header name", name)
 	}
-	f.check(!slices.Contains(k.Codecs, nil), "Keep.Codecs", "has a nil in it")
+	f.check(!slices.ContainsFunc(k.Codecs, func(c Codec) bool { return isNil(c) }), "Keep.Codecs", "has a nil in it")
+	f.check(k.Blobs == nil || !isNil(k.Blobs), "Keep.Blobs", "is a nil %T: leave it out, or make one", k.Blobs)
 	f.check(k.Blobs != nil || k.BlobsFrom == 0, "Keep.BlobsFrom", "%d: is for Keep.Blobs, which is not set", k.BlobsFrom)
 	f.check(k.Blobs == nil || k.BlobsFrom > 0 && k.BlobsFrom < k.MaxBody, "Keep.BlobsFrom", "%d: must be positive and less than Keep.MaxBody %d, over which nothing is kept", k.BlobsFrom, k.MaxBody)
 }

@@ -85,6 +85,9 @@ func method(header *fasthttp.RequestHeader) string {
 
 // header is not fasthttp's PeekAll: with DisableHeaderNormalizing that minds the case.
 func (x *exchange) header(name string) (values []string) {
+	if strings.EqualFold(name, fiber.HeaderHost) { // an absolute target names another one than the line
+		return []string{string(x.ctx.Request().URI().Host())}
+	}
 	if !x.asked { // for the key, which has one line
 		x.asked, values = true, x.line[:0]
 	}

@@ -45,9 +45,17 @@ func (x *Exchange) Request() core.Request {
 		Method:   x.request.Method,
 		Path:     path,
 		RawQuery: query,
-		Header:   x.request.Header.Values,
+		Header:   x.header,
 		Body:     x.Read,
 	}
+}
+
+// header returns the values of the lines named name. That of the host net/http keeps beside the others.
+func (x *Exchange) header(name string) []string {
+	if host := x.request.Host; host != "" && strings.EqualFold(name, "Host") {
+		return []string{strings.ToLower(host)}
+	}
+	return x.request.Header.Values(name)
 }
 
 // For returns the request with ctx and a body that can be read, also after the engine has read it.
