@@ -237,12 +237,40 @@ func (s *service) idle() {
 // which the driver sends when it gives one up.
 type network struct {
 	down atomic.Bool // nothing is dialled or sent
+	hole atomic.Bool // what is sent does not arrive, what comes is not heard, and no connection breaks
 
 	mu     sync.Mutex
 	text   string // "" when nothing is planned
 	when   when
 	then   func()
 	broken int
+	fallen []net.Conn // that something was sent on while there was a hole
+}
+
+// heal ends what is wrong with the network. It breaks the connections on which something was lost.
+func (n *network) heal() {
+	n.down.Store(false)
+	n.hole.Store(false)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, conn := range n.fallen {
+		_ = conn.Close()
+	}
+	n.fallen = nil
+}
+
+// swallowed is on how many connections something was lost since the network was healed last.
+func (n *network) swallowed() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.fallen)
+}
+
+// swallow takes what is sent on conn.
+func (n *network) swallow(conn net.Conn) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.fallen = append(n.fallen, conn)
 }
 
 type when int
@@ -306,6 +334,9 @@ func (b *breakable) Write(p []byte) (n int, err error) {
 	switch {
 	case b.network.down.Load() || bytes.HasPrefix(p, []byte("\x00\x00\x00\x10\x04\xd2\x16\x2e")):
 		return 0, b.end(nothing)
+	case b.network.hole.Load():
+		b.network.swallow(b.Conn)
+		return len(p), nil
 	case then != nil && when == unsent:
 		return 0, b.end(then)
 	case then != nil && when == answered:
@@ -320,6 +351,9 @@ func (b *breakable) Write(p []byte) (n int, err error) {
 
 func (b *breakable) Read(p []byte) (int, error) {
 	n, err := b.Conn.Read(p)
+	for err == nil && b.network.hole.Load() {
+		n, err = b.Conn.Read(p)
+	}
 	if then := b.answer.Load(); then != nil && err == nil {
 		return 0, b.end(*then)
 	}

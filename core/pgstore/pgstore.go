@@ -76,7 +76,7 @@ func New(pool *pgxpool.Pool, opts ...Option) *Store {
 		checkpoints: "SELECT * FROM " + schema + ".checkpoints($1, $2, $3, $4)",
 		sweep:       "SELECT " + schema + ".sweep($1)",
 	}
-	s.wakes.store, s.wakes.quiet = s, 15*time.Second
+	s.wakes.store, s.wakes.quiet, s.wakes.answer = s, 15*time.Second, 5*time.Second
 	return s
 }
 

@@ -369,7 +369,7 @@ func TestInAnUnprotectedRunAnInTxIsATransaction(t *testing.T) {
 }
 
 // claimOf is the claim of a run, as the store has it.
-func claimOf(t *testing.T, s *service, run core.Run) core.Claim {
+func claimOf(t testing.TB, s *service, run core.Run) core.Claim {
 	t.Helper()
 	c := core.Claim{Fence: run.Fence, Retention: time.Hour, Lease: time.Minute}
 	var key, owner, fingerprint []byte
@@ -537,6 +537,87 @@ func TestAnOutcomeIsNotKeptWithoutItsTransaction(t *testing.T) {
 	assert.Equal(t, "claim-lost", s.send(s.order).Problem)
 	network.broke(t)
 	s.neither()
+	s.together()
+}
+
+// PG-01: what the store says of a run's transaction whose end it did not hear, or could not bring about.
+func TestLostIsSaidOfATransactionThatIsGoneAndUnknownOfOneThatMayBeCommitted(t *testing.T) {
+	hang := func(n *network) { n.hole.Store(true) }
+	fall := func(n *network) { n.down.Store(true) }
+	stay := func(*network) {}
+	for _, test := range []struct {
+		name string
+		text string
+		when when
+		then func(*network) // with the network, from then on
+		want error
+		kept bool
+	}{
+		{"before the outcome", ".complete(", unsent, stay, core.ErrLost, false},
+		{"before the outcome, out of reach", ".complete(", unsent, fall, core.ErrLost, false},
+		{"after the outcome, out of reach", ".complete(", answered, fall, core.ErrLost, false},
+		{"before the outcome, silent", ".complete(", unsent, hang, core.ErrLost, false},
+		{"before the commit", "commit\x00", unsent, stay, core.ErrLost, false},
+		{"before the commit, out of reach", "commit\x00", unsent, fall, core.ErrOutcomeUnknown, false},
+		{"before the commit, silent", "commit\x00", unsent, hang, core.ErrOutcomeUnknown, false},
+		{"after the commit", "commit\x00", answered, stay, nil, true},
+		{"after the commit, out of reach", "commit\x00", answered, fall, core.ErrOutcomeUnknown, true},
+		{"after the commit, silent", "commit\x00", answered, hang, core.ErrOutcomeUnknown, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			network := &network{}
+			s := newServiceOn(t, pgtest.Shared(t), network)
+			s.completes(network, test.text, test.when, func() { test.then(network) }, test.want)
+			assert.Equal(t, test.kept, s.effects() == 1)
+		})
+	}
+}
+
+// completes has a run complete while something happens to the network, and checks what the store says of it, also when it is
+// asked again.
+func (s *service) completes(network *network, text string, when when, then func(), want error) {
+	s.tb.Helper()
+	var c core.Claim
+	s.send(func(running context.Context) (*core.Response, error) {
+		require.NoError(s.tb, s.inTx(running))
+		run, _ := core.FromContext(running)
+		c = claimOf(s.tb, s, run)
+		network.breakAt(text, when, then)
+		for range 2 {
+			short, cancel := context.WithTimeout(running, 500*time.Millisecond)
+			err := s.store.Complete(short, c, []byte("outcome"))
+			cancel()
+			assert.ErrorIs(s.tb, err, want)
+			assert.Equal(s.tb, want == core.ErrOutcomeUnknown, errors.Is(err, core.ErrOutcomeUnknown), err)
+		}
+		network.broke(s.tb)
+		network.heal()
+		return &core.Response{Status: 500}, nil
+	})
+	s.idle()
+	kept := count(s.tb, s.aside, "SELECT count(*) FROM idem.record WHERE key = $1 AND state = 'COMPLETED'", c.Key[:])
+	assert.Equal(s.tb, s.effects(), kept, "one of effect and outcome is there without the other")
+}
+
+// A transaction that the server has refused is gone, whether or not the key can be freed.
+func TestARefusedCommitIsLostAlsoOutOfReach(t *testing.T) {
+	network := &network{}
+	s := newServiceOn(t, pgtest.Shared(t), network)
+	execute(t, s.aside, `CREATE TABLE IF NOT EXISTS once (key text UNIQUE DEFERRABLE INITIALLY DEFERRED)`)
+	execute(t, s.aside, "INSERT INTO once VALUES ($1)", s.key)
+	s.send(func(running context.Context) (*core.Response, error) {
+		require.NoError(t, pgstore.InTx(running, s.pool, pgx.TxOptions{}, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "INSERT INTO once VALUES ($1)", s.key)
+			return err
+		}))
+		run, _ := core.FromContext(running)
+		network.breakAt(".fail_2(", unsent, func() { network.down.Store(true) })
+		err := s.store.Complete(running, claimOf(t, s, run), nil)
+		assert.ErrorIs(t, err, core.ErrLost)
+		assert.NotErrorIs(t, err, core.ErrOutcomeUnknown)
+		network.down.Store(false)
+		return &core.Response{Status: 500}, nil
+	})
 	s.together()
 }
 

@@ -16,13 +16,13 @@ import (
 const (
 	firstPause   = 20 * time.Millisecond // before listening again; it doubles
 	longestPause = 5 * time.Second
-	answerTime   = 5 * time.Second
 )
 
 // listener hears for all who watch on a Store.
 type listener struct {
-	store *Store
-	quiet time.Duration // without a word for so long, the connection is asked whether it still stands
+	store  *Store
+	quiet  time.Duration // without a word for so long, the connection is asked whether it still stands
+	answer time.Duration // what the connection has to be made, and for each of its answers
 
 	mu      sync.Mutex
 	session *session // nil while nobody watches
@@ -124,17 +124,12 @@ func (l *listener) run(ctx context.Context, s *session) {
 
 // listen takes a connection and hears on it until it is lost or the session ends. It tells whether it stood.
 func (l *listener) listen(ctx context.Context, s *session) (stood bool) {
-	conn, err := l.store.pool.Acquire(ctx)
+	conn, err := l.subscribe(ctx)
 	if err != nil {
 		l.refuse(s, err)
 		return false
 	}
-	defer release(conn)
-	channel := pgx.Identifier{l.store.schema + ".wake"}.Sanitize()
-	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
-		l.refuse(s, err)
-		return false
-	}
+	defer l.release(conn)
 	l.stands(s)
 	defer l.falls(s)
 	for err == nil {
@@ -143,9 +138,25 @@ func (l *listener) listen(ctx context.Context, s *session) (stood bool) {
 	return true
 }
 
+// subscribe takes a connection that listens. A server that does not answer is an error, as one that refuses is.
+func (l *listener) subscribe(ctx context.Context) (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.answer)
+	defer cancel()
+	conn, err := l.store.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	channel := pgx.Identifier{l.store.schema + ".wake"}.Sanitize()
+	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+		l.release(conn)
+		return nil, err
+	}
+	return conn, nil
+}
+
 // release gives a connection back that listens to nothing.
-func release(conn *pgxpool.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+func (l *listener) release(conn *pgxpool.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), l.answer)
 	defer cancel()
 	if _, err := conn.Exec(ctx, "UNLISTEN *"); err != nil {
 		_ = conn.Conn().Close(ctx)
@@ -165,7 +176,7 @@ func (l *listener) hear(ctx context.Context, s *session, conn *pgx.Conn) error {
 	case ctx.Err() != nil || waiting.Err() == nil:
 		return err
 	}
-	asking, cancel := context.WithTimeout(ctx, answerTime)
+	asking, cancel := context.WithTimeout(ctx, l.answer)
 	defer cancel()
 	return conn.Ping(asking)
 }
