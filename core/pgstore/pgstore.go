@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,6 +27,7 @@ type Store struct {
 	pool   *pgxpool.Pool
 	schema string // quoted
 	wakes  listener
+	swept  struct{ records, tombstones atomic.Int64 } // where the next Sweep begins
 
 	begin, extend, complete, fail, checkpoint, checkpoints, sweep string
 }
@@ -74,7 +76,7 @@ func New(pool *pgxpool.Pool, opts ...Option) *Store {
 		fail:        "SELECT " + schema + ".fail_2($1, $2, $3, $4, $5, $6, $7, $8)",
 		checkpoint:  "SELECT " + schema + ".checkpoint($1, $2, $3, $4, $5, $6)",
 		checkpoints: "SELECT * FROM " + schema + ".checkpoints($1, $2, $3, $4)",
-		sweep:       "SELECT " + schema + ".sweep($1)",
+		sweep:       "SELECT * FROM " + schema + ".sweep_2($1, $2, $3)",
 	}
 	s.wakes.store, s.wakes.quiet, s.wakes.answer = s, 15*time.Second, 5*time.Second
 	return s
@@ -140,14 +142,24 @@ func failure(c *core.Claim, f core.Failure) []any {
 }
 
 // Sweep deletes records whose retention is over, and what belongs to them: at most limit rows at a time, so that it holds
-// no locks for long. It returns how many; when these are fewer than limit, it has seen all there were. Call it from a timer,
-// in any number of processes: until then, what has expired takes up room and does nothing else.
+// no locks for long. It returns how many; when these are fewer than limit, it has seen all there were, but for rows that a
+// verb is at work on. Call it from a timer, in any number of processes: until then, what has expired takes up room and does
+// nothing else.
+//
+// Sweeps of one Store go on where the one before has ended, until one has seen all. So they stay fast while a long
+// transaction or a backup keeps PostgreSQL from forgetting what they have deleted.
 func (s *Store) Sweep(ctx context.Context, limit int) (n int, err error) {
 	if limit <= 0 {
 		return 0, fmt.Errorf("pgstore: Sweep: limit %d must be positive", limit)
 	}
-	err = s.ask(ctx, []any{&n}, s.sweep, int64(limit))
-	return n, err
+	var records, tombstones int64
+	err = s.ask(ctx, []any{&n, &records, &tombstones}, s.sweep, int64(limit), s.swept.records.Load(), s.swept.tombstones.Load())
+	if err != nil {
+		return 0, err
+	}
+	s.swept.records.Store(records)
+	s.swept.tombstones.Store(tombstones)
+	return n, nil
 }
 
 // run runs a function that answers with one word. Its arguments begin with key, owner and fence.

@@ -298,6 +298,63 @@ func TestSweepDeletesWhatHasExpiredInBatches(t *testing.T) {
 	assert.ErrorContains(t, err, "limit 0 must be positive")
 }
 
+// ended fills a store with so many records, or tombstones, whose time is over, and expires at first and after.
+func ended(t *testing.T, pool *pgxpool.Pool, schema, table string, first, n int) {
+	t.Helper()
+	columns := map[string]string{
+		"record":    "sha256(i::text::bytea), 'COMPLETED', 0, 1, i, i, i, false, 'owner', 'fingerprint', NULL, 'outcome'",
+		"tombstone": "sha256(i::text::bytea), i",
+	}[table]
+	execute(t, pool, fmt.Sprintf("INSERT INTO %s.%s SELECT %s FROM generate_series(%d, %d) i", schema, table, columns, first, first+n-1))
+}
+
+// TestSweepsGoOnWhereTheLastHasEnded: an old snapshot keeps what is deleted in the index, and a sweep that begins with it
+// takes the longer the more there is.
+func TestSweepsGoOnWhereTheLastHasEnded(t *testing.T) {
+	for _, table := range []string{"record", "tombstone"} {
+		_, aside, schema := ownStore(t)
+		pool := pgtest.Shared(t).Pool(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
+		store := pgstore.New(pool, pgstore.Schema(schema))
+		ended(t, aside, schema, table, 1, 5000)
+		snapshot, err := aside.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+		require.NoError(t, err)
+		defer rollBack(snapshot)
+		_, err = snapshot.Exec(ctx, "SELECT FROM "+schema+"."+table)
+		require.NoError(t, err)
+		for range 10 {
+			n, err := store.Sweep(ctx, 500)
+			require.NoError(t, err)
+			require.Equal(t, 500, n)
+		}
+		execute(t, pool, "SELECT pg_stat_force_next_flush()")
+		read := count(t, pool, "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = $1 AND indexrelname = $2", schema, table+"_expires")
+		assert.Less(t, read, 7000, "entries of the index that 10 sweeps of 5000 rows have looked at")
+	}
+}
+
+// TestASweepThatSaysItHasSeenAllHas: rows may appear before the place where the last one ended, as those do that were locked
+// then, or that a long transaction had not committed.
+func TestASweepThatSaysItHasSeenAllHas(t *testing.T) {
+	for _, table := range []string{"record", "tombstone"} {
+		store, pool, schema := ownStore(t)
+		ended(t, pool, schema, table, 1000, 30)
+		sweep := func(limit, want int) {
+			t.Helper()
+			n, err := store.Sweep(ctx, limit)
+			require.NoError(t, err)
+			require.Equal(t, want, n)
+		}
+		sweep(10, 10)
+		ended(t, pool, schema, table, 1, 7)
+		sweep(10, 10)
+		sweep(15, 15)
+		sweep(15, 2)
+		ended(t, pool, schema, table, 1, 7)
+		sweep(10, 7)
+		sweep(10, 0)
+	}
+}
+
 func TestSweepsAndVerbsDoNotWaitForEachOther(t *testing.T) {
 	store, pool, schema := ownStore(t)
 	locked, free := claimed(t, store), claimed(t, store)

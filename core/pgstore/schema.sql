@@ -399,25 +399,52 @@ BEGIN
 	word := 'ok';
 END $$;
 
--- sweep: delete up to most rows whose time is over, oldest first, and remember the highest fence among them. Rows that
--- another verb is at work on are left to the next sweep.
+-- sweep_2: delete up to most rows whose time is over, and remember the highest fence among them. Rows that another verb is at
+-- work on are left to a later sweep.
 --
--- Returns how many were deleted.
-CREATE OR REPLACE FUNCTION idem.sweep(most bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+-- records_from, tombstones_from  where to begin: what the sweep before has answered, or 0. While somebody holds an old snapshot,
+--                                a sweep from 0 steps over everything that was deleted since; one that goes on does not
+--
+-- Returns how many were deleted, and where the next sweep may begin. Fewer than most are all there were: what lies before the
+-- beginning is looked at, too, before a sweep says so.
+CREATE OR REPLACE FUNCTION idem.sweep_2(
+	most bigint, records_from bigint, tombstones_from bigint,
+	OUT deleted bigint, OUT records_upto bigint, OUT tombstones_upto bigint
+) LANGUAGE plpgsql SET enable_sort = off AS $$ -- in the order of the index: no more is read than is deleted
 DECLARE
 	present bigint := idem.now();
 	highest bigint;
-	records bigint;
-	rest    bigint;
+	begins  bigint;
 BEGIN
-	WITH gone AS (
-		DELETE FROM idem.record WHERE key = ANY (ARRAY(
-			SELECT key FROM idem.record WHERE expires <= present ORDER BY expires LIMIT most FOR UPDATE SKIP LOCKED))
-		RETURNING fence
-	) SELECT count(*), max(fence) INTO records, highest FROM gone;
-	UPDATE idem.store SET fence = highest WHERE fence < highest;
-	DELETE FROM idem.tombstone WHERE key = ANY (ARRAY(
-		SELECT key FROM idem.tombstone WHERE expires <= present ORDER BY expires LIMIT most - records FOR UPDATE SKIP LOCKED));
-	GET DIAGNOSTICS rest = ROW_COUNT;
-	RETURN records + rest;
+	deleted := 0;
+	tombstones_upto := tombstones_from;
+	FOREACH begins IN ARRAY CASE WHEN records_from = 0 THEN '{0}' ELSE ARRAY[records_from, 0] END LOOP
+		WITH gone AS (
+			DELETE FROM idem.record WHERE key = ANY (ARRAY(
+				SELECT key FROM idem.record WHERE expires BETWEEN begins AND present
+					ORDER BY expires LIMIT most - deleted FOR UPDATE SKIP LOCKED))
+			RETURNING fence, expires
+		) SELECT deleted + count(*), max(fence), coalesce(max(expires), 0) INTO deleted, highest, records_upto FROM gone;
+		UPDATE idem.store SET fence = highest WHERE fence < highest;
+		IF deleted = most THEN
+			RETURN;
+		END IF;
+	END LOOP;
+	records_upto := 0;
+	FOREACH begins IN ARRAY CASE WHEN tombstones_from = 0 THEN '{0}' ELSE ARRAY[tombstones_from, 0] END LOOP
+		WITH gone AS (
+			DELETE FROM idem.tombstone WHERE key = ANY (ARRAY(
+				SELECT key FROM idem.tombstone WHERE expires BETWEEN begins AND present
+					ORDER BY expires LIMIT most - deleted FOR UPDATE SKIP LOCKED))
+			RETURNING expires
+		) SELECT deleted + count(*), coalesce(max(expires), 0) INTO deleted, tombstones_upto FROM gone;
+		IF deleted = most THEN
+			RETURN;
+		END IF;
+	END LOOP;
+	tombstones_upto := 0;
 END $$;
+
+-- sweep: sweep_2 for processes of version 1.
+CREATE OR REPLACE FUNCTION idem.sweep(most bigint) RETURNS bigint LANGUAGE sql AS
+	'SELECT s.deleted FROM idem.sweep_2(most, 0, 0) s';
