@@ -2,6 +2,7 @@
 package blobs
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -127,27 +128,47 @@ func (s *DirStore) Delete(ctx context.Context, id string) error {
 }
 
 // Sweep removes the files that have expired, and those that were never finished, and returns how many it removed. Call it
-// now and then, from one process or several: nothing else does. It goes on after an error and returns the first. Files that
-// it does not understand stay.
+// now and then, from one process or several: nothing else does. It goes on after an error and returns the first: of a
+// directory that is missing, is none or may not be read, and of a file that may not be read or removed. The store's directory
+// and those in it may be symbolic links; files that are, and what Sweep does not understand, stay.
 func (s *DirStore) Sweep(ctx context.Context) (n int, err error) {
-	walkErr := filepath.WalkDir(s.dir, func(path string, entry fs.DirEntry, fileErr error) error {
+	shards, err := os.ReadDir(s.dir)
+	for _, shard := range shards {
+		if !isShard(shard.Name()) {
+			continue
+		}
+		removed, shardErr := s.sweepShard(ctx, filepath.Join(s.dir, shard.Name()))
+		n += removed
+		if err == nil {
+			err = shardErr
+		}
+	}
+	return n, cmp.Or(ctx.Err(), err)
+}
+
+// isShard tells whether a directory may be one that Put makes: two hex digits.
+func isShard(name string) bool {
+	_, err := hex.DecodeString(name)
+	return err == nil && len(name) == 2
+}
+
+// sweepShard sweeps one directory of the store's, and returns the first error.
+func (s *DirStore) sweepShard(ctx context.Context, dir string) (n int, err error) {
+	files, err := os.ReadDir(dir)
+	for _, file := range files {
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return n, ctx.Err()
 		}
-		removed := false
-		if fileErr == nil && entry.Type().IsRegular() {
-			removed, fileErr = s.sweep(path)
+		if !file.Type().IsRegular() {
+			continue
 		}
+		removed, fileErr := s.sweep(filepath.Join(dir, file.Name()))
 		if removed {
 			n++
 		}
 		if err == nil && !errors.Is(fileErr, fs.ErrNotExist) { // another process was there first
 			err = fileErr
 		}
-		return nil
-	})
-	if walkErr != nil {
-		return n, walkErr
 	}
 	return n, err
 }
@@ -175,8 +196,10 @@ func (s *DirStore) over(path string) (bool, error) {
 		return err == nil && s.now().Sub(info.ModTime()) > abandoned, err
 	}
 	var head [headLength]byte
-	if _, err := io.ReadFull(f, head[:]); err != nil {
+	if _, err := io.ReadFull(f, head[:]); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return false, nil
+	} else if err != nil {
+		return false, err
 	}
 	expires, ok := expiry(head[:])
 	return ok && !s.now().Before(expires), nil

@@ -282,6 +282,82 @@ func lookedAt(tb testing.TB, dir string, c *clock, then func()) *blobs.DirStore 
 	return store
 }
 
+// An operator has moved the directory, or a part of it, to another disk.
+func TestSweepFollowsLinksToDirectories(t *testing.T) {
+	_, dir, c := newStore(t)
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(dir, link))
+	linked, err := blobs.Dir(link, blobs.Clock(c.Now))
+	require.NoError(t, err)
+	for _, id := range []string{"a", "b", "c"} {
+		put(t, linked, id, "data", time.Minute)
+	}
+	moved := filepath.Join(t.TempDir(), "moved")
+	shard := filepath.Dir(files(t, dir)[0])
+	require.NoError(t, os.Rename(shard, moved))
+	require.NoError(t, os.Symlink(moved, shard))
+	require.NoError(t, os.WriteFile(filepath.Join(moved, "unfinished-1"), nil, 0o600))
+	assert.Equal(t, 0, sweep(t, linked))
+	c.Advance(2 * time.Hour)
+	assert.Equal(t, 4, sweep(t, linked))
+	assert.Empty(t, files(t, moved))
+	put(t, linked, "a", "data", time.Hour)
+	_, err = linked.Get(ctx, "a")
+	assert.NoError(t, err)
+}
+
+// A sweep that could not look is not one that found nothing.
+func TestSweepReportsWhatItCannotLookAt(t *testing.T) {
+	loop := func(path string) error { return os.Symlink(path, path) }
+	dangling := func(path string) error { return os.Symlink(path+" is gone", path) }
+	file := func(path string) error { return os.WriteFile(path, nil, 0o600) }
+	closed := func(path string) error { return os.Mkdir(path, 0) }
+	for name, instead := range map[string]func(string) error{
+		"a link that leads nowhere": dangling, "a link to itself": loop, "a file": file, "a directory that may not be read": closed,
+		"nothing": func(string) error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name == "a directory that may not be read" && os.Getuid() == 0 {
+				t.Skip("root may read it")
+			}
+			store, dir, c := newStore(t)
+			for _, id := range []string{"a", "b", "c"} {
+				put(t, store, id, "data", time.Minute)
+			}
+			c.Advance(time.Hour)
+			all := files(t, dir)
+			shard := filepath.Dir(all[1])
+			if name != "nothing" {
+				require.NoError(t, os.RemoveAll(shard))
+				require.NoError(t, instead(shard))
+				n, err := store.Sweep(ctx)
+				assert.ErrorContains(t, err, shard)
+				assert.Equal(t, 2, n, "the others are swept")
+			}
+			require.NoError(t, os.RemoveAll(dir))
+			require.NoError(t, instead(dir))
+			n, err := store.Sweep(ctx)
+			assert.ErrorContains(t, err, dir)
+			assert.Zero(t, n)
+		})
+	}
+}
+
+// A disk's own directory, which only root may read, lies beside the store's.
+func TestSweepLeavesForeignDirectoriesAlone(t *testing.T) {
+	store, dir, c := newStore(t)
+	put(t, store, "a", "data", time.Minute)
+	content, err := os.ReadFile(files(t, dir)[0])
+	require.NoError(t, err)
+	for _, name := range []string{"lost+found", "abc", "zz"} {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name, "file"), content, 0o600))
+	}
+	c.Advance(time.Hour)
+	assert.Equal(t, 1, sweep(t, store))
+	assert.Len(t, files(t, dir), 3)
+}
+
 func TestSweepGoesOnAfterAnError(t *testing.T) {
 	store, dir, c := newStore(t)
 	for _, id := range []string{"a", "b", "c", "d"} {
