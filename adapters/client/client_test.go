@@ -117,7 +117,7 @@ func TestTheCallersKeyIsUsed(t *testing.T) {
 	transport := &idem.Transport{Base: s, Pause: func(int) time.Duration { return 0 }}
 	_, err := send(t, transport, idem.WithKey(context.Background(), "mine"), "POST", nil)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"mine", "mine"}, s.keys)
+	assert.Equal(t, []string{`"mine"`, `"mine"`}, s.keys)
 
 	s.steps = []step{{status: 201}}
 	req := httptest.NewRequest("POST", "http://provider.example/", nil)
@@ -188,7 +188,7 @@ func TestAttemptsEnd(t *testing.T) {
 func TestPausesGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{steps: []step{{err: errCut}, {err: errCut}, {err: errCut}, {err: errCut}, {err: errCut}}}
-		_, err := post(t, &idem.Transport{Base: s})
+		_, err := post(t, &idem.Transport{Base: s, Attempts: 5})
 		require.ErrorIs(t, err, errCut)
 		for i, longest := range []time.Duration{100, 200, 400, 800} {
 			pause := s.times[i+1].Sub(s.times[i])

@@ -15,7 +15,7 @@ var digits = regexp.MustCompile(`^[0-9]{1,9}$`)
 // FuzzRetryAfter: whatever a server asks for is no negative pause, and seconds are what they say.
 func FuzzRetryAfter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value string) {
-		pause, err := retryAfter(value)
+		pause, err := retryAfter(value, time.Now())
 		date, noDate := http.ParseTime(value)
 		switch {
 		case digits.MatchString(value):

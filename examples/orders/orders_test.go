@@ -339,7 +339,7 @@ func (c *chain) clients() {
 	var clients sync.WaitGroup
 	for range parallel {
 		client := &http.Client{Transport: &idem.Transport{
-			Base: &anyOf{chain: c}, Attempts: 1000, Pause: func(int) time.Duration { return 50 * time.Millisecond },
+			Base: &anyOf{chain: c}, Attempts: 1000, MaxElapsed: 10 * time.Minute, Pause: func(int) time.Duration { return 50 * time.Millisecond },
 		}}
 		clients.Go(func() {
 			for o := range next {
@@ -531,7 +531,7 @@ func (c *chain) redisLosesEverything() {
 	require.NoError(c.t, c.redis.FlushAll(c.t.Context()).Err())
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
-	client := &http.Client{Transport: &idem.Transport{Base: &anyOf{chain: c}, Attempts: 1000}}
+	client := &http.Client{Transport: &idem.Transport{Base: &anyOf{chain: c}, Attempts: 1000, MaxElapsed: time.Minute}}
 	for _, o := range c.orders[:20] {
 		answer, _ := c.post(ctx, client, "/orders", o.key, o.body)
 		assert.Equal(c.t, o.answer, answer)

@@ -1,0 +1,152 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// operation is one logical request: its key, and the time of its first attempt, last through all attempts and redirects.
+type operation struct {
+	line  string // the key as its header line carries it
+	keyed bool   // false behind a redirect that made it a GET
+	from  *url.URL
+	began time.Time
+}
+
+type operationKey struct{}
+
+var errLostOperation = errors.New("idem: not sent: this request follows a redirect, and the key of the one that was redirected is not known; " +
+	"give it one by WithKey, or send all requests of the http.Client through one Transport that no other RoundTripper hides the request from")
+
+// operationOf returns the operation that req belongs to, or nil for a request that has nothing to do with keys.
+func (t *Transport) operationOf(req *http.Request) (*operation, error) {
+	if err := t.validate(); err != nil {
+		return nil, err
+	}
+	if req.Response != nil {
+		return t.redirected(req)
+	}
+	if !t.keys(req.Method) {
+		return nil, nil
+	}
+	return t.newOperation(req, req.URL)
+}
+
+func (t *Transport) newOperation(req *http.Request, from *url.URL) (*operation, error) {
+	line, given, err := t.given(req)
+	if err != nil {
+		return nil, err
+	}
+	if !given {
+		line, err = t.format(newKey())
+	}
+	return &operation{line: line, keyed: true, from: from, began: time.Now()}, err
+}
+
+// redirected returns the operation that goes on in req, which an http.Client made of a redirect: a copy of the caller's
+// request, with its context and its header, and without what the Transport had added.
+func (t *Transport) redirected(req *http.Request) (*operation, error) {
+	before := req.Response.Request // the one that was sent, since operation.sent sees to it
+	if before == nil {
+		before = &http.Request{}
+	}
+	op, _ := before.Context().Value(operationKey{}).(*operation)
+	sameMethod := before.Method == req.Method
+	switch {
+	case op == nil && !t.keys(req.Method):
+		return nil, nil
+	case op != nil && (!op.keyed || !sameMethod || !t.keys(req.Method)):
+		return &operation{from: op.from, began: op.began}, nil
+	case op == nil:
+		_, given, err := t.given(req)
+		if !given || before.URL == nil {
+			return nil, errors.Join(err, errLostOperation)
+		}
+		if op, err = t.newOperation(req, before.URL); err != nil {
+			return nil, err
+		}
+	}
+	if !t.mayFollow(op.from, req.URL) {
+		return nil, fmt.Errorf("%w: from %s to %s", ErrOtherOrigin, originOf(op.from), originOf(req.URL))
+	}
+	if !time.Now().Before(op.began.Add(t.Window)) {
+		return nil, errors.New("idem: not sent: a redirect came after Transport.Window, when the server may have forgotten the key")
+	}
+	return op, nil
+}
+
+// request returns a copy of req that carries the operation. It shares the trailer with req, whose values may come with the
+// end of the body.
+func (op *operation) request(req *http.Request, header string) *http.Request {
+	sent := req.WithContext(context.WithValue(req.Context(), operationKey{}, op))
+	sent.Header = make(http.Header, len(req.Header)+1)
+	for name, values := range req.Header {
+		if !strings.EqualFold(name, header) {
+			sent.Header[name] = slices.Clone(values)
+		}
+	}
+	if op.keyed {
+		sent.Header.Set(header, op.line)
+	}
+	return sent
+}
+
+// sent returns a function that makes an answer name the request that it belongs to, so that a redirect finds the operation.
+func (op *operation) sent(req *http.Request) func(*http.Response, error) (*http.Response, error) {
+	return func(res *http.Response, err error) (*http.Response, error) {
+		if res != nil && (res.Request == nil || res.Request.Context().Value(operationKey{}) != op) {
+			res.Request = req
+		}
+		return res, err
+	}
+}
+
+// mayFollow tells whether a key that was made for one place may be sent to another.
+func (t *Transport) mayFollow(from, to *url.URL) bool {
+	there := originOf(to)
+	if there == originOf(from) || there == upgraded(from) {
+		return true
+	}
+	return slices.ContainsFunc(t.Origins, func(name string) bool {
+		origin, err := parseOrigin(name)
+		return err == nil && origin == there
+	})
+}
+
+// originOf is scheme, host and port (RFC 6454).
+func originOf(u *url.URL) string {
+	if u == nil {
+		return ""
+	}
+	scheme, port := strings.ToLower(u.Scheme), u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[scheme]
+	}
+	return scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
+}
+
+// upgraded is the origin that http leads to when a server insists on https; "" when there is none.
+func upgraded(from *url.URL) string {
+	if from == nil || !strings.HasSuffix(originOf(from), ":80") || !strings.EqualFold(from.Scheme, "http") {
+		return ""
+	}
+	return "https://" + net.JoinHostPort(strings.ToLower(from.Hostname()), "443")
+}
+
+func parseOrigin(name string) (string, error) {
+	u, err := url.Parse(name)
+	if err != nil {
+		return "", err
+	}
+	if u.Scheme == "" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil {
+		return "", errors.New("not an origin")
+	}
+	return originOf(u), nil
+}
