@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/go-idem/idem/core"
@@ -108,15 +107,21 @@ func (x *Exchange) isTooLarge(err error) bool {
 	return errors.As(err, &tooLarge) || x.TooLarge != nil && errors.Is(err, x.TooLarge)
 }
 
-// readAll is io.ReadAll for a body whose length may be known, or else is negative.
+// firstRead is how much memory a body of a known length gets before any of it has come, in bytes.
+const firstRead = 4 << 10
+
+// readAll is io.ReadAll for a body whose length may be known, or else is negative. It takes memory as bytes come, since who
+// declares a length may never send it; the last growth is to that length.
 func readAll(r io.Reader, length int64) (body []byte, err error) {
 	if length < 0 {
 		return io.ReadAll(r)
 	}
-	body = make([]byte, 0, length+1) // one more, to see the end
+	body = make([]byte, 0, min(length, firstRead)+1) // one more, to see the end
 	for err == nil {
+		if len(body) == cap(body) {
+			body = append(make([]byte, 0, min(max(length+1, int64(len(body))+512), 4*int64(cap(body)))), body...)
+		}
 		var n int
-		body = slices.Grow(body, 1)
 		n, err = r.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
 	}
