@@ -39,6 +39,7 @@ type Response struct {
 	Omitted    bool // Body is not the whole body
 	Unfinished bool // it streams, and the client left, or may leave, before the end; implies Omitted. The run's context goes on
 	Hijacked   bool // the handler took the connection over; there is no answer to keep
+	Unrouted   bool // no handler was found for the request, as in a router's own 404 or 405: releases the key, unless the run has decided
 
 	// Later, when set, says that the answer is made when run has returned, as that of a stream: Do returns at once, with
 	// nothing to send, and the claim is held and renewed until end is called, once, from any goroutine. end takes the

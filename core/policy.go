@@ -87,12 +87,13 @@ func isEventStream(r *Response) bool {
 }
 
 // disposition puts what can not be kept first, and the handler's own decision before the policy. A hijacked connection has
-// no answer (MTH-07), and an event stream that its client left is a subscription, not an outcome.
+// no answer (MTH-07), an event stream that its client left is a subscription, not an outcome, and what no handler has seen did
+// not use its key.
 func (op *operation) disposition(r *Response) Disposition {
 	decision, decided := op.keeper.decidedOn()
 	endless := r.Unfinished && isEventStream(r)
 	switch {
-	case r.Hijacked && (!decided || decision == Keep), endless && !decided:
+	case r.Hijacked && (!decided || decision == Keep), (endless || r.Unrouted) && !decided:
 		return Release
 	case decided:
 		return decision

@@ -4,6 +4,7 @@ package idem
 import (
 	"context"
 	"net/http"
+	"reflect"
 
 	"github.com/labstack/echo/v4"
 
@@ -79,7 +80,15 @@ func run(ctx context.Context, c echo.Context, x *capture.Exchange, keep core.Kee
 			return nil, err
 		}
 	}
-	return held.Response(), nil
+	response := held.Response()
+	response.Unrouted = isRouters(c.Handler()) || isRouters(next)
+	return response, nil
+}
+
+// isRouters tells whether h is what Echo's router puts in the place of a handler that it has not found.
+func isRouters(h echo.HandlerFunc) bool {
+	p := reflect.ValueOf(h).Pointer()
+	return p == reflect.ValueOf(echo.NotFoundHandler).Pointer() || p == reflect.ValueOf(echo.MethodNotAllowedHandler).Pointer()
 }
 
 // informer sends informational answers past Echo's response, which takes the first status for the final one.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -227,9 +228,9 @@ func (a *answer) clear() {
 func (a *answer) run(ctx context.Context, c *fiber.Ctx, keep *core.KeepConfig) (*core.Response, error) {
 	c.Response().Header.CopyTo(&a.outer)
 	a.ran = true
-	handle(ctx, c)
+	isUnrouted := handle(ctx, c)
 	r, response, isSent := &a.response, c.Response(), c.Context().Hijacked()
-	r.Hijacked = isSent
+	r.Hijacked, r.Unrouted = isSent, isUnrouted
 	if late := c.Context().LastTimeoutErrorResponse(); late != nil {
 		response, isSent = late, true
 	}
@@ -260,8 +261,8 @@ func (a *answer) run(ctx context.Context, c *fiber.Ctx, keep *core.KeepConfig) (
 	return r, nil
 }
 
-// handle runs the handlers under ctx, those of errors included.
-func handle(ctx context.Context, c *fiber.Ctx) {
+// handle runs the handlers under ctx, those of errors included, and tells whether Fiber's router has found none.
+func handle(ctx context.Context, c *fiber.Ctx) (isUnrouted bool) {
 	client := c.UserContext()
 	around := c.Context().UserValue(core.ContextKey)
 	c.SetUserContext(ctx)
@@ -270,11 +271,24 @@ func handle(ctx context.Context, c *fiber.Ctx) {
 		c.SetUserContext(client)
 		c.Context().SetUserValue(core.ContextKey, around)
 	}()
-	if err := c.Next(); err != nil {
-		if c.App().ErrorHandler(c, err) != nil {
-			_ = c.SendStatus(fiber.StatusInternalServerError)
-		}
+	err := c.Next()
+	if err == nil {
+		return false
 	}
+	isUnrouted = isRouters(c, err)
+	if c.App().ErrorHandler(c, err) != nil {
+		_ = c.SendStatus(fiber.StatusInternalServerError)
+	}
+	return isUnrouted
+}
+
+// isRouters tells of an error whether Fiber's router has made it, which has found no handler.
+func isRouters(c *fiber.Ctx, err error) bool {
+	notFound := (*fiber.Error)(nil)
+	if errors.As(err, &notFound) && notFound.Code == fiber.StatusNotFound {
+		return strings.HasPrefix(notFound.Message, "Cannot "+c.Method()+" /")
+	}
+	return err == fiber.ErrMethodNotAllowed && len(c.Response().Header.Peek(fiber.HeaderAllow)) > 0
 }
 
 // unprotected says of an answer that the engine does not send whether its run had no claim.

@@ -30,13 +30,19 @@ func run(ctx context.Context, c *gin.Context, x *capture.Exchange, keep core.Kee
 		w.Past()
 		return &core.Response{Status: outer.Status(), Sent: true, Omitted: true}, nil
 	}
-	if !w.Written() && (len(c.Errors) > errs || c.FullPath() == "") {
+	isUnrouted := c.FullPath() == "" && (w.status == http.StatusNotFound || w.status == http.StatusMethodNotAllowed)
+	if !w.Written() && (len(c.Errors) > errs || isUnrouted) {
 		w.Leave()
 		outer.WriteHeader(w.status)
+		if isUnrouted { // gin answers when all middleware has returned
+			return &core.Response{Status: w.status, Sent: true, Omitted: true, Unrouted: true}, nil
+		}
 		return nil, errLeft
 	}
 	w.WriteHeaderNow()
-	return w.Response(), nil
+	response := w.Response()
+	response.Unrouted = isUnrouted
+	return response, nil
 }
 
 // own lets c tell the run that its request is in, none if that is so. By itself it asks the request for values only where the

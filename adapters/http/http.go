@@ -47,7 +47,9 @@ func HTTP(e *core.Engine, opts ...Option) func(http.Handler) http.Handler {
 				inner := x.For(ctx)
 				defer x.Return(inner)
 				next.ServeHTTP(held, inner)
-				return held.Response(), nil
+				response := held.Response()
+				response.Unrouted = isUnrouted(next, inner, response.Status)
+				return response, nil
 			})
 			switch {
 			case result.Bypassed:
@@ -57,4 +59,10 @@ func HTTP(e *core.Engine, opts ...Option) func(http.Handler) http.Handler {
 			}
 		})
 	}
+}
+
+// isUnrouted tells of an answer to r whether it is a mux's own, which has found no pattern.
+func isUnrouted(h http.Handler, r *http.Request, status int) bool {
+	_, isMux := h.(*http.ServeMux)
+	return isMux && r.Pattern == "" && (status == http.StatusNotFound || status == http.StatusMethodNotAllowed)
 }
