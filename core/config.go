@@ -200,9 +200,10 @@ type LimitsConfig struct {
 	// store is asked (FPR-15). Default 1 MiB.
 	RequestBody int64
 
-	// StoreTimeout bounds each call of the store, so also what a dead store adds to a request (LSE-10). A Store that
-	// does not watch its context can exceed it. At least 1 ms, at most half of Lease.Duration. Default 1 s, or a
-	// third of Lease.Duration if that is less.
+	// StoreTimeout bounds each call of the store, so also what a dead store adds to a request (LSE-10). Calls that hold a
+	// claim in the background may last twice as long, so that no number of new requests keeps them out. A Store that
+	// does not watch its context can exceed it. At least 1 ms, at most half of Lease.Duration. Default 1 s, or a third
+	// of Lease.Duration if that is less.
 	StoreTimeout time.Duration
 
 	// Quota is asked before a request with a key is looked at further, replays included; where it returns false the request

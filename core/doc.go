@@ -36,7 +36,11 @@
 //
 // The answer is held back until it is kept, so nobody has seen an answer that a retry could contradict. There are two
 // exceptions: a handler that streams (see package capture), and a store that goes away while the handler runs: the client
-// then gets its answer, which is sent to the store again for ten leases and may be lost after them.
+// then gets its answer, and the outcome is pending: it is sent again, with pauses of at most half a second and at once when the
+// store answers anything, and the lease is extended as soon as the store takes that. For the process that ran the handler the
+// claim is held meanwhile, however many leases pass: a request with its key is answered with the outcome, or refused with 409. An
+// outcome that the store refuses for a whole lease, while it takes extensions, is kept without its body. After ten leases it is
+// given up, and Hooks.Lost hears of it.
 //
 // # What is not promised
 //

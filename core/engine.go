@@ -20,6 +20,7 @@ type Engine struct {
 	refusals  refusals
 	late      *background
 	rooms     *waitingRooms
+	pendings  *pendings
 	local     *local
 
 	unreadable *sightings // of messages
@@ -46,6 +47,7 @@ func New(cfg Config) (*Engine, error) {
 		refusals:  newRefusals(cfg.Problems),
 		late:      newBackground(),
 		rooms:     newWaitingRooms(),
+		pendings:  newPendings(),
 		local:     newLocal(cfg.Keep.LocalReplays),
 
 		unreadable: &sightings{of: map[[32]byte]sighting{}},
@@ -63,7 +65,11 @@ func (e *Engine) With(change func(*Config)) *Engine {
 		panic(err)
 	}
 	derived.late, derived.rooms, derived.unreadable = e.late, e.rooms, e.unreadable
-	if isSameStore(cfg.Store, e.cfg.Store) && cfg.Keep.LocalReplays == e.cfg.Keep.LocalReplays {
+	isSame := isSameStore(cfg.Store, e.cfg.Store)
+	if isSame {
+		derived.pendings = e.pendings
+	}
+	if isSame && cfg.Keep.LocalReplays == e.cfg.Keep.LocalReplays {
 		derived.local = e.local
 	}
 	return derived
@@ -178,6 +184,13 @@ func (e *Engine) call(ctx context.Context, verb func(context.Context) error) err
 	return e.callUntil(ctx, time.Now().Add(e.cfg.Limits.StoreTimeout), verb)
 }
 
+// patience bounds the calls that hold a claim. They may last longer than those of new requests: of these, all that were sent
+// before are answered or given up by then, so the store comes to this one, however many there are.
+func (e *Engine) patience() time.Duration {
+	usual := e.cfg.Limits.StoreTimeout
+	return max(usual, min(2*usual, e.cfg.Lease.Duration/3))
+}
+
 // callUntil is call with another bound.
 func (e *Engine) callUntil(ctx context.Context, deadline time.Time, verb func(context.Context) error) error {
 	var own struct {
@@ -186,5 +199,7 @@ func (e *Engine) callUntil(ctx context.Context, deadline time.Time, verb func(co
 	}
 	defer own.appointment.end()
 	defer own.callContext.end(context.Canceled)
-	return verb(own.start(e, ctx, deadline, &own.appointment))
+	err := verb(own.start(e, ctx, deadline, &own.appointment))
+	e.pendings.heard(err)
+	return err
 }

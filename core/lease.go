@@ -121,7 +121,8 @@ func (k *keeper) extend() {
 	}
 	sent := time.Now()
 	claim.Steps = k.steps.Load()
-	err := k.op.engine.call(k.detached(), func(ctx context.Context) error { return k.op.engine.cfg.Store.Extend(ctx, claim) })
+	e := k.op.engine
+	err := e.callUntil(k.detached(), sent.Add(e.patience()), func(ctx context.Context) error { return e.cfg.Store.Extend(ctx, claim) })
 	if errors.Is(err, ErrLost) {
 		k.lose(err)
 		return
@@ -153,7 +154,7 @@ func (k *keeper) extended(sent time.Time, err error) {
 	switch {
 	case k.over:
 	case err != nil:
-		k.next.Reset(k.op.claim.Lease / 10)
+		k.next.Reset(max(time.Until(sent.Add(k.op.claim.Lease/10)), firstPause))
 	default:
 		k.confirmed = sent
 		k.next.Reset(time.Until(sent.Add(k.op.claim.Lease / 3)))

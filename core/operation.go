@@ -197,6 +197,10 @@ func (op *operation) send() (Entry, error) {
 		op.ask()
 	}
 	op.began = time.Now()
+	if entry, pending := op.standBehind(); pending {
+		return entry, nil
+	}
+	op.began = time.Now()
 	ctx := &op.asking
 	if ctx.client != nil { // used
 		ctx = &callContext{}
@@ -204,6 +208,7 @@ func (op *operation) send() (Entry, error) {
 	ctx.patient = true
 	defer ctx.end(context.Canceled)
 	entry, err := e.cfg.Store.Begin(ctx.start(e, op.ctx, op.began.Add(e.cfg.Limits.StoreTimeout), &op.next), op.claim)
+	e.pendings.heard(err)
 	if entry.State == Completed {
 		e.local.learn(&op.claim, entry.Outcome, op.began, entry.Left)
 	}
@@ -257,7 +262,8 @@ func (op *operation) giveBack() {
 	if e.late.count() >= fewBackground {
 		until = time.Now()
 	}
-	failure := Failure{Cause: "begin had no answer", Free: !e.cfg.DangerouslyFailOpen}
+	nothing := !e.cfg.DangerouslyFailOpen // has run, or will
+	failure := Failure{Cause: "begin had no answer", Free: nothing, NotRun: nothing}
 	e.late.run(func() {
 		again(until, func() bool {
 			err := e.call(ctx, func(ctx context.Context) error { return e.cfg.Store.Fail(ctx, claim, failure) })
@@ -355,7 +361,7 @@ func (op *operation) execute() (Result, error) {
 		case started: // a panic, or runtime.Goexit: nothing is recovered, so the stack reaches the recovery outside
 			op.brokeOff("handler panicked")
 		default: // in a hook
-			_ = op.fail(Failure{Cause: "a hook panicked", Free: true}, 0)
+			_ = op.fail(Failure{Cause: "a hook panicked", Free: true, NotRun: true}, 0)
 		}
 	}()
 	if op.claim.Takeover {

@@ -12,6 +12,7 @@ import (
 var (
 	errSilent     = fmt.Errorf("%w: no extension was confirmed for a whole lease", ErrLost)
 	errAway       = fmt.Errorf("%w: the store took nothing for ten leases", ErrLost)
+	errTooMuch    = errors.New("idem: the store answers, and has refused this outcome for a whole lease: it is kept without its body")
 	errLate       = fmt.Errorf("%w: begin was answered after the lease", ErrLost)
 	errAlgorithm  = fmt.Errorf("%w: its fingerprint was made by an algorithm that this engine does not know, or that is weaker than its own: name it in Fingerprint.Previous", ErrUnreadable)
 	errNoResponse = errors.New("idem: run returned neither an error nor a response with a status from 100 to 999")
@@ -104,7 +105,11 @@ type final struct {
 	status  int
 	outcome []byte
 	blob    string // where the body is
+	bare    []byte // outcome without its body, once the store is believed to take no more
 	failure *Failure
+
+	sent    time.Time // first
+	doubted bool      // one that was sent had no answer: it may have taken effect, or may yet
 }
 
 // cause is what hooks hear of a Fail.
@@ -115,24 +120,68 @@ func (f *final) cause() error {
 	return errors.New(f.failure.Cause)
 }
 
+// finalClaim is the claim that final verbs carry.
+func (op *operation) finalClaim() Claim {
+	claim := op.claim
+	claim.Steps = op.keeper.steps.Load()
+	return claim
+}
+
 // sendFinal sends the verb once.
 func (op *operation) sendFinal(ctx context.Context) error {
-	store, f := op.engine.cfg.Store, &op.final
+	f, claim := &op.final, op.finalClaim()
+	if f.sent.IsZero() {
+		f.sent = time.Now()
+	}
 	if f.failure != nil {
-		return store.Fail(ctx, op.claim, *f.failure)
+		return op.engine.cfg.Store.Fail(ctx, claim, *f.failure)
 	}
-	local, sent := op.engine.local, time.Time{}
-	if local != nil {
-		sent = time.Now()
-	}
-	err := store.Complete(ctx, op.claim, f.outcome)
-	if err == nil {
-		local.learn(&op.claim, f.outcome, sent, op.claim.Retention)
-	}
-	if f.blob != "" && errors.Is(err, ErrLost) {
-		_ = op.engine.cfg.Keep.Blobs.Delete(ctx, f.blob) // nothing names it; its own end is the rest
+	err := op.sendOutcome(ctx, &claim)
+	switch {
+	case errors.Is(err, ErrOutcomeUnknown):
+	case errors.Is(err, ErrLost):
+		if f.blob != "" && !f.doubted { // else a record may name it: its own end is the rest
+			_ = op.engine.cfg.Keep.Blobs.Delete(ctx, f.blob)
+		}
+	case err != nil:
+		f.doubted = true
 	}
 	return err
+}
+
+// sendOutcome keeps the outcome, or what is left of it. Whichever form the store has taken before is kept, so a store that
+// refuses the one is asked for the other.
+func (op *operation) sendOutcome(ctx context.Context, c *Claim) (err error) {
+	f := &op.final
+	forms := [][]byte{f.outcome}
+	if f.bare != nil {
+		forms = [][]byte{f.bare, f.outcome}
+	}
+	for _, outcome := range forms {
+		err = op.engine.cfg.Store.Complete(ctx, *c, outcome)
+		if err == nil {
+			op.engine.local.learn(c, outcome, f.sent, c.Retention)
+		}
+		if !errors.Is(err, ErrLost) || errors.Is(err, ErrOutcomeUnknown) {
+			return err
+		}
+	}
+	return err
+}
+
+// giveUpBody makes the outcome one without its body, if it has got one in the store.
+func (op *operation) giveUpBody() {
+	f := &op.final
+	if f.outcome == nil || f.bare != nil || f.blob != "" {
+		return
+	}
+	r, _, err := op.decode(f.outcome)
+	if err != nil || r.Omitted || len(r.Body) == 0 {
+		return
+	}
+	r.Omitted, r.Body = true, nil
+	f.bare = op.encode(r, "")
+	op.hear(op.engine.cfg.Hooks.StoreError, f.status, errTooMuch)
 }
 
 // result is what the client sees after err of the final verb. The answer of a run that lost its claim, or may have, is
@@ -141,31 +190,39 @@ func (op *operation) result(r *Response, err error) Result {
 	switch {
 	case r.Sent:
 		return Result{}
-	case errors.Is(err, ErrLost):
+	case errors.Is(err, ErrLost) && !errors.Is(err, ErrOutcomeUnknown):
 		return op.engine.refusals.result(codeClaimLost, 0)
-	case err != nil:
+	case err != nil: // also ErrOutcomeUnknown: a retry finds what has become of it
 		return op.engine.refusals.result(codeStoreUnavailable, 0)
 	}
 	return op.engine.first(r)
 }
 
-// leasesAway is for how many leases a final verb is sent to a store that does not answer. It is fenced: however late, it
-// changes nothing once another run has the key.
-const leasesAway = 10
-
-// finish stops the keeper and sends the final verb. When the store is away, the verb is sent again behind the client's back:
-// a retry meets the running claim meanwhile, and once another run has the key the store refuses it. The client gets its
-// answer, a nil error, only while the lease is known to last.
+// finish stops the keeper and sends the final verb. When it has no answer, it stays pending behind the client's back: the claim is
+// held, retries meet it, and the verb is sent again until the store takes it. The client gets its answer, a nil error, only
+// while the lease is known to last.
 func (op *operation) finish(f final) error {
 	op.final = f
 	op.ended = true // also when a hook panics now
 	leaseEnd, lost := op.keeper.stop()
+	var p *pending
+	if lost || time.Until(leaseEnd) < op.engine.cfg.Limits.StoreTimeout { // it may end before the call
+		p = op.engine.pendings.add(op, lost)
+	}
 	err := op.sendFirst()
+	op.engine.pendings.heard(err)
 	op.tell(lost, err)
-	if err == nil || errors.Is(err, ErrLost) {
+	if isSettled(err) {
+		if p != nil {
+			op.engine.pendings.end(p)
+		}
 		return err
 	}
-	op.finishLater(lost)
+	if p == nil {
+		p = op.engine.pendings.add(op, lost)
+	}
+	op.engine.pendings.missed()
+	op.engine.late.run(p.settle)
 	if lost || time.Until(leaseEnd) <= 0 {
 		return err
 	}
@@ -179,27 +236,14 @@ func (op *operation) sendFirst() error {
 	return op.sendFinal(op.last.start(op.engine, op.ctx, time.Now().Add(op.engine.cfg.Limits.StoreTimeout), &op.next))
 }
 
-// finishLater sends the final verb until the store has answered, or for ten leases.
-func (op *operation) finishLater(lost bool) {
-	op.engine.late.run(func() {
-		time.Sleep(firstPause)
-		ended := again(time.Now().Add(leasesAway*op.claim.Lease), func() bool {
-			err := op.engine.call(op.keeper.detached(), op.sendFinal)
-			op.tell(lost, err)
-			return err == nil || errors.Is(err, ErrLost)
-		})
-		if !ended {
-			op.hear(op.engine.cfg.Hooks.Lost, op.final.status, errAway)
-		}
-	})
-}
-
 // tell tells the hooks what a final verb has come to.
 func (op *operation) tell(lost bool, err error) {
 	hooks, f := &op.engine.cfg.Hooks, &op.final
 	switch {
 	case err == nil:
 		op.hear(f.hook, f.status, f.cause())
+	case errors.Is(err, ErrOutcomeUnknown):
+		op.hear(hooks.Unknown, f.status, err)
 	case !errors.Is(err, ErrLost):
 		op.hear(hooks.StoreError, f.status, err)
 	case !lost: // the keeper has not said so

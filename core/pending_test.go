@@ -1,0 +1,420 @@
+package core_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/memstore"
+	"github.com/go-idem/idem/core/storetest"
+)
+
+// outage is a store that can be cut off, and that can refuse long outcomes.
+type outage struct {
+	core.Store
+	mu       sync.Mutex
+	cut      bool
+	hangs    bool          // what is sent while the store is cut off hangs; else it fails at once
+	longest  int           // outcome that is taken; 0: any
+	capacity chan struct{} // calls that are served at a time; nil: any number
+	takes    time.Duration // a call
+	flying   int
+	most     int // of flying
+	calls    int
+	claim    core.Claim // whose outcome was last refused
+	refused  []byte     // that outcome
+}
+
+// during cuts the store off for a while.
+func (o *outage) during(d time.Duration) {
+	o.set(true)
+	time.Sleep(d)
+	o.set(false)
+}
+
+func (o *outage) set(cut bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.cut = cut
+}
+
+// pass counts a call, and tells whether it gets through.
+func (o *outage) pass(ctx context.Context) (leave func(), err error) {
+	o.mu.Lock()
+	cut := o.cut
+	o.calls++
+	o.flying++
+	o.most = max(o.most, o.flying)
+	o.mu.Unlock()
+	leave = func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.flying--
+	}
+	switch {
+	case cut && o.hangs:
+		<-ctx.Done()
+		return leave, ctx.Err()
+	case cut:
+		return leave, errTest
+	case o.capacity == nil:
+		time.Sleep(o.takes)
+		return leave, nil
+	}
+	select {
+	case o.capacity <- struct{}{}:
+		time.Sleep(o.takes)
+		<-o.capacity
+		return leave, nil
+	case <-ctx.Done():
+		return leave, ctx.Err()
+	}
+}
+
+func (o *outage) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
+	leave, err := o.pass(ctx)
+	defer leave()
+	if err != nil {
+		return core.Entry{}, err
+	}
+	return o.Store.Begin(ctx, c)
+}
+
+func (o *outage) Extend(ctx context.Context, c core.Claim) error {
+	leave, err := o.pass(ctx)
+	defer leave()
+	if err != nil {
+		return err
+	}
+	return o.Store.Extend(ctx, c)
+}
+
+func (o *outage) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+	leave, err := o.pass(ctx)
+	defer leave()
+	if err == nil {
+		err = o.refuse(c, outcome)
+	}
+	if err != nil {
+		return err
+	}
+	return o.Store.Complete(ctx, c, outcome)
+}
+
+// refuse says whether an outcome is too long, and shows it.
+func (o *outage) refuse(c core.Claim, outcome []byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.longest == 0 || len(outcome) <= o.longest {
+		return nil
+	}
+	o.claim, o.refused = c, outcome
+	return errTest
+}
+
+func (o *outage) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
+	leave, err := o.pass(ctx)
+	defer leave()
+	if err != nil {
+		return err
+	}
+	return o.Store.Fail(ctx, c, f)
+}
+
+// cutOff is a fixture whose store can be cut off, and the fixture of another process on that store.
+func cutOff(t *testing.T, changes ...func(*outage)) (f, other *fixture, store *outage) {
+	store = &outage{Store: memstore.New()}
+	for _, change := range changes {
+		change(store)
+	}
+	onStore := func(c *core.Config) { c.Store = store }
+	f, other = newFixture(t, onStore), newFixture(t, onStore)
+	other.runs = f.runs
+	return f, other, store
+}
+
+// leases returns k of them.
+func leases(k float64) time.Duration { return time.Duration(k * float64(lease)) }
+
+// outages runs test for outages of many lengths, each with a store that fails and with one that hangs.
+func outages(t *testing.T, test func(t *testing.T, k float64, hangs func(*outage))) {
+	for _, k := range []float64{0.1, 0.5, 0.9, 1, 1.1, 1.6, 2.5, 5, 9} {
+		for _, hangs := range []bool{false, true} {
+			inBubble(t, fmt.Sprintf("%v leases, hangs %v", k, hangs), func(t *testing.T) {
+				test(t, k, func(o *outage) { o.hangs = hangs })
+			})
+		}
+	}
+}
+
+// LSE-16: whenever an outage begins and however long it is, the process that ran the handler does not run it again.
+func TestAProcessWhoseOutcomeIsNotKeptYetNeverRunsAgain(t *testing.T) {
+	for name, before := range map[string]float64{"before the handler's end": 0.2, "at the handler's end": 0} {
+		t.Run(name, func(t *testing.T) {
+			outages(t, func(t *testing.T, k float64, hangs func(*outage)) {
+				f, _, store := cutOff(t, hangs)
+				derived := f.with(func(c *core.Config) { c.Key.Required = true })
+				running := f.hold(ctx, request("K", "B"), made)
+				var over sync.WaitGroup
+				end := time.Now().Add(leases(k))
+				over.Go(func() { store.during(leases(k)) })
+				time.Sleep(leases(before))
+				synctest.Wait()
+				first := running.finish()
+				if k <= 0.5 {
+					f.answered(first, 201, "made")
+				}
+				retry := func(f *fixture) core.Result {
+					began := time.Now()
+					result := f.send(request("K", "B"), made)
+					assert.LessOrEqual(t, time.Since(began), storeTimeout, "who stands behind it waits no longer than for a call")
+					return result
+				}
+				for time.Until(end) > 2*storeTimeout {
+					f.refused(retry(f), 409, "in-progress")
+					f.refused(derived.send(request("K", "other"), made), 422, "fingerprint-mismatch")
+					time.Sleep(min(lease/4, time.Until(end)))
+				}
+				over.Wait()
+				time.Sleep(storeTimeout + 500*time.Millisecond)
+				f.replayed(retry(derived), 201, "made")
+				f.replayed(retry(f), 201, "made")
+				f.close()
+				f.ran(1)
+			})
+		})
+	}
+}
+
+// LSE-16: another process that asks once the owner was heard gets the outcome. The owner is heard at the latest when a call that
+// hangs is given up and a pause is over.
+func TestAnotherProcessGetsTheOutcomeOnceTheOwnerIsHeard(t *testing.T) {
+	outages(t, func(t *testing.T, k float64, hangs func(*outage)) {
+		f, other, store := cutOff(t, hangs)
+		running := f.hold(ctx, request("K", "B"), made)
+		store.set(true)
+		running.finish()
+		time.Sleep(leases(k))
+		store.set(false)
+		time.Sleep(storeTimeout + 501*time.Millisecond)
+		other.replayed(other.send(request("K", "B"), made), 201, "made")
+		f.close()
+		f.ran(1)
+	})
+}
+
+// LSE-16: the first call that the store answers, of any engine of the family and of any key, sends what is pending.
+func TestTheFirstSignOfLifeSendsWhatIsPending(t *testing.T) {
+	outages(t, func(t *testing.T, k float64, hangs func(*outage)) {
+		f, other, store := cutOff(t, hangs)
+		running := f.hold(ctx, request("K", "B"), made)
+		store.set(true)
+		running.finish()
+		time.Sleep(leases(k) + 123*time.Millisecond)
+		store.set(false)
+		derived := f.with(func(c *core.Config) { c.Key.Required = true })
+		derived.send(request("another", "B"), made)
+		time.Sleep(100 * time.Millisecond) // a call that hangs is given up by then
+		synctest.Wait()
+		other.replayed(other.send(request("K", "B"), made), 201, "made")
+		f.close()
+	})
+}
+
+func TestAFailureIsPendingLikeAnOutcome(t *testing.T) {
+	inBubble(t, "retried when it is taken", func(t *testing.T) {
+		f, _, store := cutOff(t)
+		running := f.hold(ctx, request("K", "B"), answers(500, "failed"))
+		store.set(true)
+		running.finish()
+		for range 8 {
+			f.refused(f.send(request("K", "B"), made), 409, "in-progress")
+			time.Sleep(lease / 4)
+		}
+		store.set(false)
+		time.Sleep(time.Second)
+		run := f.runsAgain(request("K", "B"))
+		assert.False(t, run.Takeover)
+		assert.Equal(t, 2, run.Attempt)
+		f.close()
+	})
+}
+
+// tooLong is the handler of tests with an outcome that the store does not take.
+var tooLong = answers(201, strings.Repeat("long ", 1000), core.Field{Name: "Location", Value: "/orders/1"})
+
+// LSE-17: a server takes no more than a number of bytes. The claim is held meanwhile, also against other processes.
+func TestAnOutcomeThatIsRefusedForGoodIsKeptWithoutItsBody(t *testing.T) {
+	inBubble(t, "too long", func(t *testing.T) {
+		f, other, _ := cutOff(t, func(o *outage) { o.longest = 1000 })
+		f.sends(f.send(request("K", "B"), tooLong), 201, strings.Repeat("long ", 1000))
+		for range 10 { // each stands behind it for a second
+			f.refused(f.send(request("K", "B"), made), 409, "in-progress")
+			other.refused(other.send(request("K", "B"), made), 409, "in-progress")
+			time.Sleep(lease / 20)
+		}
+		time.Sleep(lease)
+		for _, f := range []*fixture{f, other} {
+			result := f.send(request("K", "B"), made)
+			f.replayed(result, 201, "")
+			assert.Equal(t, []string{"omitted"}, values(result.Response, "Idempotent-Body"))
+			assert.Equal(t, []string{"/orders/1"}, values(result.Response, "Location"))
+		}
+		f.close()
+		f.ran(1)
+		assert.Contains(t, f.heard.names(), "kept")
+	})
+	inBubble(t, "whatever it is", func(t *testing.T) {
+		f, other, _ := cutOff(t, func(o *outage) { o.longest = 1 })
+		f.answered(f.send(request("K", "B"), made), 201, "made")
+		for range 40 {
+			f.refused(f.send(request("K", "B"), made), 409, "in-progress")
+			other.refused(other.send(request("K", "B"), made), 409, "in-progress")
+			time.Sleep(lease / 5)
+		}
+		f.close()
+		f.ran(1)
+		assert.Equal(t, "lost", lastOf(f.heard.take()), "it is given up after ten leases, and somebody hears of it")
+	})
+}
+
+// The store took the whole outcome late, when the one without its body is on its way.
+func TestAnOutcomeThatWasTakenLateIsNotLost(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		f, other, store := cutOff(t, func(o *outage) { o.longest = 1000 })
+		f.send(request("K", "B"), tooLong)
+		time.Sleep(lease - time.Second)
+		synctest.Wait()
+		store.mu.Lock()
+		require.NoError(t, store.Store.Complete(ctx, store.claim, store.refused))
+		store.longest = 0
+		store.mu.Unlock()
+		f.close()
+		assert.Contains(t, f.heard.names(), "kept")
+		other.replayed(other.send(request("K", "B"), made), 201, strings.Repeat("long ", 1000))
+	})
+}
+
+// LSE-16: many outcomes that wait for a store ask it one at a time while it is silent, and do not run it over when it is back.
+func TestManyPendingOutcomesAreNoHerd(t *testing.T) {
+	const many = 3000
+	inBubble(t, "", func(t *testing.T) {
+		f, other, store := cutOff(t)
+		var runs []*held
+		for i := range many {
+			runs = append(runs, f.hold(ctx, request(fmt.Sprint(i), "B"), made))
+		}
+		store.set(true)
+		for _, run := range runs {
+			f.answered(run.finish(), 201, "made")
+		}
+		store.mu.Lock()
+		store.calls, store.most = 0, 0
+		store.mu.Unlock()
+		time.Sleep(2 * lease)
+		store.mu.Lock()
+		assert.LessOrEqual(t, store.most, 2)
+		assert.Less(t, store.calls, 300, "for all of them")
+		store.cut, store.takes, store.most = false, time.Millisecond, 0
+		store.mu.Unlock()
+		assert.Less(t, elapsed(f.close), 2*time.Second)
+		store.mu.Lock()
+		assert.LessOrEqual(t, store.most, 256)
+		store.mu.Unlock()
+		for i := range many {
+			other.replayed(other.send(request(fmt.Sprint(i), "B"), made), 201, "made")
+		}
+		f.ran(many)
+	})
+}
+
+// A burst of new keys does not keep the store from hearing of the runs that go on, nor of those that end.
+func TestABurstOfNewKeysStarvesNoRun(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		f, other, store := cutOff(t, func(o *outage) { o.capacity = make(chan struct{}, 10) })
+		running := f.hold(ctx, request("K", "B"), made)
+		store.mu.Lock()
+		store.takes = 50 * time.Millisecond // so 200 a second
+		store.mu.Unlock()
+		var burst sync.WaitGroup
+		for i := range 100 * 60 { // 1,000 a second, for two leases
+			time.Sleep(10 * time.Millisecond)
+			for j := range 10 {
+				burst.Go(func() { _, _ = other.do(ctx, request(fmt.Sprint("burst", i, j), "B"), made) })
+			}
+		}
+		assert.NoError(t, running.run.Err(), "the lease was renewed")
+		running.finish()
+		burst.Wait()
+		f.close()
+		other.close()
+		f.replayed(f.send(request("K", "B"), made), 201, "made")
+	})
+}
+
+// PG-01: what became of the outcome is not known, so nobody is shown it, nothing more is sent, and no blob is deleted.
+func TestAnOutcomeOfWhichNothingIsKnownIsNotShown(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		blobs := newShelf()
+		f := newFixture(t, func(c *core.Config) {
+			c.Keep.Blobs, c.Keep.BlobsFrom = blobs, 1
+			c.Store = scripted{Store: c.Store, complete: func(core.Claim) error {
+				return fmt.Errorf("%w: commit had no answer: %w", core.ErrOutcomeUnknown, errTest)
+			}}
+		})
+		f.refused(f.send(request("K", "B"), made), 503, "store-unavailable")
+		assert.Zero(t, elapsed(f.close), "nothing is sent again")
+		assert.Len(t, blobs.ids(), 1, "the record may name it")
+		assert.Equal(t, "begin unknown", f.heard.names())
+	})
+}
+
+// A record that says nothing of its earlier Complete may have been there: the blob stays, and has an end of its own.
+func TestABlobIsDeletedOnlyWhenNoRecordCanNameIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		faults int // before the claim is lost
+		want   int
+	}{"the first answer": {0, 0}, "an answer after one that was lost": {1, 1}} {
+		inBubble(t, name, func(t *testing.T) {
+			blobs, calls := newShelf(), 0
+			f := newFixture(t, func(cfg *core.Config) {
+				cfg.Keep.Blobs, cfg.Keep.BlobsFrom = blobs, 1
+				cfg.Store = scripted{Store: cfg.Store, complete: func(core.Claim) error {
+					if calls++; calls <= c.faults {
+						return errTest
+					}
+					return lostBecause("another has the key")
+				}}
+			})
+			f.send(request("K", "B"), made)
+			f.close()
+			assert.Len(t, blobs.ids(), c.want)
+		})
+	}
+}
+
+// The store counts the retention from the sending that it took, which may be the first.
+func TestALocalReplayEndsWithARetentionThatBeganWithTheFirstSending(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		const short = 40 * time.Second
+		f := newFixture(t, func(c *core.Config) { c.Keep.LocalReplays, c.Keep.Retention = 1<<20, short })
+		f.store.Inject("complete", storetest.After, 30)
+		sent := time.Now()
+		f.send(request("K", "B"), made)
+		f.close()
+		assert.Greater(t, time.Since(sent), 5*time.Second)
+		time.Sleep(time.Until(sent.Add(short - time.Millisecond)))
+		f.replayed(f.send(request("K", "B"), made), 201, "made")
+		time.Sleep(2 * time.Millisecond)
+		f.answered(f.send(request("K", "B"), made), 201, "made")
+		f.ran(2)
+	})
+}
