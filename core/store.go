@@ -41,8 +41,9 @@ type Store interface {
 	// A Fail with Fence 0 also withdraws the Begin whose answer never came and that may be executed later: where the record
 	// is absent it becomes FAILED and free, for one lease, with no attempt counted, and the answer is nil; where it is
 	// STARTED or FAILED under another owner, the record notes this one and is otherwise unchanged, and the answer is
-	// [ErrLost]. Begin answers ErrLost to every owner so noted; a record notes at least the last 16. A store that is full
-	// may note nothing where the record is absent, since it would refuse that Begin as well.
+	// [ErrLost]. A claim of a FAILED record notes the owner of that. Begin answers ErrLost to every owner so noted; a record
+	// notes at least the last 16, until it is COMPLETED. A store that is full may note nothing where the record is absent,
+	// since it would refuse that Begin as well.
 	Fail(ctx context.Context, c Claim, f Failure) error
 }
 
@@ -79,7 +80,7 @@ const (
 	Completed  State = "completed"   // COMPLETED: Entry.Outcome is what to replay
 	Mismatch   State = "mismatch"    // the record belongs to a request with another fingerprint
 	Unknown    State = "unknown"     // STARTED, lease over, and the claim said NoTakeover
-	Expired    State = "expired"     // absent, but the claim said LateRetry, and one that said so was completed once
+	Expired    State = "expired"     // absent or withdrawn, but the claim said LateRetry, and one that said so was completed once
 )
 
 // Entry is the answer of Begin. Fields that do not belong to its State are zero.

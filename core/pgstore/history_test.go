@@ -26,7 +26,6 @@ func lossyStore(t *testing.T, seed int64) (core.Store, *badnet.Net) {
 }
 
 func TestHistoriesOfPostgresAreLinearizable(t *testing.T) {
-	t.Skip("the schema keeps no withdrawals and operations yet")
 	model.EachLoad(t, func(t *testing.T, l model.Load, seed int64) {
 		l.Calls = min(l.Calls, 125*l.Clients) // many seeds, none of them long: slow calls overlap, and make for many orders to try
 		store, network := lossyStore(t, seed)

@@ -20,7 +20,6 @@ import (
 )
 
 func keepsTheContract(t *testing.T, store core.Store) {
-	t.Skip("the schema keeps no withdrawals and operations yet")
 	storetest.Run(t, func(testing.TB) storetest.Harness {
 		return storetest.Harness{Store: store, Advance: time.Sleep}
 	})
@@ -66,7 +65,6 @@ func TestStoreKeepsTheContractInEveryModeOfItsDriver(t *testing.T) {
 }
 
 func TestPostgresAndMemoryAnswerRandomSequencesAlike(t *testing.T) {
-	t.Skip("the schema keeps no withdrawals and operations yet")
 	store, _ := newStore(t, func(c *pgxpool.Config) { c.MaxConns = 32 })
 	sequences, seed := 500, time.Now().UnixNano()
 	if os.Getenv("SOAK") != "" {

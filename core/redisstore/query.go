@@ -43,7 +43,7 @@ type query struct {
 // newQuery returns a query on the record of c and on the keys beside it that have these names behind theirs.
 func (s *Store) newQuery(script *script, c *core.Claim, beside ...string) *query {
 	q := &query{script: script, name: s.name(c.Key), owner: c.Owner, fence: c.Fence}
-	q.lease, q.duration = c.Lease.Microseconds(), milliseconds(c.Retention)
+	q.lease, q.duration = min(c.Lease, longestLease).Microseconds(), milliseconds(c.Retention)
 	q.args = append(q.memory[:0], "evalsha", script.hash, 1+len(beside), q.name)
 	for _, key := range beside {
 		q.args = append(q.args, q.name+key)

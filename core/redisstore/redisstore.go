@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -196,7 +197,7 @@ func late(c *core.Claim) int64 {
 	if c.LateRetry <= 0 {
 		return 0
 	}
-	return milliseconds(c.Retention + c.LateRetry)
+	return milliseconds(c.Retention) + milliseconds(c.LateRetry)
 }
 
 // Fail implements core.Store.
@@ -344,5 +345,8 @@ func microseconds(n int64) time.Duration { return time.Duration(n) * time.Micros
 
 // milliseconds rounds up: a retention is never shorter than asked for, and never the 0 that Redis refuses.
 func milliseconds(d time.Duration) int64 {
-	return max(1, int64((d+time.Millisecond-1)/time.Millisecond))
+	return max(1, int64((min(d, math.MaxInt64-time.Millisecond)+time.Millisecond-1)/time.Millisecond))
 }
+
+// longestLease is the longest whose end a record has room for, and Lua's numbers are exact to the µs.
+const longestLease = 100 * 365 * 24 * time.Hour

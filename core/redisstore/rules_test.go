@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -194,6 +195,32 @@ func TestRule4TheServersClockCountsInMicroseconds(t *testing.T) {
 	require.NoError(t, err, "the number must be plain decimal: %q", record[58:74])
 	assert.Equal(t, c.Fence+lease.Microseconds(), end, "a new key's fence is the time of its claim")
 	assert.InDelta(t, client.Time(ctx).Val().UnixMicro(), c.Fence, 5e6)
+}
+
+func TestRule4NoDurationIsTooLong(t *testing.T) {
+	store, _ := prefixed(t, redistest.Shared(t).Client(t))
+	const longest = time.Duration(math.MaxInt64)
+	c := storetest.NewClaim(longest, longest)
+	c.LateRetry, c.TellLeft = longest, true
+	entry, err := store.Begin(ctx, c)
+	require.NoError(t, err)
+	require.Equal(t, core.Claimed, entry.State)
+	require.Greater(t, entry.Left, 99*365*24*time.Hour)
+	c.Fence, c.Attempt = entry.Fence, entry.Attempt
+	require.NoError(t, store.Extend(ctx, c))
+	rival := c
+	rival.Owner[0] ^= 1
+	rival.Fence = 0
+	require.ErrorIs(t, store.Fail(ctx, rival, core.Failure{}), core.ErrLost)
+	rival.Owner[0] ^= 2
+	entry, err = store.Begin(ctx, rival)
+	require.NoError(t, err)
+	require.Equal(t, core.InProgress, entry.State)
+	require.NoError(t, store.Complete(ctx, c, []byte("kept")))
+	entry, err = store.Begin(ctx, rival)
+	require.NoError(t, err)
+	require.Equal(t, core.Completed, entry.State)
+	require.Greater(t, entry.Left, longest-time.Hour)
 }
 
 func TestRule5ARecordOutlivesItsLease(t *testing.T) {

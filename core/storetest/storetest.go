@@ -34,6 +34,7 @@ type Harness struct {
 const (
 	long     = time.Hour
 	longer   = 2 * time.Hour
+	longest  = 100 * 365 * 24 * time.Hour // that an engine takes
 	short    = 20 * time.Millisecond
 	overtime = 25 * time.Millisecond
 	moment   = 500 * time.Millisecond // ends during a test, but not between two calls on a busy machine
@@ -479,6 +480,28 @@ var contract = []test{
 				s.Fatalf("after %s and the first retention, another request gets %q", verb.name, entry.State)
 			}
 		}
+	}},
+	{"the longest durations do not end", func(s *suite) {
+		c := NewClaim(longest, longest)
+		c.LateRetry = longest
+		if entry := s.claim(&c); entry.Left < long {
+			s.Fatalf("%v are left", entry.Left)
+		}
+		s.is(s.withdraw(rival(c)), core.ErrLost)
+		for _, verb := range []func(core.Claim) error{s.extend, func(c core.Claim) error { return s.fail(c, false) }} {
+			s.is(verb(c), nil)
+			s.advance(overtime)
+			s.state(s.begin(other(c)), core.Mismatch)
+		}
+		next := rival(c)
+		s.claim(&next)
+		s.state(s.begin(rival(c)), core.InProgress)
+		s.is(s.complete(next, "kept"), nil)
+		s.advance(overtime)
+		s.outcome(next, "kept")
+		c = NewClaim(longest, longest)
+		s.is(s.withdraw(c), nil)
+		s.late(c)
 	}},
 	{"an expired claim is lost", func(s *suite) {
 		for _, verb := range verbs {
