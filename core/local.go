@@ -183,3 +183,15 @@ func (l *local) forget(r *localRecord) {
 	delete(l.records, r.key)
 	l.bytes -= r.size
 }
+
+// forgetKey drops the record of a key, if it is remembered.
+func (l *local) forgetKey(key *[32]byte) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r := l.records[*key]; r != nil {
+		l.forget(r)
+	}
+}

@@ -88,7 +88,7 @@ type Entry struct {
 	State       State
 	Fence       int64         // Claimed: greater than that of any earlier claim of the key; Unknown: the vanished claim's
 	Attempt     int           // Claimed: 1 for the first, counted up through failures and takeovers; one that failed with NotRun does not count
-	Operation   int64         // Claimed: the fence of the first claim since the key was last absent or free
+	Operation   int64         // Claimed: the fence of the first claim since the key was last absent or free, or an operator revived its message
 	Takeover    bool          // Claimed: this or an earlier attempt followed an owner that vanished; its effects may have happened
 	Left        time.Duration // Claimed, InProgress: what is left of the lease; Completed: of the retention, if TellLeft; else 0
 	Fingerprint [32]byte      // Mismatch: the record's

@@ -53,6 +53,19 @@ type Operation struct {
 
 // Resolve settles an operation whose outcome is unknown: outcome is kept and replayed from now on, nil says that it did
 // not happen, so that the next request runs. It is for operators, and does what LeaseConfig.OnUnknown can not do by itself.
+// Of a message, the body of outcome is the result as Config.Messages marshals it; with Omitted there is none, and with Status
+// 500 the message is dead and the body says why.
+//
+// It also revives a message that is dead after its last attempt (EVT-11). With nil the next delivery is handled: as a first
+// attempt of the same payload only, that takes over ([Run].Takeover), since earlier runs may have had effects; their steps are
+// forgotten. To have it delivered is the caller's. Where Config.Keep.LocalReplays is set, other processes take it for dead for up to
+// a minute more. The store must have a method
+//
+//	Reopen(ctx context.Context, c core.Claim, outcome []byte) error
+//
+// as memstore, redisstore and pgstore have, or the error wraps [errors.ErrUnsupported]. A message that came with another payload,
+// or whose record can not be read, is not revived.
+//
 // Its error wraps [ErrNotUnknown] when there is nothing to settle: no record, a run in progress, or an outcome that is
 // kept. Other errors are the store's; it may be called again then.
 func (e *Engine) Resolve(ctx context.Context, which Operation, outcome *Response) error {
@@ -63,13 +76,20 @@ func (e *Engine) Resolve(ctx context.Context, which Operation, outcome *Response
 	var route []string
 	switch {
 	case which.Method == messageMethod:
-		route = []string{messageMethod}
+		route, op.isMessage = []string{messageMethod}, true
 	case e.cfg.Key.PerRoute:
 		route = []string{which.Method, which.Path}
 	}
 	op.claim.Key = e.hashing.record(which.Scope, which.Key, route...)
 	op.ask()
-	if err := op.takeOver(); err != nil {
+	revived, err := op.takeOver()
+	switch {
+	case err != nil, revived && outcome == nil:
+		return err
+	case revived:
+		err = op.claimRevived()
+	}
+	if err != nil {
 		return err
 	}
 	if outcome == nil {
@@ -88,8 +108,9 @@ func (e *Engine) Resolve(ctx context.Context, which Operation, outcome *Response
 var ErrNotUnknown = errors.New("idem: the outcome is not unknown")
 
 // takeOver claims a record whose run vanished, whatever its request. Its first Begin, with a fingerprint that no request
-// has, only asks for the record's; where there is none, what it leaves behind is gone before its lease ends.
-func (op *operation) takeOver() error {
+// has, only asks for the record's; where there is none, what it leaves behind is gone before its lease ends. A message that is
+// dead it revives, and does not claim.
+func (op *operation) takeOver() (revived bool, err error) {
 	store := op.engine.cfg.Store
 	op.claim.NoTakeover = true
 	ask := op.claim
@@ -103,8 +124,12 @@ func (op *operation) takeOver() error {
 		op.claim.Over = entry.Fence
 		entry, err = store.Begin(op.ctx, op.claim)
 	}
+	if err == nil && entry.State == Completed && op.isMessage {
+		err = op.revive(entry.Outcome)
+		return err == nil, err
+	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	op.claim.Fence, op.claim.Attempt, op.claim.Operation, op.claim.Takeover = entry.Fence, entry.Attempt, entry.Operation, entry.Takeover
 	if entry.State == Claimed && op.claim.Over == 0 { // absent or failed: nothing is unknown, and nothing was done
@@ -112,12 +137,12 @@ func (op *operation) takeOver() error {
 			op.claim.Retention = ask.Retention
 		}
 		if err := store.Fail(op.ctx, op.claim, Failure{Cause: "nothing to resolve", Free: true, NotRun: true}); err != nil {
-			return err
+			return false, err
 		}
-		return fmt.Errorf("%w: there is no record of a run", ErrNotUnknown)
+		return false, fmt.Errorf("%w: there is no record of a run", ErrNotUnknown)
 	}
 	if entry.State != Claimed {
-		return fmt.Errorf("%w: %s", ErrNotUnknown, entry.State)
+		return false, fmt.Errorf("%w: %s", ErrNotUnknown, entry.State)
 	}
-	return nil
+	return false, nil
 }

@@ -26,7 +26,7 @@ func otherFormat(tb testing.TB) redis.Hook {
 	texts := map[string]string{}
 	two := strings.NewReplacer("'1100000001'", "'2100000001'", "~= '11'", "~= '21'", "== '12'", "== '22'", "'^1[124]", "'^2[124]",
 		"'1' .. STARTED", "'2' .. STARTED", "'1' .. FAILED", "'2' .. FAILED")
-	for _, text := range []string{lua.Begin, lua.Extend, lua.Complete, lua.Fail, lua.Step} {
+	for _, text := range []string{lua.Begin, lua.Extend, lua.Complete, lua.Fail, lua.Step, lua.Reopen} {
 		texts[text] = two.Replace(text)
 		require.NotEqual(tb, text, texts[text])
 	}

@@ -76,7 +76,7 @@ if found == FAILED and not free then past = history(record) == '1' and '1' or '2
 local time = now()
 local next_fence, next_attempt = math.max(fence(record) + 1, time), math.min(attempt(record) + 1, 999999)
 local fence_text = string.format('%016.0f', next_fence)
-local next_operation, owners = free and fence_text or operation(record), noted(record)
+local next_operation, owners = (free or string.sub(record, 5, 10) == '000000') and fence_text or operation(record), noted(record)
 if found == FAILED and not notes(record, owner(record)) then owners = string.sub(owners .. owner(record), -256) end
 local header = '1' .. STARTED .. past .. waiting .. string.format('%06d', next_attempt) .. fence_text .. ARGV[2]
 local lease = string.format('%016.0f', time + ARGV[3])

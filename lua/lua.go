@@ -26,6 +26,9 @@ var fail string
 //go:embed step.lua
 var step string
 
+//go:embed reopen.lua
+var reopen string
+
 // The scripts, ready to be loaded.
 var (
 	Begin    = whole(begin)
@@ -33,6 +36,7 @@ var (
 	Complete = whole(complete)
 	Fail     = whole(fail)
 	Step     = whole(step)
+	Reopen   = whole(reopen)
 )
 
 // whole puts record.lua where a script names it.

@@ -9,7 +9,7 @@
 --           '2' a run failed that may have had effects
 --   4       STARTED: who waits for the end of the claim: '0' nobody, '1' listeners of PUBLISH, '2' of SPUBLISH (Cluster);
 --           FAILED: '1', '2' if its attempt was given back, or '0' if an earlier version has written it, which notes nobody
---   5-10    attempt, decimal; 0 in a FAILED record that a withdrawn begin has left
+--   5-10    attempt, decimal; 0 in a FAILED record that a withdrawn begin has left, or that was reopened
 --   11-26   fence, decimal
 --   27-58   fingerprint; 32 zero bytes in a FAILED record that is free for another request
 --
@@ -17,7 +17,7 @@
 -- that completed can send the same record again. It goes on with the outcome; others go on with:
 --   59-74   end of the lease, µs of this server's clock, decimal
 --   75-90   owner
---   91-106  operation: the fence of the first claim since the key was last absent or free, decimal
+--   91-106  operation: the fence of the first claim since the key was last absent, free or reopened, decimal
 --   then    STARTED: up to 16 noted owners, 16 bytes each: earlier ones that have failed or withdrawn, the last one last
 --           FAILED: their number, 2 decimal digits, these owners, and the cause
 -- A STARTED record of attempt 1 that notes nobody ends with its owner, since its operation is its fence. A FAILED one of an
@@ -60,7 +60,7 @@ end
 
 -- operation is the fence of the operation's first claim, as text.
 local function operation(record)
-  local short = attempt(record) == 1 and (state(record) == STARTED or waiters(record) == '0')
+  local short = #record == 90 or state(record) == FAILED and waiters(record) == '0' and attempt(record) == 1
   return short and string.sub(record, 11, 26) or string.sub(record, 91, 106)
 end
 

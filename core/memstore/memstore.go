@@ -265,6 +265,29 @@ func (s *Store) withdraw(c *core.Claim, now time.Time) error {
 	return core.ErrLost
 }
 
+// Reopen lets a message that is dead, which is what its outcome says, be handled again: see core.Engine.Resolve. It returns
+// core.ErrLost when the key has another outcome, or none.
+func (s *Store) Reopen(ctx context.Context, c core.Claim, outcome []byte) error {
+	return s.locked(ctx, func(now time.Time) error {
+		r := s.records[c.Key]
+		switch {
+		case r != nil && r.state == failed && r.claim.Owner == c.Owner: // sent again
+			return nil
+		case r == nil || r.state != completed || !bytes.Equal(r.outcome, outcome):
+			return core.ErrLost
+		}
+		s.bytes -= r.size()
+		r.claim.Owner, r.claim.Attempt, r.claim.Operation, r.claim.Takeover, r.claim.LateRetry = c.Owner, 0, 0, true, 0
+		r.state, r.outcome = failed, nil
+		s.bytes += r.size()
+		s.retain(r, now.Add(c.Retention))
+		if tombstone := s.late[c.Key]; tombstone != nil {
+			s.drop(tombstone)
+		}
+		return nil
+	})
+}
+
 // Checkpoint implements core.Checkpointer.
 func (s *Store) Checkpoint(ctx context.Context, c core.Claim, step string, result []byte) error {
 	return s.started(ctx, c, func(r *record, _ time.Time) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -29,7 +30,7 @@ type Store struct {
 	wakes  listener
 	swept  struct{ records, tombstones atomic.Int64 } // where the next Sweep begins
 
-	begin, extend, complete, fail, checkpoint, checkpoints, sweep string
+	begin, extend, complete, fail, checkpoint, checkpoints, sweep, reopen string
 }
 
 // Option changes a Store, and what Migrate makes for it.
@@ -77,6 +78,7 @@ func New(pool *pgxpool.Pool, opts ...Option) *Store {
 		checkpoint:  "SELECT " + schema + ".checkpoint($1, $2, $3, $4, $5, $6)",
 		checkpoints: "SELECT * FROM " + schema + ".checkpoints($1, $2, $3, $4)",
 		sweep:       "SELECT * FROM " + schema + ".sweep_2($1, $2, $3)",
+		reopen:      strings.ReplaceAll(reopenSQL, "idem.", schema+"."),
 	}
 	s.wakes.store, s.wakes.quiet, s.wakes.answer = s, 15*time.Second, 5*time.Second
 	return s
@@ -140,6 +142,28 @@ func failure(c *core.Claim, f core.Failure) []any {
 	cause := f.Cause[:min(len(f.Cause), 200)]
 	return []any{microseconds(c.Lease), microseconds(c.Retention), f.Free, f.NotRun, []byte(cause)}
 }
+
+// Reopen lets a message that is dead, which is what its outcome says, be handled again: see core.Engine.Resolve. It returns
+// core.ErrLost when the key has another outcome, or none.
+func (s *Store) Reopen(ctx context.Context, c core.Claim, outcome []byte) error {
+	return s.run(ctx, s.reopen, &c, microseconds(c.Retention), notNull(outcome), []byte("an operator revived it"))
+}
+
+// reopenSQL has the arguments key, owner, fence, which does not count, retention, outcome and cause. Operation 0 lets the next
+// claim begin another.
+const reopenSQL = `
+	WITH reopened AS (
+		UPDATE idem.record SET
+			state = 'FAILED', history = 1, attempt = 0, operation = 0, owner = $2, cause = $6, outcome = NULL, waited = false,
+			withdrawn = NULL, expires = idem.now() + $4
+		WHERE key = $1 AND state = 'COMPLETED' AND outcome = $5 AND expires > idem.now() AND $3::bigint IS NOT NULL
+		RETURNING key
+	), forgotten AS (
+		DELETE FROM idem.tombstone WHERE key IN (SELECT key FROM reopened)
+	)
+	SELECT CASE WHEN EXISTS (SELECT FROM reopened) OR
+		EXISTS (SELECT FROM idem.record WHERE key = $1 AND state = 'FAILED' AND owner = $2 AND expires > idem.now())
+	THEN 'ok' ELSE 'lost' END`
 
 // Sweep deletes records whose retention is over, and what belongs to them: at most limit rows at a time, so that it holds
 // no locks for long. It returns how many; when these are fewer than limit, it has seen all there were, but for rows that a

@@ -127,7 +127,7 @@ func TestWhatCheckSaysToAllowIsEnough(t *testing.T) {
 	require.NoError(t, store.Extend(ctx, c))
 	require.NoError(t, store.Checkpoint(ctx, c, "step", nil))
 	require.NoError(t, store.Complete(ctx, c, []byte("kept")))
-	for _, script := range []string{lua.Begin, lua.Extend, lua.Complete, lua.Fail, lua.Step} {
+	for _, script := range []string{lua.Begin, lua.Extend, lua.Complete, lua.Fail, lua.Step, lua.Reopen} {
 		for _, call := range regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`).FindAllStringSubmatch(script, -1) {
 			assert.Contains(t, findings[i].Fix, call[1])
 		}

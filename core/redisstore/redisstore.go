@@ -29,6 +29,7 @@ var (
 	completeScript = newScript(lua.Complete)
 	failScript     = newScript(lua.Fail)
 	stepScript     = newScript(lua.Step)
+	reopenScript   = newScript(lua.Reopen)
 )
 
 // Store is a core.Store in Redis. Each verb is one round trip. Every key it writes has a TTL.
@@ -208,6 +209,14 @@ func (s *Store) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
 		free = "2"
 	}
 	return s.run(ctx, q, &q.duration, free, f.Cause[:min(len(f.Cause), 200)], milliseconds(c.Lease))
+}
+
+// Reopen lets a message that is dead, which is what its outcome says, be handled again: see core.Engine.Resolve. It returns
+// core.ErrLost when the key has another outcome, or none.
+func (s *Store) Reopen(ctx context.Context, c core.Claim, outcome []byte) error {
+	q := s.newQuery(reopenScript, &c, tombstone)
+	q.record, q.durable = outcome, "ok"
+	return s.run(ctx, q, &q.owner, &q.duration, &q.record, "an operator revived it")
 }
 
 // run runs a script that answers with one word.

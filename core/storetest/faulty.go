@@ -24,7 +24,7 @@ const (
 )
 
 // Faulty wraps a store and fails calls as it is told. It counts calls per verb, once they
-// are over: "begin", "extend", "complete", "fail", and of the abilities "watch", "checkpoint", "checkpoints".
+// are over: "begin", "extend", "complete", "fail", and of the abilities "watch", "checkpoint", "checkpoints", "reopen".
 type Faulty struct {
 	core.Store
 
@@ -111,6 +111,15 @@ func (f *Faulty) Complete(ctx context.Context, c core.Claim, outcome []byte) err
 // Fail implements core.Store.
 func (f *Faulty) Fail(ctx context.Context, c core.Claim, failure core.Failure) error {
 	return f.call(ctx, "fail", func() error { return f.Store.Fail(ctx, c, failure) })
+}
+
+// Reopen is the store's, if the store below has it: see core.Engine.Resolve.
+func (f *Faulty) Reopen(ctx context.Context, c core.Claim, outcome []byte) error {
+	store, ok := f.Store.(reopener)
+	if !ok {
+		return errNot
+	}
+	return f.call(ctx, "reopen", func() error { return store.Reopen(ctx, c, outcome) })
 }
 
 // errNot says that the store below has not got an ability.

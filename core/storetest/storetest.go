@@ -51,6 +51,9 @@ func Run(t *testing.T, newHarness func(testing.TB) Harness) {
 	if _, ok := store.(core.Checkpointer); ok {
 		tests = append(append(tests, checkpointing...), operations...)
 	}
+	if _, ok := store.(reopener); ok {
+		tests = append(tests, reopening...)
+	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

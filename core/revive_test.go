@@ -1,0 +1,275 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/storetest"
+)
+
+// Engine.Resolve of messages that are dead.
+
+var dead = core.Operation{Scope: "billing", Key: "event-1", Method: "MESSAGE"}
+
+// dies handles message until it is dead.
+func (f *fixture) dies(t *testing.T) {
+	t.Helper()
+	require.Equal(t, core.Failed, f.consume(message, fails).Verdict)
+	require.Equal(t, core.Dead, f.consume(message, fails).Verdict)
+	f.heard.take()
+}
+
+func two(c *core.Config) { c.Messages.MaxAttempts = 2 }
+
+// EVT-11.
+func TestAnOperatorRevivesADeadMessage(t *testing.T) {
+	inBubble(t, "EVT-11 and it has all its attempts again", func(t *testing.T) {
+		f := newFixture(t, two)
+		f.dies(t)
+		require.NoError(t, f.Resolve(ctx, dead, nil))
+		d := f.consume(message, func(ctx context.Context) (receipt, error) {
+			run := f.seen(ctx)
+			assert.Equal(t, 1, run.Attempt)
+			assert.True(t, run.Takeover, "earlier runs may have had effects")
+			return receipt{}, errTest
+		})
+		assert.Equal(t, core.Failed, d.Verdict)
+		assert.Equal(t, core.Delivery[receipt]{Verdict: core.Done, Result: receipt{4}, Attempt: 2}, f.consume(message, f.numbered))
+		assert.Equal(t, receipt{4}, f.consume(message, f.numbered).Result)
+	})
+	inBubble(t, "EVT-11 as often as it dies", func(t *testing.T) {
+		f := newFixture(t, two)
+		for range 3 {
+			f.dies(t)
+			require.NoError(t, f.Resolve(ctx, dead, nil))
+		}
+		assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
+	})
+	inBubble(t, "EVT-11 or says what its result is", func(t *testing.T) {
+		f := newFixture(t, two)
+		f.dies(t)
+		require.NoError(t, f.Resolve(ctx, dead, &core.Response{Status: 200, Body: []byte(`{"Number":7}`)}))
+		assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate, Result: receipt{7}}, f.consume(message, f.numbered))
+		f.ran(2)
+	})
+	inBubble(t, "EVT-11 of the same payload only", func(t *testing.T) {
+		f := newFixture(t, two)
+		f.dies(t)
+		require.NoError(t, f.Resolve(ctx, dead, nil))
+		other := message
+		other.Payload = []byte("other")
+		assert.ErrorContains(t, f.consume(other, f.numbered).Err, "another payload")
+		assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
+	})
+	for name, change := range map[string]func(*core.Config){
+		"whose outcome is sealed":                 func(c *core.Config) { c.Keep.Codecs = []core.Codec{tagged{"seal", new([]string)}} },
+		"whose outcome is in a blob":              func(c *core.Config) { c.Keep.Blobs, c.Keep.BlobsFrom = newShelf(), 1 },
+		"that leaves a tombstone":                 func(c *core.Config) { c.Keep.LateRetry = retention },
+		"that is remembered here":                 func(c *core.Config) { c.Keep.LocalReplays = 1 << 20 },
+		"of an engine with another key per route": func(c *core.Config) { c.Key.PerRoute = true },
+		"whose result can not be marshalled": func(c *core.Config) {
+			c.Messages.Marshal = func(v any) ([]byte, error) {
+				if v.(receipt).Number < 3 {
+					return nil, errTest
+				}
+				return []byte("3"), nil
+			}
+			c.Messages.Unmarshal = func([]byte, any) error { return nil }
+		},
+	} {
+		inBubble(t, "EVT-11 "+name, func(t *testing.T) {
+			f := newFixture(t, two, change)
+			require.Equal(t, core.Failed, f.consume(message, fails).Verdict)
+			if strings.Contains(name, "marshalled") {
+				require.Equal(t, core.Dead, f.consume(message, f.numbered).Verdict)
+			} else {
+				require.Equal(t, core.Dead, f.consume(message, fails).Verdict)
+			}
+			require.Equal(t, core.Dead, f.consume(message, f.numbered).Verdict)
+			require.NoError(t, f.Resolve(ctx, dead, nil))
+			assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
+		})
+	}
+	inBubble(t, "EVT-11 whose tombstone does not take it for done when it fails again", func(t *testing.T) {
+		f := newFixture(t, two, func(c *core.Config) { c.Keep.LateRetry = 10 * retention })
+		f.dies(t)
+		require.NoError(t, f.Resolve(ctx, dead, nil))
+		assert.Equal(t, core.Failed, f.consume(message, fails).Verdict)
+		time.Sleep(retention)
+		assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
+	})
+}
+
+// EVT-11: nothing that lives is broken.
+func TestAnOperatorRevivesOnlyWhatIsDead(t *testing.T) {
+	for name, outcome := range map[string]*core.Response{"to be handled": nil, "with a result": {Status: 200, Body: []byte(`{"Number":7}`)}} {
+		inBubble(t, "not a message that is done, "+name, func(t *testing.T) {
+			f := newFixture(t, two)
+			f.consume(message, f.numbered)
+			nothingIsUnknown(t, f.Resolve(ctx, dead, outcome), "completed")
+			assert.Equal(t, receipt{1}, f.consume(message, f.numbered).Result)
+		})
+		inBubble(t, "nor one that has attempts left, "+name, func(t *testing.T) {
+			f := newFixture(t, two)
+			f.consume(message, fails)
+			nothingIsUnknown(t, f.Resolve(ctx, dead, outcome), "no record of a run")
+			assert.Equal(t, 2, f.consume(message, f.numbered).Attempt)
+		})
+		inBubble(t, "nor one that is revived, "+name, func(t *testing.T) {
+			f := newFixture(t, two)
+			f.dies(t)
+			require.NoError(t, f.Resolve(ctx, dead, nil))
+			nothingIsUnknown(t, f.Resolve(ctx, dead, outcome), "no record of a run")
+			assert.Equal(t, core.Delivery[receipt]{Verdict: core.Done, Result: receipt{3}, Attempt: 1}, f.consume(message, f.numbered))
+		})
+		inBubble(t, "nor a request with status 500, "+name, func(t *testing.T) {
+			f := newFixture(t, func(c *core.Config) { c.Keep.Policy = core.KeepAll })
+			f.send(request("K", "B"), answers(500, "final"))
+			nothingIsUnknown(t, f.Resolve(ctx, k, outcome), "completed")
+			f.replayed(f.send(request("K", "B"), made), 500, "final")
+		})
+		inBubble(t, "nor one that another settles at this moment, "+name, func(t *testing.T) {
+			f := newFixture(t, two)
+			f.dies(t)
+			raced := false
+			racing := f.with(func(c *core.Config) {
+				c.Store = beforeReopen{f.inner, func() {
+					if !raced {
+						raced = true
+						require.NoError(t, f.Resolve(ctx, dead, nil))
+						assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
+					}
+				}}
+			})
+			nothingIsUnknown(t, racing.Resolve(ctx, dead, outcome), "at this moment")
+			assert.Equal(t, receipt{3}, f.consume(message, f.numbered).Result)
+		})
+		eachFault(t, anyFault, func(t *testing.T, fault storetest.Fault) {
+			for _, verb := range []string{"begin", "reopen", "complete"} {
+				f := newFixture(t, two)
+				f.dies(t)
+				f.store.Inject(verb, fault, 1)
+				hurried, cancel := context.WithTimeout(ctx, storeTimeout)
+				err := f.Resolve(hurried, dead, outcome)
+				cancel()
+				if err == nil {
+					continue // the verb is not sent
+				}
+				assert.NotErrorIs(t, err, core.ErrNotUnknown)
+				time.Sleep(lease)
+				if err := f.healed().Resolve(ctx, dead, outcome); err != nil {
+					assert.ErrorIs(t, err, core.ErrNotUnknown, "it has been said")
+				}
+				d := f.healed().consume(message, f.numbered)
+				assert.Contains(t, []core.Verdict{core.Done, core.Duplicate}, d.Verdict)
+			}
+		})
+	}
+	t.Run("and says so where the store can not", func(t *testing.T) {
+		f := newFixture(t, two, func(c *core.Config) { c.Store = scripted{Store: c.Store} })
+		f.dies(t)
+		assert.ErrorIs(t, f.Resolve(ctx, dead, nil), errors.ErrUnsupported)
+		assert.Equal(t, core.Dead, f.consume(message, f.numbered).Verdict)
+	})
+}
+
+// beforeReopen does something before a Reopen.
+type beforeReopen struct {
+	core.Store
+	do func()
+}
+
+func (s beforeReopen) Reopen(ctx context.Context, c core.Claim, outcome []byte) error {
+	s.do()
+	return s.Store.(interface {
+		Reopen(context.Context, core.Claim, []byte) error
+	}).Reopen(ctx, c, outcome)
+}
+
+// EVT-08: attempts are runs.
+func TestADeliveryThatIsNotHandledUsesUpNoAttempt(t *testing.T) {
+	one := func(c *core.Config) { c.Messages.MaxAttempts = 1 }
+	handled := func(t *testing.T, f *fixture) {
+		t.Helper()
+		d := f.consume(message, f.numbered)
+		assert.Equal(t, core.Delivery[receipt]{Verdict: core.Done, Result: receipt{int(f.runs.Load())}, Attempt: 1}, d)
+	}
+	for refuse, onUnknownIs := range map[string]func(*core.Config){"by default": func(*core.Config) {}, "for who refuses unknown outcomes": onUnknown(core.RefuseUnknown)} {
+		for fault, kind := range map[string]storetest.Fault{"is lost": storetest.Before, "has no answer": storetest.After, "hangs": storetest.Hang} {
+			inBubble(t, "EVT-08 whose begin "+fault+", "+refuse, func(t *testing.T) {
+				f := newFixture(t, one, onUnknownIs)
+				for range 5 {
+					f.store.Inject("begin", kind, 1)
+					assert.Equal(t, core.Busy, f.consume(message, f.numbered).Verdict)
+					f.close()
+				}
+				f.ran(0)
+				handled(t, f)
+			})
+		}
+		inBubble(t, "EVT-08 whose begin is not durable, "+refuse, func(t *testing.T) {
+			f := newFixture(t, one, onUnknownIs)
+			short := f.with(func(c *core.Config) {
+				c.Store = scripted{Store: f.inner, begin: func(c core.Claim) (core.Entry, error) {
+					_, err := f.inner.Begin(ctx, c)
+					assert.NoError(t, err)
+					return core.Entry{}, core.ErrNotDurable
+				}}
+			})
+			for range 5 {
+				d := short.consume(message, f.numbered)
+				assert.Equal(t, core.Busy, d.Verdict)
+				assert.ErrorContains(t, d.Err, "not-durable")
+				f.close()
+			}
+			handled(t, f)
+		})
+	}
+	t.Run("EVT-08 whose hook panics before", func(t *testing.T) {
+		f := newFixture(t, one)
+		broken := f.with(func(c *core.Config) { c.Hooks.Begin = func(context.Context, core.Event) { panic("hook") } })
+		for range 3 {
+			assert.Panics(t, func() { broken.consume(message, f.numbered) })
+		}
+		handled(t, f)
+	})
+	t.Run("EVT-08 whose handler decides that it could do nothing", func(t *testing.T) {
+		f := newFixture(t, one)
+		for range 3 {
+			d := f.consume(message, func(ctx context.Context) (receipt, error) {
+				core.Decide(ctx, core.Release)
+				return receipt{}, errTest
+			})
+			assert.Equal(t, core.Failed, d.Verdict)
+			assert.ErrorIs(t, d.Err, errTest)
+			assert.Positive(t, d.RedeliverAfter)
+		}
+		handled(t, f)
+	})
+	inBubble(t, "EVT-08 that is left out of the call of its batch", func(t *testing.T) {
+		f := newFixture(t, one)
+		late, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		slow := f.with(func(c *core.Config) {
+			c.Store = scripted{Store: f.inner, begin: func(c core.Claim) (core.Entry, error) {
+				entry, err := f.inner.Begin(ctx, c)
+				<-late.Done() // begin is answered, and the deadline of the batch is over
+				return entry, err
+			}}
+		})
+		d := core.ConsumeBatch(late, slow.Engine, []core.Message{message}, func(context.Context, []core.Message) ([]receipt, error) {
+			t.Error("it is handled")
+			return nil, nil
+		})
+		assert.Equal(t, core.Busy, d[0].Verdict)
+		f.close()
+		handled(t, f)
+	})
+}
