@@ -37,7 +37,7 @@ type config struct {
 	Lease     time.Duration `env:"LEASE" envDefault:"10s"`        // how long a retry waits for a process that died
 	Retention time.Duration `env:"RETENTION" envDefault:"48h"`    // of outcomes; the database holds on to its own for longer
 	Poll      time.Duration `env:"POLL" envDefault:"5s"`          // how late a relay is that was not notified
-	KeepFor   time.Duration `env:"KEEP_EVENTS" envDefault:"168h"` // of published events, in the outbox and in the stream
+	KeepFor   time.Duration `env:"KEEP_EVENTS" envDefault:"168h"` // of published events in the outbox, and of consumed ones in the stream
 	Relays    int           `env:"RELAYS" envDefault:"2"`         // workers of this process
 	Consumers int           `env:"CONSUMERS" envDefault:"4"`      // workers of this process
 	Attempts  int           `env:"MAX_ATTEMPTS" envDefault:"25"`  // at handling a message, then it is dead
@@ -51,10 +51,32 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	if err := run(ctx, log); err != nil {
+	if err := command(ctx, log, os.Args[1:]); err != nil {
 		log.Error("ended", "err", err)
 		os.Exit(1)
 	}
+}
+
+// command runs the roles, or with the argument revive, and ids of events behind it, lets the dead be handled again.
+func command(ctx context.Context, log *slog.Logger, args []string) error {
+	if len(args) == 0 {
+		return run(ctx, log)
+	}
+	if args[0] != "revive" {
+		return fmt.Errorf("%q: the only argument is revive, with ids of events behind it or none for all that are dead", args[0])
+	}
+	cfg, err := env.ParseAs[config]()
+	if err != nil {
+		return err
+	}
+	s, err := newService(ctx, &cfg, log)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	n, err := s.revive(ctx, args[1:]...)
+	log.Info("revived", "events", n)
+	return err
 }
 
 // run runs the roles until ctx ends, or one of them fails, and returns when what they were doing is done.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/go-idem/idem/core"
@@ -40,10 +42,22 @@ func (s *shipping) handle(ctx context.Context, e event) (shipped, error) {
 		return note(ctx, tx, e, effect)
 	})
 	if err != nil {
+		if isOutage(err) {
+			core.Decide(ctx, core.Release)
+		}
 		return shipped{}, err
 	}
 	gap("the effect is committed, its outcome is not kept")
 	return shipped{state}, nil
+}
+
+// isOutage tells whether err says nothing about the event, so that it is no attempt at handling it: the database is away, full,
+// or too slow. Where the commit itself has failed, the effect may have happened; the next run sees that by the version.
+func isOutage(err error) bool {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return !slices.Contains([]string{"22", "23", "42"}, e.Code[:2]) // a bad value, a broken constraint, a bad statement
+	}
+	return !errors.Is(err, errEarly)
 }
 
 // advance moves the shipment from the version before the event's to the event's: once, and in order, whoever asks and how
