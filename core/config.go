@@ -26,8 +26,17 @@ type Config struct {
 	DangerouslyFailOpen bool
 
 	// Secret, when set, makes an HMAC of every hash that reaches the store, so that nobody guesses keys and requests from
-	// what it holds. At least 16 bytes, the same in all processes; under another one every key is new. Default none.
+	// what it holds. At least 16 bytes, the same in all processes; under another one every key is new, unless PreviousSecrets
+	// lists this one. Default none.
 	Secret []byte
+
+	// PreviousSecrets are others under which live records may lie: each key is looked up under them, too, so that a record that
+	// is there is replayed, awaited, or refused as if it lay under Secret. An empty one stands for records without a secret.
+	// Rotate in three deploys: list the new secret here; then make it Secret and list the old one; then, when every process has
+	// done so for twice Keep.Retention, drop the old one. Skipping the first runs a key twice while processes of both kinds
+	// are there. Every key costs two more calls of the store for each secret listed. Child keys do not depend on secrets.
+	// Default none.
+	PreviousSecrets [][]byte
 
 	Key         KeyConfig
 	Fingerprint FingerprintConfig
@@ -239,6 +248,10 @@ func (c Config) withDefaults() Config {
 	c.Key.MinLength = cmp.Or(c.Key.MinLength, 1)
 	c.Key.MaxLength = cmp.Or(c.Key.MaxLength, 255)
 	c.Secret = bytes.Clone(c.Secret)
+	c.PreviousSecrets = slices.Clone(c.PreviousSecrets)
+	for i, secret := range c.PreviousSecrets {
+		c.PreviousSecrets[i] = bytes.Clone(secret)
+	}
 	c.Fingerprint = c.Fingerprint.clone()
 	c.Lease.Duration = cmp.Or(c.Lease.Duration, 30*time.Second)
 	c.Keep.Retention = cmp.Or(c.Keep.Retention, 24*time.Hour)

@@ -15,6 +15,7 @@ type Engine struct {
 	cfg       Config
 	given     Config // as New was told, to know which defaults may follow other fields
 	hashing   hashing
+	previous  []hashing // under the previous secrets
 	algorithm algorithm
 	rules     headerRules
 	refusals  refusals
@@ -42,6 +43,7 @@ func New(cfg Config) (*Engine, error) {
 		cfg:       cfg,
 		given:     given,
 		hashing:   newHashing(cfg.Secret),
+		previous:  previousHashings(&cfg),
 		algorithm: cfg.Fingerprint.algorithm(),
 		rules:     newHeaderRules(&cfg.Keep),
 		refusals:  newRefusals(cfg.Problems),

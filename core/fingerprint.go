@@ -23,6 +23,13 @@ func newHashing(secret []byte) hashing {
 	}}}
 }
 
+func previousHashings(cfg *Config) (previous []hashing) {
+	for _, secret := range cfg.PreviousSecrets {
+		previous = append(previous, newHashing(secret))
+	}
+	return previous
+}
+
 type hashState struct {
 	hash.Hash
 	buf []byte

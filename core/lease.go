@@ -56,7 +56,7 @@ func (k *keeper) decidedOn() (Disposition, bool) {
 func (k *keeper) runs(record [32]byte) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return !k.over && k.op.claim.Key == record
+	return !k.over && (k.op.claim.Key == record || k.op.renamed && k.op.home == record)
 }
 
 // watchClient cancels the handler's context when the client leaves.

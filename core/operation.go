@@ -30,6 +30,10 @@ type operation struct {
 	ended  bool          // nothing more is to be done for the claim
 	goesOn bool          // the run ends later than Do: see Response.Later
 
+	hashing hashing  // that names the record
+	renamed bool     // the record has the name of a previous secret,
+	home    [32]byte // and not this one
+
 	likeness  likeness // of the record that Begin found a mismatch
 	isMessage bool     // the caller is a consumer, who keeps causes
 
@@ -53,11 +57,7 @@ func (e *Engine) prepare(ctx context.Context, req *Request, key string, c *Claim
 	if scope == "" {
 		return nil, codeScopeMissing, false
 	}
-	var route []string
-	if e.cfg.Key.PerRoute {
-		route = []string{req.Method, req.Path}
-	}
-	c.Key = e.hashing.record(scope, key, route...)
+	c.Key = e.hashing.record(scope, key, e.route(req, false)...)
 	if k := enclosing(ctx, c.Key); k != nil {
 		if err := e.standsAside(k.op.engine); err != nil {
 			e.cfg.Hooks.StoreError.call(ctx, req, c, 0, err)
@@ -166,6 +166,24 @@ func (op *operation) begin() (Result, error) {
 // once OnUnknown has told what became of a run.
 func (op *operation) settled() (Entry, error) {
 	defer op.leave()
+	op.hashing = op.engine.hashing
+	entry, err := op.asked()
+	for tries := 0; err == nil && entry.State == Claimed && len(op.engine.previous) > 0; tries++ {
+		var isSettled bool
+		if entry, isSettled, err = op.lookBack(entry); isSettled || err != nil {
+			break
+		}
+		if tries == 2 { // others are at it all the time
+			return Entry{State: InProgress}, nil
+		}
+		op.startOver()
+		entry, err = op.asked()
+	}
+	return entry, err
+}
+
+// asked is settled for one name of the record.
+func (op *operation) asked() (Entry, error) {
 	for {
 		entry, err := op.send()
 		again := false
@@ -219,7 +237,7 @@ func (op *operation) send() (Entry, error) {
 // was made by another algorithm, and tells whether it does.
 func (op *operation) compare(record [32]byte) bool {
 	e := op.engine
-	op.likeness = e.cfg.Fingerprint.compare(e.hashing, op.claim.Fingerprint, record, &op.req, op.body)
+	op.likeness = e.cfg.Fingerprint.compare(op.hashing, op.claim.Fingerprint, record, &op.req, op.body)
 	if op.likeness != sameRequest {
 		return false
 	}

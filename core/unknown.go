@@ -73,16 +73,8 @@ func (e *Engine) Resolve(ctx context.Context, which Operation, outcome *Response
 		return errNoResponse
 	}
 	op := &operation{engine: e, ctx: ctx, req: Request{Method: which.Method, Path: which.Path}}
-	var route []string
-	switch {
-	case which.Method == messageMethod:
-		route, op.isMessage = []string{messageMethod}, true
-	case e.cfg.Key.PerRoute:
-		route = []string{which.Method, which.Path}
-	}
-	op.claim.Key = e.hashing.record(which.Scope, which.Key, route...)
-	op.ask()
-	revived, err := op.takeOver()
+	op.isMessage = which.Method == messageMethod
+	revived, err := op.takeOverAny(which)
 	switch {
 	case err != nil, revived && outcome == nil:
 		return err
@@ -102,6 +94,20 @@ func (e *Engine) Resolve(ctx context.Context, which Operation, outcome *Response
 		Status: outcome.Status, Header: e.rules.appendKept(nil, outcome), Body: outcome.Body, Omitted: omitted,
 	})
 	return op.sendFinal(ctx)
+}
+
+// takeOverAny is takeOver under the first of the record's possible names where something is unknown.
+func (op *operation) takeOverAny(which Operation) (revived bool, err error) {
+	e := op.engine
+	route := e.route(&op.req, op.isMessage)
+	for _, h := range append([]hashing{e.hashing}, e.previous...) {
+		op.claim = Claim{Key: h.record(which.Scope, which.Key, route...)}
+		op.ask()
+		if revived, err = op.takeOver(); !errors.Is(err, ErrNotUnknown) {
+			return revived, err
+		}
+	}
+	return false, err
 }
 
 // ErrNotUnknown says that an operation has no unknown outcome.

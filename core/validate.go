@@ -1,6 +1,7 @@
 package core
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -56,6 +57,11 @@ func (c Config) validate() error {
 	f.check(!isNil(c.Store), "Store", "is required; memstore.New() needs no server, redisstore.New(client) shares records between processes")
 	f.check(c.Scope != nil, "Scope", "is required: say who a key belongs to, or core.SingleTenant if every caller may share one set of keys")
 	f.secret(c.Secret, "Secret")
+	for i, previous := range c.PreviousSecrets {
+		f.secret(previous, "PreviousSecrets")
+		isNew := !bytes.Equal(previous, c.Secret) && !slices.ContainsFunc(c.PreviousSecrets[:i], func(s []byte) bool { return bytes.Equal(s, previous) })
+		f.check(isNew, "PreviousSecrets", "number %d is Secret, or comes twice", i+1)
+	}
 	c.Key.validate(&f)
 	c.Fingerprint.validate(&f, "Fingerprint.")
 	c.validateTimes(&f)

@@ -1,0 +1,99 @@
+package core
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"time"
+)
+
+// Names of records are hashes under Config.Secret. While Config.PreviousSecrets lists others, a record may lie under their names.
+// An engine claims the name of its own secret first, and looks at the others then. Of two processes that list each other's
+// secret, at least one sees the other's claim: each has made its own before it looked.
+
+// route is what a record's name has besides scope and key.
+func (e *Engine) route(req *Request, isMessage bool) []string {
+	switch {
+	case isMessage:
+		return []string{messageMethod}
+	case e.cfg.Key.PerRoute:
+		return []string{req.Method, req.Path}
+	}
+	return nil
+}
+
+// rename makes op's claim one of the record that h names, as if it had not been asked for.
+func (op *operation) rename(h hashing) {
+	e := op.engine
+	if !op.renamed {
+		op.home, op.renamed = op.claim.Key, true
+	}
+	config, a := &e.cfg.Fingerprint, e.algorithm
+	if op.isMessage {
+		config, a = &FingerprintConfig{}, algorithm{algorithmBase}
+	}
+	op.hashing = h
+	op.claim.Key = h.record(op.who.scope, op.who.key, e.route(&op.req, op.isMessage)...)
+	op.claim.Fingerprint = config.of(h, a, &op.req, op.body)
+	op.claim.Fence, op.claim.Attempt, op.claim.Operation, op.claim.Takeover, op.claim.Over = 0, 0, 0, false, 0
+}
+
+// startOver makes ready to ask for the record under the engine's own name again, as another owner: the first has failed.
+func (op *operation) startOver() {
+	op.rename(op.engine.hashing)
+	op.renamed = false
+	rand.Read(op.claim.Owner[:])
+}
+
+// lookBack is called with a claim under the engine's own name. If there is a record of the operation under a previous one, op
+// goes on with that and gives its own claim back; the entry is what that record says. It is not settled when that record's run
+// was none, and has ended without one: what was true of the own name may be true no more.
+func (op *operation) lookBack(own Entry) (found Entry, isSettled bool, err error) {
+	claim, began, hashing := op.claim, op.began, op.hashing
+	for _, h := range op.engine.previous {
+		op.rename(h)
+		found, err = op.look()
+		if err == nil && isFresh(found) {
+			op.claim.Fence = found.Fence
+			op.handBack(op.claim)
+			continue
+		}
+		op.handBack(claim)
+		if err != nil {
+			return found, false, err
+		}
+		if found, err = op.asked(); err == nil && isFresh(found) {
+			op.handBack(op.claim)
+			return found, false, nil
+		}
+		return found, true, err
+	}
+	op.claim, op.began, op.hashing, op.renamed = claim, began, hashing, false
+	return own, true, nil
+}
+
+// isFresh tells of a Begin that it found nothing of an earlier run.
+func isFresh(e Entry) bool { return e.State == Claimed && e.Attempt <= 1 && !e.Takeover }
+
+// look sends Begin, and again by the record's algorithm if that is another.
+func (op *operation) look() (Entry, error) {
+	entry, err := op.send()
+	if err == nil && entry.State == Mismatch && op.compare(entry.Fingerprint) {
+		return op.send()
+	}
+	return entry, err
+}
+
+// handBack frees a claim that was given and under which nothing has run: at once, or in the background if the store is away.
+func (op *operation) handBack(claim Claim) {
+	e, ctx := op.engine, context.WithoutCancel(op.ctx)
+	send := func() bool {
+		err := e.call(ctx, func(ctx context.Context) error {
+			return e.cfg.Store.Fail(ctx, claim, Failure{Cause: "the record has another name", Free: true, NotRun: true})
+		})
+		return err == nil || errors.Is(err, ErrLost)
+	}
+	if !send() {
+		e.late.run(func() { again(time.Now().Add(claim.Lease), send) })
+	}
+}

@@ -1,0 +1,188 @@
+package core_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
+)
+
+// SKW-01: secrets change while keys live.
+
+// secrets sets the secret and the previous ones; "" is none.
+func secrets(current string, previous ...string) func(*core.Config) {
+	return func(c *core.Config) {
+		c.Secret, c.PreviousSecrets = []byte(current), nil
+		for _, p := range previous {
+			c.PreviousSecrets = append(c.PreviousSecrets, []byte(p))
+		}
+	}
+}
+
+// rotations are secrets before a change and after it.
+var rotations = map[string][2]func(*core.Config){
+	"another secret":           {secrets(oneSecret), secrets(anotherSecret, oneSecret)},
+	"the first secret":         {secrets(""), secrets(oneSecret, "")},
+	"no secret any more":       {secrets(oneSecret), secrets("", oneSecret)},
+	"the third secret":         {secrets(oneSecret), secrets(anotherSecret, "0123456789abcdeh", oneSecret)},
+	"the new one made known":   {secrets(anotherSecret), secrets(oneSecret, anotherSecret)},
+	"the new one made current": {secrets(oneSecret, anotherSecret), secrets(anotherSecret, oneSecret)},
+}
+
+func eachRotation(t *testing.T, test func(t *testing.T, before, after *fixture)) {
+	for name, r := range rotations {
+		inBubble(t, name, func(t *testing.T) {
+			f := newFixture(t, r[0])
+			test(t, f, f.with(r[1]))
+			f.close()
+		})
+	}
+}
+
+func TestARecordIsFoundUnderAPreviousSecret(t *testing.T) {
+	eachRotation(t, func(t *testing.T, before, after *fixture) {
+		before.answered(before.send(request("K", "B"), made), 201, "made")
+		for range 2 {
+			after.replayed(after.send(request("K", "B"), made), 201, "made")
+			after.refused(after.send(request("K", "B'"), made), 422, "fingerprint-mismatch")
+			before.replayed(before.send(request("K", "B"), made), 201, "made")
+		}
+		after.ran(1)
+
+		after.answered(after.send(request("L", "B"), made), 201, "made")
+		after.replayed(after.send(request("L", "B"), made), 201, "made")
+		after.refused(after.send(request("L", "B'"), made), 422, "fingerprint-mismatch")
+	})
+}
+
+func TestARunInProgressIsFoundUnderAPreviousSecret(t *testing.T) {
+	eachRotation(t, func(t *testing.T, before, after *fixture) {
+		running := before.hold(ctx, request("K", "B"), made)
+		after.refused(after.send(request("K", "B"), made), 409, "in-progress")
+		waiter := after.with(waiting(lease)).later(ctx, request("K", "B"), made)
+		before.answered(running.finish(), 201, "made")
+		after.replayed((<-waiter).Result, 201, "made")
+		after.ran(1)
+	})
+}
+
+func TestAFailedRunGoesOnUnderAPreviousSecretWithItsSteps(t *testing.T) {
+	eachRotation(t, func(t *testing.T, before, after *fixture) {
+		steps := 0
+		failing := func(status int) handler {
+			return func(ctx context.Context) (*core.Response, error) {
+				_, err := core.Step(ctx, "charge", func(context.Context) (int, error) { steps++; return steps, nil })
+				require.NoError(t, err)
+				return &core.Response{Status: status, Body: []byte("charged")}, nil
+			}
+		}
+		before.send(request("K", "B"), failing(503))
+		after.send(request("K", "B"), failing(503))
+		after.answered(after.send(request("K", "B"), failing(201)), 201, "charged")
+		before.replayed(before.send(request("K", "B"), made), 201, "charged")
+		after.replayed(after.send(request("K", "B"), made), 201, "charged")
+		assert.Equal(t, 1, steps)
+		after.ran(3)
+	})
+}
+
+func TestAVanishedRunIsFoundUnderAPreviousSecret(t *testing.T) {
+	eachRotation(t, func(t *testing.T, before, after *fixture) {
+		before.vanish(t)
+		refusing := after.with(func(c *core.Config) { c.Lease.OnUnknown = core.RefuseUnknown })
+		refusing.refused(refusing.send(request("K", "B"), made), 409, "outcome-unknown")
+		require.NoError(t, refusing.Resolve(ctx, core.Operation{Scope: "single-tenant", Key: "K"}, nil))
+		assert.True(t, after.runsAgain(request("K", "B")).Takeover)
+	})
+}
+
+func TestAMessageIsFoundUnderAPreviousSecret(t *testing.T) {
+	eachRotation(t, func(t *testing.T, before, after *fixture) {
+		assert.Equal(t, core.Done, before.consume(message, before.numbered).Verdict)
+		d := after.consume(message, after.numbered)
+		assert.Equal(t, core.Duplicate, d.Verdict, d.Err)
+		assert.Equal(t, receipt{1}, d.Result)
+		other := message
+		other.Payload = []byte("another")
+		assert.Equal(t, core.Dead, after.consume(other, after.numbered).Verdict)
+	})
+}
+
+// A run that goes on under a previous name is still a run of its record for what is inside of it.
+func TestARunUnderAPreviousSecretIsStoodAsideFor(t *testing.T) {
+	eachRotation(t, func(t *testing.T, before, after *fixture) {
+		before.send(request("K", "B"), answers(503, ""))
+		after.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+			result, err := after.Do(ctx, request("K", "B"), made)
+			require.NoError(t, err)
+			assert.True(t, result.Bypassed)
+			return made(ctx)
+		})
+	})
+}
+
+// Neighbouring deploys of a rotation run a key once, however their calls of the store interleave.
+func TestNeighboursInARotationRunAKeyOnce(t *testing.T) {
+	phases := []func(*core.Config){
+		secrets(oneSecret), secrets(oneSecret, anotherSecret), secrets(anotherSecret, oneSecret), secrets(anotherSecret),
+	}
+	for i := range phases[1:] {
+		for range 50 {
+			before := newFixture(t, phases[i])
+			after := before.with(phases[i+1])
+			for key := range strings.SplitSeq("a b c d e f g h", " ") {
+				var both sync.WaitGroup
+				for _, f := range []*fixture{before, after, before, after} {
+					both.Go(func() {
+						for f.send(request(key, "B"), made).Problem != "" {
+						}
+					})
+				}
+				both.Wait()
+			}
+			after.ran(8)
+			before.close()
+		}
+	}
+}
+
+// A store that is away while a previous name is looked at refuses the request, and leaves nothing behind.
+func TestAStoreThatIsAwayDuringALookRefusesTheRequest(t *testing.T) {
+	inBubble(t, "at the second begin", func(t *testing.T) {
+		begins := 0
+		f := newFixture(t, secrets(anotherSecret, oneSecret), func(c *core.Config) {
+			store := c.Store
+			c.Store = scripted{Store: store, begin: func(c core.Claim) (core.Entry, error) {
+				if begins++; begins == 2 {
+					return core.Entry{}, errTest
+				}
+				return store.Begin(ctx, c)
+			}}
+		})
+		f.refused(f.send(request("K", "B"), made), 503, "store-unavailable")
+		f.ran(0)
+		f.close()
+		f.answered(f.send(request("K", "B"), made), 201, "made")
+		f.replayed(f.send(request("K", "B"), made), 201, "made")
+	})
+}
+
+func TestPreviousSecretsAreChecked(t *testing.T) {
+	for name, change := range map[string]func(*core.Config){
+		"short":           secrets(oneSecret, "short"),
+		"of zeros":        secrets(oneSecret, strings.Repeat("\x00", 16)),
+		"the secret":      secrets(oneSecret, oneSecret),
+		"twice":           secrets(oneSecret, anotherSecret, anotherSecret),
+		"none, and still": secrets("", ""),
+	} {
+		cfg := validConfig()
+		change(&cfg)
+		_, err := core.New(cfg)
+		assert.Equal(t, []string{"PreviousSecrets"}, badFields(t, err), name)
+	}
+}
