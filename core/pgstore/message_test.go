@@ -1,0 +1,74 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/pgstore"
+)
+
+func consumer(t *testing.T, store core.Store, changes ...func(*core.Config)) *core.Engine {
+	t.Helper()
+	cfg := core.Config{Store: store, Scope: core.SingleTenant, Messages: core.MessagesConfig{MaxAttempts: 2}}
+	for _, change := range changes {
+		change(&cfg)
+	}
+	engine, err := core.New(cfg)
+	require.NoError(t, err)
+	return engine
+}
+
+// EVT-11.
+func TestADeadMessageIsRevived(t *testing.T) {
+	store, _, _ := ownStore(t)
+	e := consumer(t, store, func(c *core.Config) { c.Keep.LateRetry = time.Hour })
+	order, which := core.Message{Group: "billing", ID: "order-1"}, core.Operation{Scope: "billing", Key: "order-1", Method: "MESSAGE"}
+	for range 2 {
+		var d core.Delivery[int]
+		for range 2 {
+			d = core.Consume(ctx, e, order, func(ctx context.Context) (int, error) {
+				_, err := core.Step(ctx, "charge", func(context.Context) (int, error) { return 1, nil })
+				return 0, errors.Join(err, errors.New("test"))
+			})
+		}
+		require.Equal(t, core.Dead, d.Verdict)
+		require.NoError(t, e.Resolve(ctx, which, nil))
+	}
+	d := core.Consume(ctx, e, order, func(ctx context.Context) (int, error) {
+		run, _ := core.FromContext(ctx)
+		assert.True(t, run.Takeover)
+		return core.Step(ctx, "charge", func(context.Context) (int, error) { return 7, nil })
+	})
+	assert.Equal(t, core.Delivery[int]{Verdict: core.Done, Result: 7, Attempt: 1}, d)
+	assert.ErrorIs(t, e.Resolve(ctx, which, nil), core.ErrNotUnknown)
+}
+
+// 8,384 of 10,000 messages were busy, because their begins waited for each other's connections.
+func TestABatchOfThousandsIsHandledOnAPoolOfFourConnections(t *testing.T) {
+	_, pool, schema := ownStore(t)
+	cfg := pool.Config()
+	cfg.MaxConns = 4
+	small, err := pgxpool.NewWithConfig(ctx, cfg)
+	require.NoError(t, err)
+	defer small.Close()
+	e := consumer(t, pgstore.New(small, pgstore.Schema(schema)))
+	messages := make([]core.Message, 10_000)
+	for i := range messages {
+		messages[i] = core.Message{Group: "billing", ID: strconv.Itoa(i)}
+	}
+	handle := func(_ context.Context, m []core.Message) ([]int, error) { return make([]int, len(m)), nil }
+	verdicts := map[core.Verdict]int{}
+	for _, d := range core.ConsumeBatch(ctx, e, messages, handle) {
+		verdicts[d.Verdict]++
+	}
+	assert.Equal(t, map[core.Verdict]int{core.Done: len(messages)}, verdicts)
+	require.NoError(t, e.Close(ctx))
+}
