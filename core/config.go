@@ -140,9 +140,14 @@ type WaitConfig struct {
 // LeaseConfig says how long a run is believed to be alive without a sign of it.
 type LeaseConfig struct {
 	// Duration is renewed at each third of itself while the handler runs, so it need not outlast the handler; it is how
-	// long a retry waits for the run of a process that died. A handler that hangs holds its key until its process ends: give
-	// it a deadline of its own. At least 10 ms, at most 1 year, less than Keep.Retention. Default 30 s.
+	// long a retry waits for the run of a process that died. A handler that hangs holds its key until its process ends: see
+	// MaxRun. At least 10 ms, at most 1 year, less than Keep.Retention. Default 30 s.
 	Duration time.Duration
+
+	// MaxRun is how long a run may last. Then its context is cancelled with a cause that wraps ErrLost, its lease is not renewed
+	// any more, and its outcome is unknown, whatever the handler says later: a late answer is refused with 409 claim-lost.
+	// Longer than Duration. Default 0: as long as its process lives.
+	MaxRun time.Duration
 
 	// OnUnknown is asked when a lease has ended without an outcome: did the operation happen? It returns the outcome to
 	// keep and to answer with, nil for "it did not, run it", or an error to refuse the request with 409 outcome-unknown. A

@@ -66,7 +66,8 @@
 //   - Scope MUST come from authentication, never from what the client claims about itself.
 //   - A handler that takes over ([Run].Takeover) SHOULD look up whether the effect of the earlier run has happened, and
 //     SHOULD hand the fence to resources that can refuse an older one.
-//   - A handler SHOULD stop when its context is cancelled with cause [ErrLost].
+//   - A handler SHOULD stop when its context is cancelled with a cause that wraps [ErrLost]. One that may hang needs
+//     LeaseConfig.MaxRun, or it holds its key as long as its process lives.
 //   - The middleware MUST stand behind authentication and rate limits, so that they answer first, and SHOULD stand
 //     inside compression and CORS, so that their headers are made for each answer anew.
 //   - [Engine.Close] SHOULD be called after the server has shut down.

@@ -24,11 +24,16 @@ type keeper struct {
 	stepping stepping
 
 	mu        sync.Mutex
-	over      bool        // stopped or lost: nothing is left to do
-	lost      bool        // the handler was told that the claim is gone
-	confirmed time.Time   // when the last verb was sent that the store confirmed: the lease is counted from then or later
-	next      *time.Timer // extends; made by the first extension
-	end       *time.Timer // ends the run when nothing is confirmed; made by the first extension
+	over      bool          // stopped or lost: nothing is left to do
+	closed    bool          // nothing more may begin in the run
+	overdue   bool          // it has lasted longer than Lease.MaxRun
+	underWay  int           // steps and runs inside
+	idle      chan struct{} // closed when none of these is left, or the claim is lost; made by who waits for it
+	limit     *time.Timer   // ends the run when it has lasted too long; nil without Lease.MaxRun
+	lost      bool          // the handler was told that the claim is gone
+	confirmed time.Time     // when the last verb was sent that the store confirmed: the lease is counted from then or later
+	next      *time.Timer   // extends; made by the first extension
+	end       *time.Timer   // ends the run when nothing is confirmed; made by the first extension
 }
 
 // keep starts the keeper of op's claim and returns the handler's context. That one does not end when the client leaves,
@@ -38,7 +43,83 @@ func (op *operation) keep() context.Context {
 	k.op, k.confirmed = op, op.began
 	k.run.keeper, k.run.at = k, place{op: op, keeper: k, outer: placeOf(op.ctx)}
 	op.next.set(&op.engine.extensions, k, op.began.Add(op.claim.Lease/3))
+	if longest := op.engine.cfg.Lease.MaxRun; longest > 0 {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.limit = time.AfterFunc(time.Until(op.began.Add(longest)), k.endOverdue)
+	}
 	return &k.run
+}
+
+// enter lets a step, or a run inside, begin in the run. It returns false when the run has ended, or its claim is lost.
+func (k *keeper) enter() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed || k.over {
+		return false
+	}
+	k.underWay++
+	return true
+}
+
+// leave ends what enter let begin.
+func (k *keeper) leave() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.underWay--; k.underWay == 0 {
+		k.wakeIdle()
+	}
+}
+
+// wakeIdle wakes who waits for the end of what is under way; the caller holds mu.
+func (k *keeper) wakeIdle() {
+	if k.idle != nil {
+		close(k.idle)
+		k.idle = nil
+	}
+}
+
+// close lets nothing more begin in the run, and returns nil, unless something is under way: then it returns what is closed when that
+// may be over.
+func (k *keeper) close() (busy <-chan struct{}) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.underWay == 0 || k.over {
+		k.closed = true
+		return nil
+	}
+	if k.idle == nil {
+		k.idle = make(chan struct{})
+	}
+	return k.idle
+}
+
+// await returns when close would not say busy any more.
+func (k *keeper) await(busy <-chan struct{}) {
+	for ; busy != nil; busy = k.close() {
+		<-busy
+	}
+}
+
+// hasEffects tells whether steps were kept, or something is under way that may have effects.
+func (k *keeper) hasEffects() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.underWay > 0 || k.steps.Load()
+}
+
+// isOverdue tells whether the run has lasted longer than Lease.MaxRun.
+func (k *keeper) isOverdue() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.overdue
+}
+
+// endOverdue ends a run that has lasted too long: its claim ends with the lease, and its outcome is unknown.
+func (k *keeper) endOverdue() {
+	if k.giveUp(errOverdue, true) {
+		k.op.hear(k.op.engine.cfg.Hooks.Unknown, 0, errOverdue)
+	}
 }
 
 // decide makes the decision of the handler.
@@ -82,7 +163,6 @@ func (k *keeper) stop() (leaseEnd time.Time, lost bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.halt()
-	k.op.claim.Steps = k.steps.Load()
 	if k.streams { // something may still work under it, for as long as under the client's
 		k.watch()
 		return k.confirmed.Add(k.op.claim.Lease), k.lost
@@ -97,6 +177,10 @@ func (k *keeper) stop() (leaseEnd time.Time, lost bool) {
 // halt stops the timers; the caller holds mu.
 func (k *keeper) halt() {
 	k.over = true
+	k.wakeIdle()
+	if k.limit != nil {
+		k.limit.Stop()
+	}
 	if k.next != nil {
 		k.next.Stop()
 		k.end.Stop()
@@ -164,19 +248,23 @@ func (k *keeper) extended(sent time.Time, err error) {
 
 // lose tells the handler, once. A nil cause stands for a lease that ran out unconfirmed.
 func (k *keeper) lose(cause error) {
-	k.mu.Lock()
-	over := k.over
-	if !over {
-		k.lost = true
-		k.halt()
-		k.run.end(ErrLost)
-	}
-	k.mu.Unlock()
-	if over {
-		return
-	}
 	if cause == nil {
 		cause = errSilent
 	}
-	k.op.hear(k.op.engine.cfg.Hooks.Lost, 0, cause)
+	if k.giveUp(ErrLost, false) {
+		k.op.hear(k.op.engine.cfg.Hooks.Lost, 0, cause)
+	}
+}
+
+// giveUp ends the handler's context with cause, and returns false when the run had ended, or was given up, before.
+func (k *keeper) giveUp(cause error, overdue bool) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.over {
+		return false
+	}
+	k.lost, k.overdue = true, overdue
+	k.halt()
+	k.run.end(cause)
+	return true
 }

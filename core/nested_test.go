@@ -35,6 +35,7 @@ var optionChanges = map[string]func(*core.Config){
 	"Fingerprint.Func":     func(c *core.Config) { c.Fingerprint.Func = v1 },
 	"Fingerprint.Version":  func(c *core.Config) { c.Fingerprint.Func, c.Fingerprint.Version = v1, 2 },
 	"Fingerprint.Previous": func(c *core.Config) { c.Fingerprint.Previous = &core.FingerprintConfig{JSON: true} },
+	"Lease.MaxRun":         func(c *core.Config) { c.Lease.MaxRun = time.Hour },
 	"Lease.OnUnknown":      func(c *core.Config) { c.Lease.OnUnknown = core.RefuseUnknown },
 	"Wait.Timeout":         func(c *core.Config) { c.Wait.Timeout = time.Second },
 	"Wait.MaxPerKey":       func(c *core.Config) { c.Wait.Timeout, c.Wait.MaxPerKey = time.Second, 2 },

@@ -29,6 +29,8 @@ type operation struct {
 	found  *Response     // what OnUnknown has told
 	ended  bool          // nothing more is to be done for the claim
 	goesOn bool          // the run ends later than Do: see Response.Later
+	isHeld bool          // the handler has answered, and the run ends when what is under way in it does
+	leaves func()        // tells the store, and the run around this one, the end
 
 	hashing hashing  // that names the record
 	renamed bool     // the record has the name of a previous secret,
@@ -129,7 +131,7 @@ func (op *operation) ask() {
 // begin asks the store for the claim, again as often as there is something new to ask, and acts on its answer.
 func (op *operation) begin() (Result, error) {
 	defer func() {
-		if !op.goesOn {
+		if !op.goesOn && !op.isHeld {
 			op.next.end()
 		}
 	}()
@@ -365,7 +367,7 @@ func (op *operation) prepareReplay(outcome []byte) (*Response, error) {
 
 // execute runs the handler under the claim, and settles the claim whichever way the handler ends.
 func (op *operation) execute() (Result, error) {
-	leave := op.attend()
+	op.leaves = op.attend()
 	op.identify()
 	ctx := op.keep()
 	started := false
@@ -373,7 +375,7 @@ func (op *operation) execute() (Result, error) {
 		if op.goesOn {
 			return
 		}
-		defer leave()
+		defer op.leaveUnlessHeld()
 		switch {
 		case op.ended:
 		case started: // a panic, or runtime.Goexit: nothing is recovered, so the stack reaches the recovery outside
@@ -389,7 +391,7 @@ func (op *operation) execute() (Result, error) {
 	started = true
 	response, err := op.run(ctx)
 	if err == nil && response != nil && response.Later != nil {
-		op.goOn(response.Later, leave)
+		op.goOn(response.Later)
 		return Result{}, nil
 	}
 	result, err := op.settle(response, err)
@@ -397,24 +399,61 @@ func (op *operation) execute() (Result, error) {
 	return result, err
 }
 
-// attend tells the store that the run begins, if it wants to know, and returns what tells it the end.
-func (op *operation) attend() (leave func()) {
+// attend tells the store that the run begins, if it wants to know, and the run around this one, and returns what tells them the
+// end.
+func (op *operation) attend() (leaves func()) {
+	outer := func() {}
+	if around := keeperOf(op.ctx); around != nil && around.enter() {
+		outer = around.leave
+	}
 	attendant, ok := op.engine.cfg.Store.(Attendant)
 	if !ok {
-		return func() {}
+		return outer
 	}
-	op.ctx, leave = attendant.Attend(op.ctx, op.claim)
-	return leave
+	ctx, leave := attendant.Attend(op.ctx, op.claim)
+	op.ctx = ctx
+	return func() {
+		leave()
+		outer()
+	}
+}
+
+// leaveUnlessHeld is for the end of the handler.
+func (op *operation) leaveUnlessHeld() {
+	if op.isHeld {
+		return
+	}
+	op.leaves()
+	if op.goesOn {
+		op.next.end()
+	}
+}
+
+// whenIdle ends the run, once nothing is under way in it any more. Until then the claim is held, behind the client's back, who
+// need not wait for a run that keeps no outcome: end's error is that of the store then, and not returned.
+func (op *operation) whenIdle(end func() error) error {
+	op.ended = true // also when a hook panics now
+	busy := op.keeper.close()
+	if busy == nil {
+		return end()
+	}
+	op.isHeld = true
+	op.engine.late.run(func() {
+		defer op.next.end()
+		defer op.leaves()
+		op.keeper.await(busy)
+		_ = end()
+	})
+	return nil
 }
 
 // goOn leaves the end of the run to whom later gives it to: the claim is kept alive until then.
-func (op *operation) goOn(later func(func(*Response, error)), leave func()) {
+func (op *operation) goOn(later func(func(*Response, error))) {
 	op.goesOn = true
 	op.engine.late.enter()
 	later(func(r *Response, err error) {
 		defer op.engine.late.done()
-		defer op.next.end()
-		defer leave()
+		defer op.leaveUnlessHeld()
 		if err != nil || op.isCut(r) {
 			op.brokeOff("the answer broke off")
 			return

@@ -12,6 +12,7 @@ import (
 var (
 	errSilent     = fmt.Errorf("%w: no extension was confirmed for a whole lease", ErrLost)
 	errAway       = fmt.Errorf("%w: the store took nothing for ten leases", ErrLost)
+	errOverdue    = fmt.Errorf("%w: the run has lasted longer than Lease.MaxRun", ErrLost)
 	errTooMuch    = errors.New("idem: the store answers, and has refused this outcome for a whole lease: it is kept without its body")
 	errLate       = fmt.Errorf("%w: begin was answered after the lease", ErrLost)
 	errAlgorithm  = fmt.Errorf("%w: its fingerprint was made by an algorithm that this engine does not know, or that is weaker than its own: name it in Fingerprint.Previous", ErrUnreadable)
@@ -71,6 +72,10 @@ func (op *operation) complete(r *Response) error {
 	rules := op.engine.rules
 	kept := Response{Status: r.Status, Header: rules.appendKept(lines[:0], r), Removed: rules.removals(r), Body: r.Body, Omitted: r.Omitted}
 	outcome, blob := op.pack(&kept)
+	op.ended = true // also when a hook panics now
+	if busy := op.keeper.close(); busy != nil {
+		op.keeper.await(busy) // the answer is held back until it is kept
+	}
 	return op.finish(final{hook: op.engine.cfg.Hooks.Kept, status: r.Status, outcome: outcome, blob: blob})
 }
 
@@ -86,17 +91,21 @@ func (op *operation) brokeOff(cause string) {
 
 // abandon leaves the claim to the end of its lease: nobody knows the outcome.
 func (op *operation) abandon(status int, cause error) error {
-	op.ended = true
-	if _, lost := op.keeper.stop(); lost {
-		return ErrLost
-	}
-	op.hear(op.engine.cfg.Hooks.Unknown, status, cause)
-	return nil
+	return op.whenIdle(func() error {
+		if _, lost := op.keeper.stop(); lost {
+			return ErrLost
+		}
+		op.hear(op.engine.cfg.Hooks.Unknown, status, cause)
+		return nil
+	})
 }
 
-// fail ends the run without an outcome.
+// fail ends the run without an outcome. One that has kept steps, or has some under way, had effects.
 func (op *operation) fail(f Failure, status int) error {
-	return op.finish(final{hook: op.engine.cfg.Hooks.Failed, status: status, failure: &f})
+	f.Free = f.Free && !op.keeper.hasEffects()
+	return op.whenIdle(func() error {
+		return op.finish(final{hook: op.engine.cfg.Hooks.Failed, status: status, failure: &f})
+	})
 }
 
 // final is the last verb of a run: Complete, or with a cause Fail.
@@ -203,8 +212,10 @@ func (op *operation) result(r *Response, err error) Result {
 // while the lease is known to last.
 func (op *operation) finish(f final) error {
 	op.final = f
-	op.ended = true // also when a hook panics now
 	leaseEnd, lost := op.keeper.stop()
+	if op.keeper.isOverdue() {
+		return errOverdue
+	}
 	var p *pending
 	if lost || time.Until(leaseEnd) < op.engine.cfg.Limits.StoreTimeout { // it may end before the call
 		p = op.engine.pendings.add(op, lost)

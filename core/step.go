@@ -10,13 +10,17 @@ import (
 
 // Step does one step of a run and keeps its result, so that a later run of the same operation, after a crash or a failure,
 // gets the result instead of doing the step again. Names are unique within the operation; a name that is used twice does its
-// step once. An error of do is passed on and nothing is kept. Results are marshalled as Config.Messages says, JSON by
+// step once: the second of two at a time waits for the first. An error of do is passed on and nothing is kept. Results are marshalled as Config.Messages says, JSON by
 // default; one that can not be read as T any more is an error that wraps [ErrUnreadable]. Steps may run concurrently.
 //
 // A crash between the effect of a step and its checkpoint does the step again: give [ChildKey] to services that take a key.
 // So does a store that is away at that moment, if a crash follows: the run goes on without the checkpoint.
 //
-// Outside of a run, and in an unprotected one, Step only calls do. It returns [ErrLost] when the claim is, and an error that
+// A handler that answers while a step is under way, in a goroutine of its own or behind a timeout, ends its run with the step: the
+// claim is held until then, a failure reaches its client at once and an outcome when it is kept.
+//
+// Outside of a run, and in an unprotected one, Step only calls do. It returns [ErrLost], before anything is done, when the claim is
+// known to be lost or the run has ended, and an error that
 // wraps [errors.ErrUnsupported], before anything is done, when the store is no Checkpointer, or keeps no steps of this run from
 // now on: that of package pgstore keeps none while the run has a transaction.
 func Step[T any](ctx context.Context, name string, do func(context.Context) (T, error)) (result T, err error) {
@@ -24,6 +28,11 @@ func Step[T any](ctx context.Context, name string, do func(context.Context) (T, 
 	if k == nil {
 		return do(ctx)
 	}
+	end, err := k.enterStep(ctx, name)
+	if err != nil {
+		return result, err
+	}
+	defer end()
 	kept, found, err := k.recall(name)
 	if err != nil {
 		return result, err
@@ -34,7 +43,7 @@ func Step[T any](ctx context.Context, name string, do func(context.Context) (T, 
 	if err = k.mayCheckpoint(); err != nil {
 		return result, err
 	}
-	if result, err = do(ctx); err != nil {
+	if result, err = do(context.WithValue(ctx, stepKey{k, name}, true)); err != nil {
 		return result, err
 	}
 	b, err := k.op.engine.marshal(result)
@@ -49,9 +58,66 @@ type stepping struct {
 	mu     sync.Mutex
 	loaded bool
 	kept   map[string][]byte
+	doing  map[string]chan struct{} // closed at the end of the step
 }
 
-var errNoName = errors.New("idem: a step needs a name")
+// stepKey tells that a context is that of a step.
+type stepKey struct {
+	run  *keeper
+	name string
+}
+
+var (
+	errNoName  = errors.New("idem: a step needs a name")
+	errStepped = errors.New("idem: a step of this name is around this one, which can not wait for it")
+)
+
+// enterStep begins a step, behind another of the same name, and returns what ends it.
+func (k *keeper) enterStep(ctx context.Context, name string) (end func(), err error) {
+	if ctx.Value(stepKey{k, name}) != nil {
+		return nil, errStepped
+	}
+	if !k.enter() {
+		return nil, ErrLost
+	}
+	for {
+		done, other := k.stepping.begin(name)
+		if other == nil {
+			return func() {
+				k.stepping.end(name, done)
+				k.leave()
+			}, nil
+		}
+		select {
+		case <-other:
+		case <-ctx.Done():
+			k.leave()
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// begin notes that a step is done now; if it is already, it returns what is closed at its end.
+func (s *stepping) begin(name string) (done, other chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if other = s.doing[name]; other != nil {
+		return nil, other
+	}
+	if s.doing == nil {
+		s.doing = map[string]chan struct{}{}
+	}
+	done = make(chan struct{})
+	s.doing[name] = done
+	return done, nil
+}
+
+func (s *stepping) end(name string, done chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.doing, name)
+	close(done)
+}
 
 // recall returns the kept result of a step. The first call of a run that is not the first one reads them all.
 func (k *keeper) recall(name string) (result []byte, found bool, err error) {

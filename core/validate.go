@@ -137,6 +137,8 @@ func (c *Config) validateTimes(f *faults) {
 	lease, retention := c.Lease.Duration, c.Keep.Retention
 	f.check(lease >= 10*time.Millisecond && lease <= longestLease, "Lease.Duration",
 		"%v: must be at least 10ms and at most 1 year: it is how long a retry waits for a process that died", lease)
+	f.check(c.Lease.MaxRun == 0 || c.Lease.MaxRun > lease && c.Lease.MaxRun <= longest, "Lease.MaxRun",
+		"%v: must be longer than Lease.Duration %v and at most 100 years, or 0 for no limit", c.Lease.MaxRun, lease)
 	f.check(retention > lease && retention <= longest, "Keep.Retention",
 		"%v: must be longer than Lease.Duration %v, or a record ends before its run, and at most 100 years", retention, lease)
 	f.duration(c.Keep.LateRetry, 0, "Keep.LateRetry")
