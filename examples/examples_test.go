@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -48,6 +49,9 @@ func TestExamples(t *testing.T) {
 			t.Run(framework+"/"+store.name, func(t *testing.T) {
 				s := b.start(t, framework, store.url(t))
 				t.Run("a POST without a key is refused", s.refusesNoKey)
+				t.Run("a POST with a key that can be guessed is refused", s.refusesGuessableKeys)
+				t.Run("nobody is served who is not authenticated", s.refusesStrangers)
+				t.Run("the keys and payments of one user are not those of another", s.separatesUsers)
 				t.Run("bad JSON is answered with a clear error", s.explainsBadJSON)
 				t.Run("a second POST gets the first one's answer and makes no payment", s.replays)
 				t.Run("SIGTERM ends it with exit code 0", s.endsOnSIGTERM)
@@ -74,7 +78,7 @@ func (b binaries) replayOthers(t *testing.T) {
 		{"gin replays echo", echo, gin},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			key := rand.Text()
+			key := newKey()
 			first, second := c.first.post(t, key, euros), c.second.post(t, key, euros)
 			requireReplay(t, first, second)
 			assert.Contains(t, c.first.get(t), first.id(t))
@@ -116,9 +120,38 @@ func (s *service) refusesNoKey(t *testing.T) {
 	assert.JSONEq(t, `[]`, s.get(t))
 }
 
+func (s *service) refusesGuessableKeys(t *testing.T) {
+	for _, key := range []string{"order-17", "1", rand.Text()} {
+		r := s.post(t, key, euros)
+		assert.Equal(t, http.StatusBadRequest, r.status)
+		assert.Contains(t, r.body, `"code":"key-refused"`)
+	}
+	assert.JSONEq(t, `[]`, s.get(t))
+}
+
+func (s *service) refusesStrangers(t *testing.T) {
+	for _, token := range []string{"", "nobody"} {
+		for _, method := range []string{http.MethodPost, http.MethodGet} {
+			r := s.send(t, token, method, newKey(), euros)
+			assert.Equal(t, http.StatusUnauthorized, r.status)
+			assert.JSONEq(t, `{"error": "send Authorization: Bearer alice-token"}`, r.body)
+		}
+	}
+}
+
+func (s *service) separatesUsers(t *testing.T) {
+	key := newKey()
+	first := s.send(t, "bob-token", http.MethodPost, key, dollars)
+	second := s.send(t, "bob-token", http.MethodPost, key, dollars)
+	assert.Equal(t, []int{http.StatusCreated, http.StatusCreated}, []int{first.status, second.status}, first.body)
+	assert.Equal(t, first.body, second.body)
+	assert.JSONEq(t, `[]`, s.get(t), "Bob's payments are not Alice's")
+	assert.Equal(t, http.StatusBadRequest, s.post(t, key, "{}").status, "nor are his keys hers: hers is new, and has another request")
+}
+
 func (s *service) explainsBadJSON(t *testing.T) {
 	for _, body := range []string{``, `{`, `{"amount": "100"}`, `{"amount": -1, "currency": "EUR"}`, `[]`} {
-		r := s.post(t, rand.Text(), body)
+		r := s.post(t, newKey(), body)
 		assert.Equal(t, http.StatusBadRequest, r.status, body)
 		assert.JSONEq(t, `{"error": "send a payment in JSON, such as {\"amount\": 100, \"currency\": \"EUR\"}"}`, r.body)
 	}
@@ -126,7 +159,7 @@ func (s *service) explainsBadJSON(t *testing.T) {
 }
 
 func (s *service) replays(t *testing.T) {
-	key := rand.Text()
+	key := newKey()
 	first := s.post(t, key, euros)
 	requireReplay(t, first, s.post(t, key, euros))
 	mismatch := s.post(t, key, dollars)
@@ -243,21 +276,34 @@ func (r reply) id(t *testing.T) string {
 
 func (s *service) post(t *testing.T, key, body string) reply {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/payments", strings.NewReader(body))
+	return s.send(t, "alice-token", http.MethodPost, key, body)
+}
+
+func (s *service) send(t *testing.T, token, method, key, body string) reply {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, s.url+"/payments", strings.NewReader(body))
 	require.NoError(t, err)
 	r.Header.Set("Content-Type", "application/json")
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
 	if key != "" {
 		r.Header.Set("Idempotency-Key", key)
 	}
 	return send(t, r)
 }
 
-// get returns the payments that were really made.
+// newKey is a UUID.
+func newKey() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:])
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// get returns the payments that were really made for Alice.
 func (s *service) get(t *testing.T) string {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/payments", nil)
-	require.NoError(t, err)
-	list := send(t, r)
+	list := s.send(t, "alice-token", http.MethodGet, "", "")
 	require.Equal(t, http.StatusOK, list.status, list.body)
 	return list.body
 }

@@ -2,20 +2,22 @@
 // lines that do not matter here:
 //
 //	$ go run ./examples/fiber
-//	$ curl -si localhost:8080/payments -H 'Idempotency-Key: order-17' --json '{"amount": 100, "currency": "EUR"}'
+//	$ curl -si localhost:8080/payments -H 'Authorization: Bearer alice-token' --json '{"amount": 100, "currency": "EUR"}' \
+//	    -H 'Idempotency-Key: 8e03978e-40d5-43dd-bc93-6894a57f9324'
 //	HTTP/1.1 201 Created
 //	Location: /payments/3CXG7N2WVQJ4KZ5BHLTAYMD6RE
 //
 //	{"id":"3CXG7N2WVQJ4KZ5BHLTAYMD6RE","amount":100,"currency":"EUR"}
 //
-//	$ curl -si localhost:8080/payments -H 'Idempotency-Key: order-17' --json '{"amount": 100, "currency": "EUR"}'
+//	$ curl -si localhost:8080/payments -H 'Authorization: Bearer alice-token' --json '{"amount": 100, "currency": "EUR"}' \
+//	    -H 'Idempotency-Key: 8e03978e-40d5-43dd-bc93-6894a57f9324'
 //	HTTP/1.1 201 Created
 //	Location: /payments/3CXG7N2WVQJ4KZ5BHLTAYMD6RE
 //	Idempotent-Replayed: true
 //
 //	{"id":"3CXG7N2WVQJ4KZ5BHLTAYMD6RE","amount":100,"currency":"EUR"}
 //
-//	$ curl -s localhost:8080/payments
+//	$ curl -s localhost:8080/payments -H 'Authorization: Bearer alice-token'
 //	[{"id":"3CXG7N2WVQJ4KZ5BHLTAYMD6RE","amount":100,"currency":"EUR"}]
 //
 // ADDR sets where it listens, REDIS_URL where its records are kept.
@@ -30,6 +32,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -51,8 +54,9 @@ func main() {
 	}
 	engine, err := core.New(core.Config{
 		Store: store,
-		Scope: core.SingleTenant, // all callers share one set of keys; a real service returns the authenticated principal
-		Key:   core.KeyConfig{Required: true},
+		Scope: func(ctx context.Context, _ *core.Request) string { return userOf(ctx) }, // whose key it is
+		Key:   core.KeyConfig{Required: true, Accept: core.UUIDKey},                     // no request without a key, none with a key to guess
+		Lease: core.LeaseConfig{OnUnknown: core.RefuseUnknown},                          // after a crash 409, no second payment
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -77,12 +81,35 @@ func newStore(redisURL string) (core.Store, error) {
 }
 
 func newApp(engine *core.Engine) *fiber.App {
-	var p payments
+	p := payments{made: map[string][]payment{}}
 	app := fiber.New(fiber.Config{DisableStartupMessage: true, ReadTimeout: 5 * time.Second})
-	app.Use(recover.New())
+	app.Use(recover.New(), authenticate)
 	app.Post("/payments", idem.Fiber(engine), p.create)
 	app.Get("/payments", p.list)
 	return app
+}
+
+// tokens are this example's users. A real service has an authentication of its own.
+var tokens = map[string]string{"alice-token": "alice", "bob-token": "bob"}
+
+type userKey struct{}
+
+// userOf returns whom authenticate has found.
+func userOf(ctx context.Context) string {
+	user, _ := ctx.Value(userKey{}).(string)
+	return user
+}
+
+const unauthenticated = "send Authorization: Bearer alice-token"
+
+// authenticate puts the user into the context, where the engine finds whose key it is.
+func authenticate(c *fiber.Ctx) error {
+	user, ok := tokens[strings.TrimPrefix(c.Get(fiber.HeaderAuthorization), "Bearer ")]
+	if !ok {
+		return c.Status(fiber.StatusUnauthorized).JSON(fiber.Map{"error": unauthenticated})
+	}
+	c.SetUserContext(context.WithValue(c.UserContext(), userKey{}, user))
+	return c.Next()
 }
 
 // serve serves until a signal comes, and returns when the requests in progress are answered.
@@ -118,10 +145,10 @@ func (p payment) valid() bool { return p.Amount > 0 && p.Currency != "" }
 
 const badPayment = `send a payment in JSON, such as {"amount": 100, "currency": "EUR"}`
 
-// payments is what was really made.
+// payments is what was really made, by user.
 type payments struct {
 	mu   sync.Mutex
-	made []payment
+	made map[string][]payment
 }
 
 func (p *payments) create(c *fiber.Ctx) error {
@@ -130,21 +157,21 @@ func (p *payments) create(c *fiber.Ctx) error {
 		return c.Status(fiber.StatusBadRequest).JSON(fiber.Map{"error": badPayment})
 	}
 	made.ID = rand.Text()
-	p.add(made)
+	p.add(userOf(c.UserContext()), made)
 	c.Set(fiber.HeaderLocation, "/payments/"+made.ID)
 	return c.Status(fiber.StatusCreated).JSON(made)
 }
 
-func (p *payments) list(c *fiber.Ctx) error { return c.JSON(p.all()) }
+func (p *payments) list(c *fiber.Ctx) error { return c.JSON(p.of(userOf(c.UserContext()))) }
 
-func (p *payments) add(made payment) {
+func (p *payments) add(user string, made payment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.made = append(p.made, made)
+	p.made[user] = append(p.made[user], made)
 }
 
-func (p *payments) all() []payment {
+func (p *payments) of(user string) []payment {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return append([]payment{}, p.made...)
+	return append([]payment{}, p.made[user]...)
 }

@@ -2,20 +2,22 @@
 // lines that do not matter here:
 //
 //	$ go run ./examples/http
-//	$ curl -si localhost:8080/payments -H 'Idempotency-Key: order-17' --json '{"amount": 100, "currency": "EUR"}'
+//	$ curl -si localhost:8080/payments -H 'Authorization: Bearer alice-token' --json '{"amount": 100, "currency": "EUR"}' \
+//	    -H 'Idempotency-Key: 8e03978e-40d5-43dd-bc93-6894a57f9324'
 //	HTTP/1.1 201 Created
 //	Location: /payments/3CXG7N2WVQJ4KZ5BHLTAYMD6RE
 //
 //	{"id":"3CXG7N2WVQJ4KZ5BHLTAYMD6RE","amount":100,"currency":"EUR"}
 //
-//	$ curl -si localhost:8080/payments -H 'Idempotency-Key: order-17' --json '{"amount": 100, "currency": "EUR"}'
+//	$ curl -si localhost:8080/payments -H 'Authorization: Bearer alice-token' --json '{"amount": 100, "currency": "EUR"}' \
+//	    -H 'Idempotency-Key: 8e03978e-40d5-43dd-bc93-6894a57f9324'
 //	HTTP/1.1 201 Created
 //	Idempotent-Replayed: true
 //	Location: /payments/3CXG7N2WVQJ4KZ5BHLTAYMD6RE
 //
 //	{"id":"3CXG7N2WVQJ4KZ5BHLTAYMD6RE","amount":100,"currency":"EUR"}
 //
-//	$ curl -s localhost:8080/payments
+//	$ curl -s localhost:8080/payments -H 'Authorization: Bearer alice-token'
 //	[{"id":"3CXG7N2WVQJ4KZ5BHLTAYMD6RE","amount":100,"currency":"EUR"}]
 //
 // ADDR sets where it listens, REDIS_URL where its records are kept.
@@ -32,6 +34,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -51,8 +54,9 @@ func main() {
 	}
 	engine, err := core.New(core.Config{
 		Store: store,
-		Scope: core.SingleTenant, // all callers share one set of keys; a real service returns the authenticated principal
-		Key:   core.KeyConfig{Required: true},
+		Scope: func(ctx context.Context, _ *core.Request) string { return userOf(ctx) }, // whose key it is
+		Key:   core.KeyConfig{Required: true, Accept: core.UUIDKey},                     // no request without a key, none with a key to guess
+		Lease: core.LeaseConfig{OnUnknown: core.RefuseUnknown},                          // after a crash 409, no second payment
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -77,11 +81,36 @@ func newStore(redisURL string) (core.Store, error) {
 }
 
 func newServer(engine *core.Engine) *http.Server {
-	var p payments
+	p := payments{made: map[string][]payment{}}
 	mux := http.NewServeMux()
 	mux.Handle("POST /payments", idem.HTTP(engine)(http.HandlerFunc(p.create)))
 	mux.HandleFunc("GET /payments", p.list)
-	return &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	return &http.Server{Handler: authenticate(mux), ReadHeaderTimeout: 5 * time.Second}
+}
+
+// tokens are this example's users. A real service has an authentication of its own.
+var tokens = map[string]string{"alice-token": "alice", "bob-token": "bob"}
+
+type userKey struct{}
+
+// userOf returns whom authenticate has found.
+func userOf(ctx context.Context) string {
+	user, _ := ctx.Value(userKey{}).(string)
+	return user
+}
+
+const unauthenticated = "send Authorization: Bearer alice-token"
+
+// authenticate puts the user into the context, where the engine finds whose key it is.
+func authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, ok := tokens[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]
+		if !ok {
+			answer(w, http.StatusUnauthorized, map[string]string{"error": unauthenticated})
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, user)))
+	})
 }
 
 // serve serves until a signal comes, and returns when the requests in progress are answered.
@@ -117,10 +146,10 @@ func (p payment) valid() bool { return p.Amount > 0 && p.Currency != "" }
 
 const badPayment = `send a payment in JSON, such as {"amount": 100, "currency": "EUR"}`
 
-// payments is what was really made.
+// payments is what was really made, by user.
 type payments struct {
 	mu   sync.Mutex
-	made []payment
+	made map[string][]payment
 }
 
 func (p *payments) create(w http.ResponseWriter, r *http.Request) {
@@ -130,12 +159,14 @@ func (p *payments) create(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	made.ID = rand.Text()
-	p.add(made)
+	p.add(userOf(r.Context()), made)
 	w.Header().Set("Location", "/payments/"+made.ID)
 	answer(w, http.StatusCreated, made)
 }
 
-func (p *payments) list(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, p.all()) }
+func (p *payments) list(w http.ResponseWriter, r *http.Request) {
+	answer(w, http.StatusOK, p.of(userOf(r.Context())))
+}
 
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
@@ -143,14 +174,14 @@ func answer(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // an error means that the client has left
 }
 
-func (p *payments) add(made payment) {
+func (p *payments) add(user string, made payment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.made = append(p.made, made)
+	p.made[user] = append(p.made[user], made)
 }
 
-func (p *payments) all() []payment {
+func (p *payments) of(user string) []payment {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return append([]payment{}, p.made...)
+	return append([]payment{}, p.made[user]...)
 }
