@@ -181,6 +181,18 @@ func (s *Behaviours) TestStoreFailures() {
 		s.ran(svc, 0)
 		s.Equal(201, svc.post("K", "B").status)
 	})
+	s.Run("LSE-18 a begin that is executed after its own fail holds nothing", func() {
+		for _, onUnknown := range []func(context.Context, *core.Request) (*core.Response, error){nil, core.RefuseUnknown} {
+			svc := s.serve(ok(), func(c *core.Config) { c.Lease.OnUnknown = onUnknown })
+			for range 3 {
+				svc.store.Inject("begin", storetest.Late, 1)
+				s.problem(svc.post("K", "B"), 503, "store-unavailable")
+				s.Require().NoError(svc.engine.Close(context.Background()), "waits for the fail")
+			}
+			s.Equal(201, svc.post("K", "another body").status)
+			s.ran(svc, 1)
+		}
+	})
 	s.Run("LSE-09 when the store dies after the handler, the client gets its answer and a retry does not run", func() {
 		svc := s.serve(ok(), lease(time.Second))
 		svc.store.Inject("complete", storetest.Before, 6)

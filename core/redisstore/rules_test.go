@@ -434,38 +434,14 @@ func TestRule10AClaimWhoseBeginHadNoAnswerIsGivenBack(t *testing.T) {
 	require.Equal(t, 1, ran)
 }
 
-// overtaken is a store behind a network that gives the next begin up, and delivers it after its fail.
-type overtaken struct {
-	core.Store
-	begins chan core.Claim
-	late   chan error
-}
-
-func (s *overtaken) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
-	select {
-	case s.begins <- c:
-		return core.Entry{}, errors.New("no answer")
-	default:
-		return s.Store.Begin(ctx, c)
-	}
-}
-
-func (s *overtaken) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
-	err := s.Store.Fail(ctx, c, f)
-	if c.Fence == 0 {
-		_, late := s.Store.Begin(ctx, <-s.begins)
-		s.late <- late
-	}
-	return err
-}
-
 // LSE-18: nothing ran, so nothing is in progress, and nothing is unknown.
 func TestRule10ABeginThatIsExecutedAfterItsOwnFailHoldsNothing(t *testing.T) {
 	inRedis, _ := prefixed(t, redistest.Shared(t).Client(t))
 	for name, store := range map[string]core.Store{"memory": memstore.New(), "Redis": inRedis} {
 		for rules, onUnknown := range map[string]func(context.Context, *core.Request) (*core.Response, error){"runs again": nil, "refuses what is unknown": core.RefuseUnknown} {
 			t.Run(name+" "+rules, func(t *testing.T) {
-				slow := &overtaken{store, make(chan core.Claim, 1), make(chan error, 1)}
+				slow := storetest.NewFaulty(store)
+				slow.Inject("begin", storetest.Late, 1)
 				engine, err := core.New(core.Config{Store: slow, Scope: core.SingleTenant, Lease: core.LeaseConfig{OnUnknown: onUnknown}})
 				require.NoError(t, err)
 				request := core.Request{
@@ -482,8 +458,8 @@ func TestRule10ABeginThatIsExecutedAfterItsOwnFailHoldsNothing(t *testing.T) {
 				refused, err := engine.Do(ctx, request, run)
 				require.NoError(t, err)
 				require.Equal(t, "store-unavailable", refused.Problem)
-				require.ErrorIs(t, <-slow.late, core.ErrLost)
-				slow.begins = nil // later begins are sent
+				require.NoError(t, engine.Close(ctx), "waits for the fail")
+				require.Equal(t, 1, slow.Calls("fail"))
 				result, err := engine.Do(ctx, request, run)
 				require.NoError(t, err)
 				require.NotNil(t, result.Response, result.Problem)

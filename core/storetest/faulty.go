@@ -21,6 +21,9 @@ const (
 	After
 	// Hang: nothing happens until the context ends.
 	Hang
+	// Late: a begin is on its way for so long that it is given up, and takes effect after the fail that follows it. Another
+	// verb is lost, as with Before.
+	Late
 )
 
 // Faulty wraps a store and fails calls as it is told. It counts calls per verb, once they
@@ -31,11 +34,12 @@ type Faulty struct {
 	mu     sync.Mutex
 	faults map[string][]Fault
 	calls  map[string]int
+	late   map[[16]byte]core.Claim // by owner
 }
 
 // NewFaulty returns a wrapper that fails nothing yet.
 func NewFaulty(s core.Store) *Faulty {
-	return &Faulty{Store: s, faults: map[string][]Fault{}, calls: map[string]int{}}
+	return &Faulty{Store: s, faults: map[string][]Fault{}, calls: map[string]int{}, late: map[[16]byte]core.Claim{}}
 }
 
 // Inject makes the next n calls of verb fail.
@@ -72,9 +76,13 @@ func (f *Faulty) count(verb string) {
 }
 
 func (f *Faulty) call(ctx context.Context, verb string, do func() error) error {
+	return f.callWith(ctx, verb, f.next(verb), do)
+}
+
+func (f *Faulty) callWith(ctx context.Context, verb string, fault Fault, do func() error) error {
 	defer f.count(verb)
-	switch f.next(verb) {
-	case Before:
+	switch fault {
+	case Before, Late:
 		return ErrInjected
 	case Hang:
 		<-ctx.Done()
@@ -88,7 +96,13 @@ func (f *Faulty) call(ctx context.Context, verb string, do func() error) error {
 
 // Begin implements core.Store.
 func (f *Faulty) Begin(ctx context.Context, c core.Claim) (entry core.Entry, err error) {
-	err = f.call(ctx, "begin", func() error {
+	fault := f.next("begin")
+	if fault == Late {
+		f.mu.Lock()
+		f.late[c.Owner] = c
+		f.mu.Unlock()
+	}
+	err = f.callWith(ctx, "begin", fault, func() error {
 		entry, err = f.Store.Begin(ctx, c)
 		return err
 	})
@@ -110,7 +124,22 @@ func (f *Faulty) Complete(ctx context.Context, c core.Claim, outcome []byte) err
 
 // Fail implements core.Store.
 func (f *Faulty) Fail(ctx context.Context, c core.Claim, failure core.Failure) error {
-	return f.call(ctx, "fail", func() error { return f.Store.Fail(ctx, c, failure) })
+	return f.call(ctx, "fail", func() error {
+		err := f.Store.Fail(ctx, c, failure)
+		f.arrive(ctx, c.Owner)
+		return err
+	})
+}
+
+// arrive lets a begin take effect that was late.
+func (f *Faulty) arrive(ctx context.Context, owner [16]byte) {
+	f.mu.Lock()
+	c, ok := f.late[owner]
+	delete(f.late, owner)
+	f.mu.Unlock()
+	if ok {
+		_, _ = f.Store.Begin(ctx, c)
+	}
 }
 
 // Reopen is the store's, if the store below has it: see core.Engine.Resolve.
