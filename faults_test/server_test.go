@@ -353,6 +353,7 @@ func TestAKeyThatHoldsSomethingElseIsRefusedAndLeftAlone(t *testing.T) {
 	for name, put := range map[string]func(){
 		"a list":  func() { client.LPush(ctx, record, "foreign") },
 		"garbage": func() { client.Set(ctx, record, "garbage", time.Hour) },
+		"nothing": func() { client.Set(ctx, record, "", time.Hour) }, // LSE-13
 	} {
 		require.NoError(t, client.Del(ctx, record).Err())
 		put()

@@ -32,7 +32,7 @@ end
 local function withdraw()
   local fence_text = string.format('%016.0f', now())
   local beginning = '1' .. FAILED .. '01000000' .. fence_text .. string.rep('\0', 32) .. fence_text .. ARGV[1]
-  local answer = redis.pcall('SET', KEYS[1], failed('1', beginning, fence_text, '', ARGV[5]), 'PX', ARGV[6], 'NX')
+  local answer = redis.pcall('SET', KEYS[1], failed('1', beginning, NONE, '', ARGV[5]), 'PX', ARGV[6], 'NX')
   if not answer then return 'unreadable' end -- it was emptied
   if answer.err then return string.find(answer.err, 'OOM') and 'lost' or answer end
   return 'ok'
@@ -41,12 +41,13 @@ end
 -- note adds the owner to the noted ones of another's record.
 local function note()
   local owners = string.sub(noted(record) .. ARGV[1], -256)
-  local from, text = '90', operation(record) .. owners
+  local of = string.sub(record, 5, 10) == '000000' and NONE or operation(record)
+  local from, text = '90', of .. owners
   if state(record) == FAILED then
     local cause = string.sub(record, 109 + #noted(record))
     if waiters(record) == '0' then cause = string.sub(record, attempt(record) == 1 and 91 or 107) end
     local mark = waiters(record) == '2' and '2' or '1'
-    from, text = '0', failed(mark, string.sub(record, 1, 90), operation(record), owners, cause)
+    from, text = '0', failed(mark, string.sub(record, 1, 90), of, owners, cause)
   end
   if type(redis.pcall('SETRANGE', KEYS[1], from, text)) == 'number' then return end
   local left = redis.call('PTTL', KEYS[1])

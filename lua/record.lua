@@ -17,7 +17,8 @@
 -- that completed can send the same record again. It goes on with the outcome; others go on with:
 --   59-74   end of the lease, µs of this server's clock, decimal
 --   75-90   owner
---   91-106  operation: the fence of the first claim since the key was last absent, free or reopened, decimal
+--   91-106  operation: the fence of the first claim since the key was last absent, free or reopened, decimal; 0 where there
+--           was none yet, which an earlier version hands on to the first claim
 --   then    STARTED: up to 16 noted owners, 16 bytes each: earlier ones that have failed or withdrawn, the last one last
 --           FAILED: their number, 2 decimal digits, these owners, and the cause
 -- A STARTED record of attempt 1 that notes nobody ends with its owner, since its operation is its fence. A FAILED one of an
@@ -26,6 +27,7 @@
 -- Numbers are fixed-width decimal text: '..' and tostring print a µs number as 1.79e+15 on a real server. Numbers for
 -- redis.call are written as strings, since it takes a server 0.7 µs to print one.
 local STARTED, COMPLETED, FAILED = '1', '2', '4'
+local NONE = string.rep('0', 16) -- no operation
 
 local function state(record) return string.sub(record, 2, 2) end
 local function history(record) return string.sub(record, 3, 3) end
@@ -61,7 +63,8 @@ end
 -- operation is the fence of the operation's first claim, as text.
 local function operation(record)
   local short = #record == 90 or state(record) == FAILED and waiters(record) == '0' and attempt(record) == 1
-  return short and string.sub(record, 11, 26) or string.sub(record, 91, 106)
+  local text = string.sub(record, 91, 106)
+  return (short or text == NONE) and string.sub(record, 11, 26) or text
 end
 
 -- noted is the noted owners, one behind the other.

@@ -27,5 +27,5 @@ if state(record) == FAILED and owner(record) == ARGV[1] then return 'ok' end
 if state(record) ~= COMPLETED or string.sub(record, 59) ~= ARGV[3] then return 'lost' end
 local time = string.format('%016.0f', now() + 1000)
 redis.call('DEL', KEYS[2])
-redis.call('SET', KEYS[1], '1' .. FAILED .. '11000000' .. time .. fingerprint(record) .. time .. ARGV[1] .. time .. '00' .. ARGV[4], 'PX', ARGV[2])
+redis.call('SET', KEYS[1], '1' .. FAILED .. '11000000' .. time .. fingerprint(record) .. time .. ARGV[1] .. NONE .. '00' .. ARGV[4], 'PX', ARGV[2])
 return 'ok'
