@@ -40,7 +40,7 @@ type Blobs interface {
 	Put(ctx context.Context, id string, data []byte, ttl time.Duration) error
 
 	// Get returns what Put was given. Its error wraps [fs.ErrNotExist] when there is no such blob, or no longer; any other
-	// says that the blob can not be read now. A request is replayed without its body after either. A message is then a
+	// says that the blob cannot be read now. A request is replayed without its body after either. A message is then a
 	// Duplicate without its result in the first case, and Busy in the second.
 	Get(ctx context.Context, id string) ([]byte, error)
 
@@ -86,11 +86,11 @@ func (op *operation) encodeAs(name [32]byte, r *Response, blob string) []byte {
 	return outcome
 }
 
-// errBlobAway says that a blob can not be read now.
+// errBlobAway says that a blob cannot be read now.
 var errBlobAway = errors.New("idem: blob is away")
 
 // fetch puts the body of r, which is in a blob, into its place. A blob that is lost is an omitted body. A request is replayed
-// without a body that can not be read now; a message comes again, so there that is an error.
+// without a body that cannot be read now; a message comes again, so there that is an error.
 func (op *operation) fetch(r *Response, blob string) (*Response, error) {
 	full, err := op.blob(blob)
 	if err == nil {

@@ -28,7 +28,7 @@ type MessagesConfig struct {
 	// Dead (EVT-06).
 	SkipMismatch bool
 
-	// MaxUnreadable is how long a message whose record can not be read is Busy, counted from when this process first found it
+	// MaxUnreadable is how long a message whose record cannot be read is Busy, counted from when this process first found it
 	// so; then it is Dead, with an error that wraps ErrUnreadable. It should outlast a rolling deploy, in which a newer process
 	// may have written the record. At least 1 ms. Default 15 minutes.
 	MaxUnreadable time.Duration
@@ -58,7 +58,7 @@ type Delivery[T any] struct {
 	Mismatch       bool          // Duplicate: of a message with another payload, see MessagesConfig.SkipMismatch
 	Attempt        int           // Done, Failed: how many runs of the message there have been, this one included
 	RedeliverAfter time.Duration // Busy, Failed: when it is worth delivering again
-	Err            error         // Failed, Dead: why; Busy: why, unless it is in progress elsewhere; Duplicate: why Result is lost or can not be read
+	Err            error         // Failed, Dead: why; Busy: why, unless it is in progress elsewhere; Duplicate: why Result is lost or cannot be read
 }
 
 var (

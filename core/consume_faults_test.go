@@ -25,7 +25,7 @@ import (
 // gone fails as Blobs do for which there is no such blob.
 func gone(context.Context) error { return fmt.Errorf("shelf: %w", fs.ErrNotExist) }
 
-// EVT-10: what can not be read now comes again, and what is lost is said to be.
+// EVT-10: what cannot be read now comes again, and what is lost is said to be.
 func TestAMessageWhoseResultIsInABlob(t *testing.T) {
 	consumed := func(t *testing.T) (*fixture, *shelf) {
 		s := newShelf()
@@ -156,7 +156,7 @@ func TestAMessageWhoseOutcomeIsFoundIsADuplicateWithThatResult(t *testing.T) {
 	})
 }
 
-// unreadable is a store that finds a record which it can not read, for as long as it says so.
+// unreadable is a store that finds a record which it cannot read, for as long as it says so.
 type unreadable struct {
 	core.Store
 	damaged *bool

@@ -40,7 +40,7 @@ type operation struct {
 	isMessage bool     // the caller is a consumer, who keeps causes
 
 	blobErr       error // why a replay lacks its body, which is in a blob
-	unreadableErr error // why the record can not be read
+	unreadableErr error // why the record cannot be read
 
 	next   appointment // of the one of these whose turn it is
 	asking callContext // of the first Begin

@@ -74,7 +74,7 @@ func TestAnOperatorRevivesADeadMessage(t *testing.T) {
 		"that leaves a tombstone":                 func(c *core.Config) { c.Keep.LateRetry = retention },
 		"that is remembered here":                 func(c *core.Config) { c.Keep.LocalReplays = 1 << 20 },
 		"of an engine with another key per route": func(c *core.Config) { c.Key.PerRoute = true },
-		"whose result can not be marshalled": func(c *core.Config) {
+		"whose result cannot be marshalled": func(c *core.Config) {
 			c.Messages.Marshal = func(v any) ([]byte, error) {
 				if v.(receipt).Number < 3 {
 					return nil, errTest
@@ -172,7 +172,7 @@ func TestAnOperatorRevivesOnlyWhatIsDead(t *testing.T) {
 			}
 		})
 	}
-	t.Run("and says so where the store can not", func(t *testing.T) {
+	t.Run("and says so where the store cannot", func(t *testing.T) {
 		f := newFixture(t, two, func(c *core.Config) { c.Store = scripted{Store: c.Store} })
 		f.dies(t)
 		assert.ErrorIs(t, f.Resolve(ctx, dead, nil), errors.ErrUnsupported)

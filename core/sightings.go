@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// sightings remembers since when records of messages can not be read.
+// sightings remembers since when records of messages cannot be read.
 type sightings struct {
 	mu sync.Mutex
 	of map[[32]byte]sighting
@@ -17,7 +17,7 @@ type sighting struct{ first, last time.Time }
 // manySightings is how many records are remembered. One more is not, so its message is Busy until there is room.
 const manySightings = 10_000
 
-// since notes that the record of key can not be read, and returns for how long that has been so. What nobody has seen for as
+// since notes that the record of key cannot be read, and returns for how long that has been so. What nobody has seen for as
 // long as a record lives is forgotten.
 func (s *sightings) since(key [32]byte, life time.Duration) time.Duration {
 	now := time.Now()

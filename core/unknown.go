@@ -64,7 +64,7 @@ type Operation struct {
 //	Reopen(ctx context.Context, c core.Claim, outcome []byte) error
 //
 // as memstore, redisstore and pgstore have, or the error wraps [errors.ErrUnsupported]. A message that came with another payload,
-// or whose record can not be read, is not revived.
+// or whose record cannot be read, is not revived.
 //
 // Its error wraps [ErrNotUnknown] when there is nothing to settle: no record, a run in progress, or an outcome that is
 // kept. Other errors are the store's; it may be called again then.

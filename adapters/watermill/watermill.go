@@ -64,7 +64,7 @@ var (
 	ErrBusy = errors.New("idem: the message is in progress, or the store is away")
 
 	// ErrDead says that the message is not to be handled again, and wraps the reason: it is out of attempts, its ID came with
-	// another payload before, it has no ID, its outcome is unknown, or its kept messages or its record can not be read.
+	// another payload before, it has no ID, its outcome is unknown, or its kept messages or its record cannot be read.
 	ErrDead = errors.New("idem: the message is dead")
 
 	// ErrNotKept is the cause of a message that is dead because an earlier delivery was handled, and what it produced is not
@@ -170,7 +170,7 @@ func publishes(ctx context.Context) bool {
 	return message.PublisherNameFromCtx(ctx) != "message.disabledPublisher"
 }
 
-// bury puts a dead message aside. One that can not be, and comes again, waits: most brokers deliver it again at once.
+// bury puts a dead message aside. One that cannot be, and comes again, waits: most brokers deliver it again at once.
 func (o *options) bury(m core.Message, msg *message.Message, cause error) error {
 	err := o.dead(msg, cause)
 	if err != nil && o.repeats.again(m) {

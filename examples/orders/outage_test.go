@@ -85,7 +85,7 @@ func TestDeadEventsAreRevived(t *testing.T) {
 	assert.Zero(t, shippedTo(first))
 	n, err = s.revive(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, 2, n, "an event without an id can not be")
+	assert.Equal(t, 2, n, "an event without an id cannot be")
 	assert.Eventually(t, func() bool { return shippedTo(first) == 2 }, patience, patience/1000)
 	assert.EqualValues(t, 1, s.length(t, deadStream))
 }
