@@ -195,9 +195,13 @@ func (s *Behaviours) TestStoreFailures() {
 	})
 	s.Run("LSE-09 when the store dies after the handler, the client gets its answer and a retry does not run", func() {
 		svc := s.serve(ok(), lease(time.Second))
-		svc.store.Inject("complete", storetest.Before, 6)
-		s.Equal(201, svc.post("K", "B").status)
+		svc.store.Inject("complete", storetest.Before, 15) // so for longer than a retry stands behind it
+		first := svc.post("K", "B")
+		s.Equal(201, first.status)
 		s.problem(svc.post("K", "B"), 409, "in-progress")
+		s.Require().NoError(svc.engine.Close(context.Background()))
+		again := svc.post("K", "B")
+		s.Equal(201, again.status, "LSE-16: however many leases later")
 		s.ran(svc, 1)
 	})
 	s.Run("LSE-09 when the store comes back within the lease, the answer is kept", func() {
