@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	idem "github.com/go-idem/idem/adapters/http"
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
@@ -468,4 +470,69 @@ func infoField(t *testing.T, client *redis.Client, field string) string {
 	require.True(t, found, field)
 	value, _, _ := strings.Cut(rest, "\r\n")
 	return value
+}
+
+// LSE-16: the server is stopped when the handler ends, for longer than the lease, and wakes up.
+func TestAnOutageThatIsLongerThanTheLeaseRunsNothingAgain(t *testing.T) {
+	t.Parallel()
+	s, server, _ := onServer(t)
+	s.created(s.post("warm"))
+	s.works(func(context.Context, core.Run) int {
+		server.Pause()
+		return http.StatusCreated
+	})
+	first := s.post("K")
+	s.created(first)
+	end := time.Now().Add(s.lease * 8 / 5)
+	for time.Now().Before(end) {
+		a := s.post("K")
+		assert.Equal(t, http.StatusConflict, a.status, a.body)
+		assert.Equal(t, "in-progress", a.code)
+	}
+	server.Resume()
+	s.soon("K", 5*time.Second)
+	s.replays("K")
+	s.ran("K", 1)
+	s.promises(false)
+}
+
+// LSE-17: the server takes no text of the outcome's length, and closes the connection on which it is sent.
+func TestAnOutcomeThatIsLongerThanTheServerTakesIsKeptWithoutItsBody(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--proto-max-bulk-len", "1mb")
+	engine, err := core.New(core.Config{
+		Store: redisstore.New(server.Client(t)), Scope: core.SingleTenant,
+		Lease: core.LeaseConfig{Duration: 2 * time.Second}, Keep: core.KeepConfig{MaxBody: 8 << 20},
+	})
+	require.NoError(t, err)
+	for _, length := range []int{900 << 10, 1<<20 - 100, 1<<20 + 1, 2 << 20} {
+		var runs atomic.Int64
+		handler := idem.HTTP(engine)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			runs.Add(1)
+			w.WriteHeader(http.StatusCreated)
+			_, _ = w.Write(make([]byte, length))
+		}))
+		post := func() *httptest.ResponseRecorder {
+			r := httptest.NewRequest("POST", "/orders", nil)
+			r.Header.Set("Idempotency-Key", fmt.Sprint(length))
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, r)
+			return w
+		}
+		first := post()
+		assert.Equal(t, http.StatusCreated, first.Code)
+		assert.Len(t, first.Body.Bytes(), length)
+		var last *httptest.ResponseRecorder
+		require.Eventually(t, func() bool {
+			last = post()
+			return last.Header().Get("Idempotent-Replayed") == "true"
+		}, 20*time.Second, 50*time.Millisecond)
+		assert.Equal(t, http.StatusCreated, last.Code)
+		if length > 1<<20 {
+			assert.Equal(t, "omitted", last.Header().Get("Idempotent-Body"))
+			assert.Empty(t, last.Body.Bytes())
+		}
+		assert.EqualValues(t, 1, runs.Load(), "%d bytes", length)
+	}
+	require.NoError(t, engine.Close(ctx))
 }
