@@ -66,6 +66,7 @@ func TestExamples(t *testing.T) {
 	}
 	t.Run("a service replays what another framework kept", b.replayOthers)
 	t.Run("race", b.race)
+	t.Run("the commands of the README do what it says, word for word", b.readme)
 }
 
 func (b binaries) replayOthers(t *testing.T) {
