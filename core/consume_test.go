@@ -165,6 +165,23 @@ func TestAMessageIsDeadAfterItsLastAttempt(t *testing.T) {
 		assert.Equal(t, core.Dead, f.consume(message, f.numbered).Verdict)
 		f.ran(3)
 	})
+	for name, fault := range map[string]storetest.Fault{"lost": storetest.Before, "without an answer": storetest.After, "behind its own fail": storetest.Late} {
+		t.Run("EVT-08 and deliveries do not count whose begin was "+name, func(t *testing.T) {
+			for _, onUnknown := range []func(context.Context, *core.Request) (*core.Response, error){nil, core.RefuseUnknown} {
+				f := newFixture(t, three, func(c *core.Config) { c.Lease.OnUnknown = onUnknown })
+				for run := range 3 {
+					for range 5 {
+						f.store.Inject("begin", fault, 1)
+						assert.Equal(t, core.Busy, f.consume(message, f.numbered).Verdict)
+						f.close()
+					}
+					delivery := f.consume(message, fails)
+					assert.Equal(t, run+1, delivery.Attempt)
+				}
+				f.ran(3)
+			}
+		})
+	}
 	t.Run("unless that one succeeds", func(t *testing.T) {
 		f := newFixture(t, three)
 		for range 2 {
