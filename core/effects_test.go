@@ -46,6 +46,22 @@ func TestChildKeyOfAMendedRequestIsTheSame(t *testing.T) {
 	assert.Equal(t, child("pay 100", core.Release), child("pay 50", core.Keep))
 }
 
+// Run.Operation is the handler's way to tell a run that follows a release from one that follows a failure.
+func TestAReleaseBeginsAnotherOperation(t *testing.T) {
+	f := newFixture(t)
+	var runs []core.Run
+	for _, status := range []int{401, 500, 500, 201} {
+		f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+			runs = append(runs, f.seen(ctx))
+			return &core.Response{Status: status}, nil
+		})
+	}
+	assert.Equal(t, runs[0].Fence, runs[0].Operation)
+	assert.Equal(t, runs[1].Fence, runs[1].Operation, "the 401 has released the key")
+	assert.Equal(t, runs[1].Operation, runs[2].Operation)
+	assert.Equal(t, runs[1].Operation, runs[3].Operation)
+}
+
 func TestChildKeyIsThereWhenTheEngineFailsOpen(t *testing.T) {
 	f := newFixture(t, func(c *core.Config) { c.DangerouslyFailOpen = true })
 	var keys []string

@@ -41,7 +41,11 @@ func InTx(ctx context.Context, db DB, opts pgx.TxOptions, f func(pgx.Tx) error) 
 	if !ok || run.Unprotected {
 		return pgx.BeginTxFunc(ctx, db, opts, f)
 	}
-	a, _ := ctx.Value(attendanceKey{}).(*attendance)
+	of := ctx
+	if own, ok := ctx.Value(core.ContextKey).(context.Context); ok { // frameworks' contexts know that, and nothing else of the run
+		of = own
+	}
+	a, _ := of.Value(attendanceKey{}).(*attendance)
 	if a == nil || a.claim.Fence != run.Fence { // no Store here, or only that of a run around this one
 		return errElsewhere
 	}

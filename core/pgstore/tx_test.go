@@ -69,6 +69,30 @@ func TestEffectAndOutcomeAreThereTogether(t *testing.T) {
 	assert.EqualValues(t, 1, s.runs.Load())
 }
 
+// framework is a context like *gin.Context: of the run's it knows what the adapter has put there.
+type framework struct {
+	context.Context
+	run context.Context
+}
+
+func (f framework) Value(key any) any {
+	if key == core.ContextKey {
+		return f.run
+	}
+	return nil
+}
+
+func TestEffectAndOutcomeAreThereTogetherInAFrameworksOwnContext(t *testing.T) { // FRM-05
+	s := newService(t)
+	result := s.send(func(ctx context.Context) (*core.Response, error) {
+		require.NoError(t, s.inTx(framework{context.Background(), ctx}))
+		assert.Zero(t, s.effects(), "before the outcome nothing is to be seen")
+		return created()
+	})
+	assert.Equal(t, 201, result.Response.Status)
+	s.both()
+}
+
 // order with an end of its own.
 func (s *service) ending(end handler) handler {
 	return func(ctx context.Context) (*core.Response, error) {
