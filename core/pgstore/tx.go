@@ -29,10 +29,16 @@ type DB interface {
 // back with it. db must be the database of the engine's Store; it may be another pool. When f returns an error, or panics,
 // the transaction is rolled back at once, and InTx returns the error. Otherwise it is open when InTx returns: nothing of
 // it is to be seen or promised before the run has ended. f must not commit it, and keep nothing of it. The commit has
-// Config.Limits.StoreTimeout to be answered.
+// Config.Limits.StoreTimeout to be answered. InTx itself ends with ctx, and at most a second later where it has a transaction
+// to roll back.
 //
-// A run has one such transaction: a second InTx goes on in it, under a savepoint, and heeds neither db nor opts. Leave
-// opts at READ COMMITTED: at a higher level the commit fails if the lease was renewed since, or somebody waits.
+// A run has one such transaction: a second InTx goes on in it, under a savepoint, and heeds neither db nor opts. From then on
+// core.Step refuses new steps, before they are done, with an error that wraps errors.ErrUnsupported: do them before.
+//
+// Let the transaction be READ COMMITTED. Without a level in opts it has the role's default; where that is higher, say
+// pgx.ReadCommitted. At a higher level the commit fails if the lease was renewed since, or somebody waits; at SERIALIZABLE
+// also when transactions of other keys are committed meanwhile, since PostgreSQL tells rows that are close together not
+// apart. The run then has no effects, and the client has to retry.
 //
 // Outside of a run, for a request without a key for example, and in an unprotected one (Run.Unprotected), it is
 // pgx.BeginTxFunc.
@@ -53,7 +59,9 @@ func InTx(ctx context.Context, db DB, opts pgx.TxOptions, f func(pgx.Tx) error) 
 }
 
 // CompleteTx is Complete as a part of tx: the outcome is kept if and when the caller commits. It returns [core.ErrLost] when
-// the claim does not hold the record; roll tx back then, as after any other error. Call it last: rivals wait for tx to end.
+// the claim does not hold the record; roll tx back then, as after any other error. Nothing but a commit that was answered says
+// that the outcome is kept; after one without an answer, a Begin of another owner tells. Call CompleteTx last: rivals wait for
+// tx to end.
 // In the handler of an engine use [InTx], because the engine completes the run itself.
 func (s *Store) CompleteTx(ctx context.Context, tx pgx.Tx, c core.Claim, outcome []byte) error {
 	var word string

@@ -376,7 +376,7 @@ func TestInAnUnprotectedRunAnInTxIsATransaction(t *testing.T) {
 	network := &network{}
 	network.down.Store(true)
 	away := newEngine(t, pgstore.New(s.server.Pool(t, network.use)), func(c *core.Config) {
-		c.DangerouslyFailOpen, c.Limits.StoreTimeout = true, 100*time.Millisecond
+		c.DangerouslyFailOpen, c.Lease.Duration, c.Limits.StoreTimeout = true, time.Second, 100*time.Millisecond
 	})
 	result, err := away.Do(ctx, request(random()), func(ctx context.Context) (*core.Response, error) {
 		run, _ := core.FromContext(ctx)
@@ -390,6 +390,24 @@ func TestInAnUnprotectedRunAnInTxIsATransaction(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 201, result.Response.Status)
 	s.idle()
+}
+
+// An unprotected run inside a run is not the outer one: its effects stay when the outer run's are undone.
+func TestAnUnprotectedRunInsideARunDoesNotJoinItsTransaction(t *testing.T) {
+	outer, inner := newService(t), newService(t)
+	network := &network{}
+	network.down.Store(true)
+	away := newEngine(t, pgstore.New(inner.server.Pool(t, network.use)), func(c *core.Config) {
+		c.DangerouslyFailOpen, c.Lease.Duration, c.Limits.StoreTimeout = true, time.Second, 100*time.Millisecond
+	})
+	_, err := outer.do(outer.ending(func(ctx context.Context) (*core.Response, error) {
+		_, err := away.Do(ctx, request(inner.key), inner.order)
+		require.NoError(t, err)
+		return nil, errTest
+	}))
+	assert.ErrorIs(t, err, errTest)
+	outer.neither()
+	assert.Equal(t, 1, inner.effects())
 }
 
 // claimOf is the claim of a run, as the store has it.
