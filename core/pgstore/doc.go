@@ -14,8 +14,8 @@
 // rolled back.
 //
 // If the commit fails, nobody gets the handler's answer: the client gets 409 claim-lost, and its retry runs the handler. If
-// the answer to the commit is lost, the store looks the outcome up. Where it can not even do that, the client gets 409 too,
-// and its retry replays the outcome if it is there and runs the handler if it is not.
+// the answer to the commit is lost, the store looks the outcome up. Where it cannot even do that, the client gets 503
+// store-unavailable, and its retry replays the outcome if it is there and runs the handler if it is not.
 //
 // Effects elsewhere, by calls to other services for example, have the promises of package core and no more. A handler that
 // streams has sent its answer before the commit, so it should not use InTx. In an unprotected run (Run.Unprotected) there is no

@@ -86,7 +86,7 @@ func (s *Store) commit(ctx context.Context, a *attendance, tx pgx.Tx, c *core.Cl
 	case err == nil:
 		return nil
 	case !errors.Is(err, core.ErrLost) && a.asked.Load():
-		return fmt.Errorf("%w, %w: whether the run's transaction is committed: %w; nor could the store look: %w", core.ErrLost, core.ErrOutcomeUnknown, cause, err)
+		return fmt.Errorf("%w: whether the run's transaction is committed: %w; nor could the store look: %w", core.ErrOutcomeUnknown, cause, err)
 	}
 	return fmt.Errorf("%w: the run's transaction is not committed: %w", core.ErrLost, cause)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/blobs"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/pgstore"
 	"github.com/go-idem/idem/core/pgstore/internal/pgtest"
@@ -564,7 +566,7 @@ func TestACommitWhoseAnswerAndTruthAreOutOfReachIsARetry(t *testing.T) {
 			network.breakAt(moment.text, moment.when, func() { network.down.Store(true) })
 			result := s.send(s.order)
 			network.broke(t)
-			assert.Equal(t, "claim-lost", result.Problem)
+			assert.Equal(t, "store-unavailable", result.Problem)
 			network.down.Store(false)
 			s.together()
 		})
@@ -576,7 +578,7 @@ func TestAnOutcomeIsNotKeptWithoutItsTransaction(t *testing.T) {
 	network := &network{}
 	s := newServiceOn(t, pgtest.Shared(t), network, shortLease)
 	network.breakAt("commit\x00", unsent, func() { network.breakAt(".fail_2(", unsent, nothing) })
-	assert.Equal(t, "claim-lost", s.send(s.order).Problem)
+	assert.Equal(t, "store-unavailable", s.send(s.order).Problem)
 	network.broke(t)
 	s.neither()
 	s.together()
@@ -629,8 +631,10 @@ func (s *service) completes(network *network, text string, when when, then func(
 			short, cancel := context.WithTimeout(running, 500*time.Millisecond)
 			err := s.store.Complete(short, c, []byte("outcome"))
 			cancel()
-			assert.ErrorIs(s.tb, err, want)
-			assert.Equal(s.tb, want == core.ErrOutcomeUnknown, errors.Is(err, core.ErrOutcomeUnknown), err)
+			for _, e := range []error{core.ErrLost, core.ErrOutcomeUnknown} {
+				assert.Equal(s.tb, e == want, errors.Is(err, e), "%v: %v", e, err)
+			}
+			assert.Equal(s.tb, want == nil, err == nil, err)
 		}
 		network.broke(s.tb)
 		network.heal()
@@ -639,6 +643,44 @@ func (s *service) completes(network *network, text string, when when, then func(
 	s.idle()
 	kept := count(s.tb, s.aside, "SELECT count(*) FROM idem.record WHERE key = $1 AND state = 'COMPLETED'", c.Key[:])
 	assert.Equal(s.tb, s.effects(), kept, "one of effect and outcome is there without the other")
+}
+
+// A body that the record names stays, whatever the store knows of the record; one that none names goes.
+func TestACommitWithoutAnAnswerKeepsItsBlob(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		text  string
+		when  when
+		stays bool
+	}{
+		{"after the commit", "commit\x00", answered, true},
+		{"before the commit", "commit\x00", unsent, true}, // nobody knows
+		{"before the outcome", ".complete(", unsent, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			network, dir := &network{}, t.TempDir()
+			files, err := blobs.Dir(dir)
+			require.NoError(t, err)
+			keepBlobs := func(c *core.Config) {
+				shortLease(c)
+				c.Keep.Blobs, c.Keep.BlobsFrom = files, 1
+			}
+			s := newServiceOn(t, pgtest.Shared(t), network, keepBlobs)
+			network.breakAt(test.text, test.when, func() { network.down.Store(true) })
+			result := s.send(s.order)
+			network.broke(t)
+			assert.NotEmpty(t, result.Problem, "nobody is told of what may not be there")
+			left, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+			require.NoError(t, err)
+			assert.Equal(t, test.stays, len(left) == 1, left)
+			network.heal()
+			if s.effects() == 1 {
+				result := s.send(s.order)
+				assert.True(t, result.Replayed)
+				assert.Equal(t, "made", string(result.Response.Body))
+			}
+		})
+	}
 }
 
 // A transaction that the server has refused is gone, whether or not the key can be freed.
@@ -700,7 +742,7 @@ func TestACommitThatTakesLongerThanTheStoreMayIsARetry(t *testing.T) {
 	})
 	s.slowCommit(3 * time.Second)
 	result := s.send(s.slowOrder)
-	assert.Equal(t, "claim-lost", result.Problem, "nobody knows by now")
+	assert.Equal(t, "store-unavailable", result.Problem, "nobody knows by now")
 	s.retried()
 	assert.EqualValues(t, 1, s.runs.Load(), "the retry gets the outcome")
 }
