@@ -349,19 +349,35 @@ func (a *answer) send(c *fiber.Ctx, r *core.Response) {
 func (a *answer) changes(header *fasthttp.ResponseHeader, body bool) {
 	r := &a.response
 	r.Header = a.lines[:0]
+	trailers := slices.Clone(header.PeekTrailerKeys()) // which come behind the body
 	header.VisitAll(func(key, value []byte) {
+		if slices.ContainsFunc(trailers, func(trailer []byte) bool { return bytes.Equal(trailer, key) }) {
+			return
+		}
 		name := name(key)
 		always := body && name == fiber.HeaderContentType || name == fiber.HeaderCacheControl
-		if always || !slices.EqualFunc(a.outer.PeekAll(name), header.PeekAll(name), bytes.Equal) {
+		switch {
+		case !always && slices.EqualFunc(a.outer.PeekAll(name), header.PeekAll(name), bytes.Equal):
+		case !always && name == fiber.HeaderContentType && !isTyped(header):
+			r.Removed = append(r.Removed, name)
+		default:
 			r.Header = append(r.Header, core.Field{Name: name, Value: string(value)})
 		}
 	})
 	a.outer.VisitAll(func(key, _ []byte) {
-		if header.PeekBytes(key) == nil {
+		if line := header.PeekBytes(key); line == nil || len(line) == 0 && string(key) == fiber.HeaderContentType {
 			r.Removed = append(r.Removed, string(key))
 		}
 	})
 	a.own = len(r.Header)
+}
+
+// isTyped tells whether a Content-Type was set, and is not the one that fasthttp shows without it.
+func isTyped(header *fasthttp.ResponseHeader) bool {
+	var without fasthttp.ResponseHeader
+	header.CopyTo(&without)
+	without.SetNoDefaultContentType(true)
+	return len(without.ContentType()) > 0
 }
 
 // name is a copy of a header name, where it is none of the usual ones.
@@ -379,6 +395,9 @@ func send(c *fiber.Ctx, r *core.Response) {
 	header := &c.Response().Header
 	for _, name := range r.Removed {
 		header.Del(name)
+		if name == fiber.HeaderContentType {
+			header.SetNoDefaultContentType(true)
+		}
 	}
 	for _, f := range r.Header {
 		header.Del(f.Name)

@@ -140,8 +140,12 @@ type rereadable struct {
 // Send writes a response: the headers around it stay, those it names are replaced. It is the end of the exchange: if there
 // was a run, neither its response nor its writer may be used any more.
 func (x *Exchange) Send(w http.ResponseWriter, r *core.Response) error {
-	err := send(w, r, x.values[:])
-	if x.run != nil && err == nil {
+	if x.run == nil || r != &x.run.writer.response {
+		return send(w, r, x.values[:])
+	}
+	err := x.run.writer.send(w)
+	x.run.writer.trail(w.Header())
+	if err == nil {
 		x.run.writer.free()
 	}
 	return err
@@ -156,11 +160,10 @@ func send(w http.ResponseWriter, r *core.Response, memory []string) error {
 	replaceLines(header, r.Header, memory)
 	addLines(header, r.Added)
 	w.WriteHeader(r.Status)
-	var err error
-	if len(r.Body) > 0 {
-		_, err = w.Write(r.Body)
+	if len(r.Body) == 0 {
+		return nil
 	}
-	replaceLines(header, r.Trailer, nil)
+	_, err := w.Write(r.Body)
 	return err
 }
 

@@ -39,6 +39,19 @@ type Writer struct {
 	size     int  // of the body, as the handler wrote it; -1 before there is a status
 	passed   bool // outer has the answer
 	over     bool // the handler has returned
+	refused  bool // the handler wrote more than it has declared
+
+	frozen
+}
+
+// frozen is what the status fixes of an answer, besides the lines of its response.
+type frozen struct {
+	deleted  []string     // those of response.Removed that the handler's header has no name of
+	early    []core.Field // lines behind the body that were there already, under the names of http.TrailerPrefix
+	declared []string     // names of lines behind the body
+	typed    bool         // there is a Content-Type, be it none at all
+	encoded  bool         // net/http does not look for one in the body
+	sniffed  string       // what it finds there
 }
 
 var errOver = errors.New("idem: the handler has returned")
@@ -96,6 +109,19 @@ func (w *Writer) writeHeader(status int) {
 	}
 	w.response.Status, w.size = status, 0
 	w.response.Header, w.response.Removed = changes(w.memory.lines[:0], w.before(), w.header)
+	w.freeze()
+}
+
+// freeze notes what the header says now besides its lines.
+func (w *Writer) freeze() {
+	for _, name := range w.response.Removed {
+		if _, isThere := w.header[name]; !isThere {
+			w.deleted = append(w.deleted, name)
+		}
+	}
+	_, w.typed = w.header["Content-Type"]
+	w.encoded = w.header.Get("Content-Encoding") != "" || w.header.Get("Transfer-Encoding") != ""
+	w.declared, w.early = trailerNames(w.header), prefixed(w.header)
 }
 
 // before is outer's header as it was before the handler.
@@ -126,6 +152,13 @@ func (w *Writer) Write(p []byte) (int, error) {
 	if err := w.prepare(len(p)); err != nil {
 		return 0, err
 	}
+	if len(w.response.Body)+len(p) > w.limit && !w.response.Omitted {
+		if !w.passed {
+			w.sniff(p)
+			w.pass()
+		}
+		w.omit()
+	}
 	w.size += len(p)
 	if !w.response.Omitted {
 		w.memory.body = append(w.memory.body, p...)
@@ -152,18 +185,15 @@ func (w *Writer) prepare(n int) error {
 	if s := w.response.Status; n > 0 && (s < 200 || s == http.StatusNoContent || s == http.StatusNotModified) {
 		return http.ErrBodyNotAllowed
 	}
-	if declared, ok := w.declared(); ok && w.size+n > declared {
+	if declared, ok := w.length(); ok && (w.refused || w.size+n > declared) {
+		w.refused = true
 		return http.ErrContentLength
-	}
-	if len(w.response.Body)+n > w.limit && !w.response.Omitted {
-		w.pass()
-		w.omit()
 	}
 	return nil
 }
 
-// declared returns the length that the handler has promised.
-func (w *Writer) declared() (int, bool) {
+// length returns the length that the handler has promised.
+func (w *Writer) length() (int, bool) {
 	length := first(w.response.Header, "Content-Length")
 	if length == "" {
 		return 0, false
@@ -185,13 +215,9 @@ func first(lines []core.Field, name string) string {
 // omit gives the body up: what is kept of it would not be the whole.
 func (w *Writer) omit() { w.response.Omitted, w.response.Body = true, nil }
 
-// pass sends what was held back.
+// pass sends what was held back, once.
 func (w *Writer) pass() {
-	if w.passed {
-		return
-	}
 	w.passed = true
-	w.sniff()
 	w.giveBack(maps.Clone(w.header))
 	if strings.HasPrefix(strings.ToLower(first(w.response.Header, "Content-Type")), "text/event-stream") {
 		core.CancelOnDisconnect(w.ctx) // nobody else may cut an operation short and have its 200 replayed
@@ -200,7 +226,45 @@ func (w *Writer) pass() {
 	if run, _ := core.FromContext(w.ctx); run.Unprotected {
 		w.response.Header = append(w.response.Header, core.Field{Name: "Idempotent-Unprotected", Value: "true"})
 	}
-	w.response.Unfinished = send(w.outer, &w.response, w.values) != nil
+	w.response.Unfinished = w.send(w.outer) != nil
+}
+
+// send writes the answer as far as there is one, as the handler has written it: a Content-Type that it has left to net/http to
+// find, net/http will find.
+func (w *Writer) send(outer http.ResponseWriter) error {
+	header, r := outer.Header(), &w.response
+	for _, name := range r.Removed {
+		header[name] = nil
+	}
+	for _, name := range w.deleted {
+		delete(header, name)
+	}
+	replaceLines(header, r.Header, w.values)
+	if w.sniffed != "" {
+		delete(header, "Content-Type")
+	}
+	addLines(header, r.Added)
+	addLines(header, w.early)
+	outer.WriteHeader(r.Status)
+	if puts, ok := outer.(interface{ WriteHeaderNow() }); ok { // as Gin's, which puts the status off
+		puts.WriteHeaderNow()
+	}
+	if len(r.Body) == 0 {
+		return nil
+	}
+	_, err := outer.Write(r.Body)
+	return err
+}
+
+// trail leaves in header the lines that come behind the body.
+func (w *Writer) trail(header http.Header) {
+	for _, f := range w.early {
+		delete(header, f.Name)
+	}
+	for _, name := range w.declared {
+		delete(header, name)
+	}
+	replaceLines(header, w.response.Trailer, nil)
 }
 
 // Flush is FlushError without the error.
@@ -213,7 +277,10 @@ func (w *Writer) FlushError() error {
 	if err := w.prepare(0); err != nil {
 		return err
 	}
-	w.pass()
+	if !w.passed {
+		w.sniff(nil)
+		w.pass()
+	}
 	return http.NewResponseController(w.outer).Flush()
 }
 
@@ -224,7 +291,8 @@ func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if w.over {
 		return nil, nil, errOver
 	}
-	if w.response.Status != 0 {
+	if w.response.Status != 0 && !w.passed {
+		w.sniff(nil)
 		w.pass()
 	}
 	conn, rw, err := http.NewResponseController(w.outer).Hijack()
@@ -283,18 +351,20 @@ func (w *Writer) Response() *core.Response {
 	if r.Status == 0 {
 		w.writeHeader(http.StatusOK)
 	}
-	r.Trailer = trailers(w.header)
-	if n, ok := w.declared(); ok && w.size < n && r.Status >= 200 && r.Status != http.StatusNoContent && r.Status != http.StatusNotModified {
+	r.Trailer = append(lines(w.header, w.declared), prefixed(w.header)...)
+	if n, ok := w.length(); ok && w.size < n && r.Status >= 200 && r.Status != http.StatusNoContent && r.Status != http.StatusNotModified {
 		r.Omitted = true // net/http breaks the connection off
 	}
 	if !w.passed {
-		w.sniff()
+		if len(r.Body) > 0 {
+			w.sniff(nil)
+		}
 		return r
 	}
 	if r.Unfinished = r.Unfinished || w.ctx.Err() != nil; r.Unfinished {
 		w.omit()
 	}
-	replaceLines(w.outer.Header(), r.Trailer, nil)
+	w.trail(w.outer.Header())
 	return r
 }
 
@@ -319,14 +389,25 @@ func (w *Writer) free() {
 	w.memory = nil
 }
 
-// sniff says which Content-Type net/http will find for an answer without one, so that replays through other frameworks
-// carry it too.
-func (w *Writer) sniff() {
-	_, typed := w.header["Content-Type"]
-	if typed || len(w.response.Body) == 0 || w.header.Get("Content-Encoding") != "" || w.header.Get("Transfer-Encoding") != "" {
+// sniff says which Content-Type net/http will find for an answer without one, now that next comes behind what is held back, so
+// that replays through other frameworks carry it too; or that it will find none.
+func (w *Writer) sniff(next []byte) {
+	if s := w.response.Status; s < 200 || s == http.StatusNoContent || s == http.StatusNotModified || w.typed {
 		return
 	}
-	w.response.Header = append(w.response.Header, core.Field{Name: "Content-Type", Value: http.DetectContentType(w.response.Body)})
+	const enough = 512 // that is all it looks at
+	opening := w.response.Body
+	if len(opening) < enough && len(next) > 0 {
+		opening = slices.Concat(opening, next[:min(len(next), enough)])
+	}
+	if w.encoded || len(opening) == 0 {
+		if w.deleted = append(w.deleted, "Content-Type"); !slices.Contains(w.response.Removed, "Content-Type") {
+			w.response.Removed = append(w.response.Removed, "Content-Type")
+		}
+		return
+	}
+	w.sniffed = http.DetectContentType(opening)
+	w.response.Header = append(w.response.Header, core.Field{Name: "Content-Type", Value: w.sniffed})
 }
 
 // changes appends the lines of header that differ from outer, sorted by name, and returns the names that header has no lines for.
@@ -337,7 +418,7 @@ func changes(lines []core.Field, outer, header http.Header) (_ []core.Field, rem
 			removed = append(removed, name)
 		}
 		alike := was && slices.Equal(values, before) && name != "Cache-Control" // OmitNoStore looks at that, whoever set it
-		if alike || isTrailer(header, name) {
+		if alike || strings.HasPrefix(name, http.TrailerPrefix) {
 			continue
 		}
 		for _, v := range values {
@@ -354,29 +435,33 @@ func changes(lines []core.Field, outer, header http.Header) (_ []core.Field, rem
 	return lines, removed
 }
 
-// isTrailer tells whether the handler means name to come behind the body.
-func isTrailer(header http.Header, name string) bool {
-	if strings.HasPrefix(name, http.TrailerPrefix) {
-		return true
-	}
+// trailerNames are the names of lines that the handler has declared to come behind the body.
+func trailerNames(header http.Header) (names []string) {
 	for _, declared := range header["Trailer"] {
-		for n := range strings.SplitSeq(declared, ",") {
-			if http.CanonicalHeaderKey(strings.TrimSpace(n)) == name {
-				return true
-			}
+		for name := range strings.SplitSeq(declared, ",") {
+			names = append(names, http.CanonicalHeaderKey(strings.TrimSpace(name)))
 		}
 	}
-	return false
+	return names
 }
 
-// trailers returns the lines that come behind the body.
-func trailers(header http.Header) (lines []core.Field) {
-	for name, values := range header {
-		if !isTrailer(header, name) {
-			continue
-		}
-		for _, v := range values {
+// lines are those of names.
+func lines(header http.Header, names []string) (lines []core.Field) {
+	for _, name := range names {
+		for _, v := range header[name] {
 			lines = append(lines, core.Field{Name: name, Value: v})
+		}
+	}
+	return lines
+}
+
+// prefixed are the lines that come behind the body without having been declared.
+func prefixed(header http.Header) (lines []core.Field) {
+	for name, values := range header {
+		if strings.HasPrefix(name, http.TrailerPrefix) {
+			for _, v := range values {
+				lines = append(lines, core.Field{Name: name, Value: v})
+			}
 		}
 	}
 	return lines
