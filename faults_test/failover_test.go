@@ -1,6 +1,7 @@
 package faults_test
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"net/http"
@@ -30,6 +31,7 @@ type traffic struct {
 	clients sync.WaitGroup
 	acked   sync.Map
 	refused atomic.Int64
+	slowest atomic.Int64 // ns that a request took
 	lost    []string     // at the end
 	unkept  int          // how many of them were answered when the store was away, and never kept
 	lastAck atomic.Int64 // unix ns at which the latest request that was answered 201 was sent
@@ -54,19 +56,31 @@ func (s *service) traffic(clients int) *traffic {
 	return l
 }
 
+// pay sends a key twice: one after the other, or at once where requests wait.
 func (l *traffic) pay(key string) {
-	for range 2 {
-		sent := time.Now()
-		a := l.s.post(key)
-		switch a.status {
-		case http.StatusCreated:
-			l.acked.LoadOrStore(key, a.at)
-			l.lastAck.Store(sent.UnixNano())
-		case http.StatusConflict, http.StatusServiceUnavailable:
-			l.refused.Add(1)
-		default:
-			assert.Fail(l.s.tb, "unexpected answer", "%d %s", a.status, a.body)
-		}
+	if l.s.engine.Config().Wait.Timeout <= 0 {
+		l.send(key)
+		l.send(key)
+		return
+	}
+	var twins sync.WaitGroup
+	twins.Go(func() { l.send(key) })
+	twins.Go(func() { l.send(key) })
+	twins.Wait()
+}
+
+func (l *traffic) send(key string) {
+	sent := time.Now()
+	a := l.s.post(key)
+	l.slowest.Store(max(l.slowest.Load(), int64(time.Since(sent)))) // or nearly so, with many clients
+	switch a.status {
+	case http.StatusCreated:
+		l.acked.LoadOrStore(key, a.at)
+		l.lastAck.Store(sent.UnixNano())
+	case http.StatusConflict, http.StatusServiceUnavailable:
+		l.refused.Add(1)
+	default:
+		assert.Fail(l.s.tb, "unexpected answer", "%d %s", a.status, a.body)
 	}
 }
 
@@ -405,53 +419,66 @@ func (s *service) keysOn(node *redis.Client, n int) (keys []string) {
 	return keys
 }
 
+// LSE-19: whatever a request makes use of, alone and together.
 func TestSlotsThatMoveUnderLoadCostNoRequest(t *testing.T) {
 	t.Parallel()
-	for name, options := range map[string][]redisstore.Option{"alone": nil, "in batches": {redisstore.Batch()}} {
-		t.Run(name, func(t *testing.T) { slotsMoveUnderLoad(t, options) })
+	late := func(c *core.Config) { c.Keep.LateRetry = time.Hour }
+	waits := func(c *core.Config) { c.Wait.Timeout = 5 * time.Second }
+	confirmed := redisstore.WaitReplicas(1, 2*time.Second)
+	for name, c := range map[string]struct {
+		options []redisstore.Option
+		change  []func(*core.Config)
+		do      work
+	}{
+		"alone":             {nil, nil, quick},
+		"in batches":        {[]redisstore.Option{redisstore.Batch()}, nil, quick},
+		"with late retries": {nil, []func(*core.Config){late}, quick},
+		"with steps":        {nil, nil, inSteps},
+		"that wait":         {nil, []func(*core.Config){waits}, quick},
+		"confirmed":         {[]redisstore.Option{confirmed}, nil, quick},
+		"in batches, with late retries and steps, that wait": {[]redisstore.Option{redisstore.Batch()}, []func(*core.Config){late, waits}, inSteps},
+		"confirmed, with late retries and steps, that wait":  {[]redisstore.Option{confirmed}, []func(*core.Config){late, waits}, inSteps},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			slotsMoveUnderLoad(t, c.options, c.do, c.change...)
+		})
 	}
 }
 
-func slotsMoveUnderLoad(t *testing.T, options []redisstore.Option) {
-	c := redistest.StartCluster(t)
-	client := c.Client(t)
-	s := newService(t, redisstore.New(client, options...), func(c *core.Config) { c.Lease.Duration, c.Limits.StoreTimeout = 10*time.Second, 5*time.Second })
-	l := s.traffic(4)
-	redistest.Eventually(t, "there are records to move", func() bool { return c.Nodes[0].Client(t).DBSize(ctx).Val() > 20 })
-	from, to := c.Nodes[0].Client(t), c.Nodes[1].Client(t)
-	moved := 0
-	for i, key := range from.Keys(ctx, "idem:*").Val() {
-		if i < 20 {
-			moved += moveSlot(t, from, to, c.Nodes[1], int(from.ClusterKeySlot(ctx, key).Val()))
+// inSteps keeps the result of a step. The step is long enough for an extension, and for others to come meanwhile.
+func inSteps(ctx context.Context, _ core.Run) int {
+	for _, name := range []string{"charge", "ship"} {
+		if _, err := core.Step(ctx, name, func(context.Context) (int, error) { return 1, nil }); err != nil {
+			return http.StatusInternalServerError
 		}
+	}
+	time.Sleep(50 * time.Millisecond)
+	return http.StatusCreated
+}
+
+func slotsMoveUnderLoad(t *testing.T, options []redisstore.Option, do work, change ...func(*core.Config)) {
+	c := redistest.StartCluster(t)
+	s := newService(t, redisstore.New(c.Client(t), options...), append(change, func(c *core.Config) {
+		c.Lease.Duration, c.Limits.StoreTimeout = 10*time.Second, 5*time.Second
+	})...)
+	s.works(do)
+	l := s.traffic(8)
+	redistest.Eventually(t, "there are records to move", func() bool { return c.Nodes[0].Client(t).DBSize(ctx).Val() > 50 })
+	moved := 0
+	for i := range 2 { // there and back
+		from, to := c.Nodes[i], c.Nodes[1-i]
+		reshard := c.Reshard(t, from, to, c.SlotsOf(t, from)[:500]...)
+		time.Sleep(300 * time.Millisecond) // what is new is on the one node, what was there on the other
+		moved += reshard.Keys(1)
+		time.Sleep(300 * time.Millisecond)
+		moved += reshard.End()
 	}
 	time.Sleep(200 * time.Millisecond)
 	lost, _ := l.end()
 	assert.Zero(t, lost, "a move loses nothing")
 	assert.Zero(t, l.refused.Load())
+	assert.Less(t, time.Duration(l.slowest.Load()), 2*time.Second, "the longest, a second of which is for the machine, that a request took")
 	assert.NotZero(t, moved, "no record has moved")
 	s.promises(false)
-}
-
-// moveSlot moves one slot with its keys, as redis-cli --cluster reshard does, and returns how many there were.
-func moveSlot(t *testing.T, from, to *redis.Client, target *redistest.Server, slot int) int {
-	t.Helper()
-	fromID, toID := from.Do(ctx, "CLUSTER", "MYID").Val(), to.Do(ctx, "CLUSTER", "MYID").Val()
-	require.NoError(t, to.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID).Err())
-	require.NoError(t, from.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID).Err())
-	moved := 0
-	for {
-		keys := from.ClusterGetKeysInSlot(ctx, slot, 100).Val()
-		if len(keys) == 0 {
-			break
-		}
-		for _, key := range keys {
-			require.NoError(t, from.Migrate(ctx, "127.0.0.1", target.Addr[len("127.0.0.1:"):], key, 0, 5*time.Second).Err())
-			moved++
-		}
-	}
-	for _, node := range []*redis.Client{to, from} {
-		require.NoError(t, node.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", toID).Err())
-	}
-	return moved
 }

@@ -9,6 +9,7 @@
 -- ARGV[5]  '1' to take over a claim whose lease ended without an outcome, '0' to report it, or the one fence to take over
 -- ARGV[6]  who will wait when the key is in progress: '0' nobody, '1' a listener of PUBLISH, '2' of SPUBLISH
 -- ARGV[7]  '1' to be told what is left of the retention of an outcome; else absent
+-- ARGV[8]  '1' when the tombstone is known to be there, by who could not name it: its slot moves; else absent
 --
 -- Returns one string, a word and what belongs to it with spaces between, and the edge it stands for:
 --   claimed fence attempt takeover µs-left operation
@@ -29,7 +30,7 @@
 -- one that was emptied.
 local record = redis.call('GETRANGE', KEYS[1], '0', '2047')
 if record == '' then -- what most requests find: this and a plain replay do without the functions below
-  if KEYS[2] and redis.call('EXISTS', KEYS[2]) == 1 then
+  if ARGV[8] or KEYS[2] and redis.call('EXISTS', KEYS[2]) == 1 then
     return redis.call('EXISTS', KEYS[1]) == 1 and 'unreadable' or 'expired'
   end
   local time = redis.call('TIME')
@@ -54,7 +55,7 @@ if found ~= COMPLETED then
   if own then return claimed(fence(record), attempt(record), history(record), lease_end(record) - now(), operation(record)) end
 end
 local free = found == FAILED and fingerprint(record) == string.rep('\0', 32)
-if free and attempt(record) == 0 and KEYS[2] and redis.call('EXISTS', KEYS[2]) == 1 then return 'expired' end
+if free and attempt(record) == 0 and (ARGV[8] or KEYS[2] and redis.call('EXISTS', KEYS[2]) == 1) then return 'expired' end
 if not free and fingerprint(record) ~= ARGV[2] then return 'mismatch ' .. fingerprint(record) end
 if found == COMPLETED then
   local left = string.format('completed %.0f', ARGV[7] and redis.call('PTTL', KEYS[1]) or 0)

@@ -29,6 +29,12 @@ var step string
 //go:embed reopen.lua
 var reopen string
 
+//go:embed steps.lua
+var steps string
+
+//go:embed one.lua
+var one string
+
 // The scripts, ready to be loaded.
 var (
 	Begin    = whole(begin)
@@ -37,6 +43,8 @@ var (
 	Fail     = whole(fail)
 	Step     = whole(step)
 	Reopen   = whole(reopen)
+	Steps    = whole(steps)
+	One      = whole(one)
 )
 
 // whole puts record.lua where a script names it.

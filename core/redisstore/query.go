@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -29,6 +30,7 @@ type query struct {
 	record      bytesArgument
 	args        []any  // of the command: EVALSHA, the script, the number of keys, keys, and the script's own
 	get         bool   // read the record
+	asking      bool   // the node has the record, but not yet its slot
 	durable     string // the answer's beginning that has to be as safe as WaitReplicas says; "" for none
 
 	eval   *redis.Cmd
@@ -75,12 +77,21 @@ func (a *bytesArgument) MarshalBinary() ([]byte, error) { return *a, nil }
 
 // put sends the query's commands to p.
 func (q *query) put(ctx context.Context, p redis.Pipeliner, d durability) {
+	q.ask(ctx, p)
 	_ = p.Process(ctx, q.command(ctx))
 	if q.get {
+		q.ask(ctx, p)
 		q.found = p.Get(ctx, q.name)
 	}
 	if d.on() && q.durable != "" {
 		q.wait = d.send(ctx, p)
+	}
+}
+
+// ask puts an ASKING before a command that needs one.
+func (q *query) ask(ctx context.Context, p redis.Pipeliner) {
+	if q.asking {
+		_ = p.Process(ctx, redis.NewCmd(ctx, "asking"))
 	}
 }
 
@@ -90,8 +101,7 @@ func (q *query) command(ctx context.Context) *redis.Cmd {
 	return q.eval
 }
 
-// send sends a query and returns the error of its script. A server that does not know the script, such as a replica that
-// was just promoted, gets its text in a second round trip.
+// send sends a query and returns the error of its script.
 func (s *Store) send(ctx context.Context, q *query) error {
 	node, err := s.client, error(nil)
 	if s.wait.on() || s.batches != nil {
@@ -104,12 +114,8 @@ func (s *Store) send(ctx context.Context, q *query) error {
 	} else {
 		err = q.sendAlone(ctx, node, s.wait)
 	}
-	if err != nil && node != s.client {
-		node, err = s.follow(ctx, node, q, err)
-	}
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		q.args[0], q.args[1] = "eval", q.script.text
-		err = q.sendAlone(ctx, node, s.wait)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") || isRedirect(err) {
+		err = s.sendOn(ctx, node, q, err)
 	}
 	if err != nil || q.wait == nil || !strings.HasPrefix(q.word(), q.durable) {
 		return err
@@ -117,22 +123,93 @@ func (s *Store) send(ctx context.Context, q *query) error {
 	return s.wait.reached(q.wait)
 }
 
-// follow sends a query again whose slot has left its node; not with a WAIT, which knows nodes only.
-func (s *Store) follow(ctx context.Context, node redis.UniversalClient, q *query, err error) (redis.UniversalClient, error) {
+// isRedirect tells whether a node says that another one has the key.
+func isRedirect(err error) bool {
+	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")
+}
+
+const (
+	maxRedirects  = 16
+	redirectPause = 5 * time.Millisecond // then longer each time: nodes do not learn at the same moment who has a slot
+)
+
+// sendOn sends a query again that was refused with err: to a server that does not know the script, such as a replica that was
+// just promoted, its text, and to the node that has the key now, if it was another.
+func (s *Store) sendOn(ctx context.Context, node redis.UniversalClient, q *query, err error) error {
+	for tries := range maxRedirects {
+		target, done := node, func() {}
+		switch {
+		case redis.HasErrorPrefix(err, "NOSCRIPT"):
+			q.args[0], q.args[1] = "eval", q.script.text
+		case isRedirect(err):
+			pause(ctx, time.Duration(tries)*redirectPause)
+			if target, done, err = s.redirected(ctx, q, err); err != nil {
+				return err
+			}
+		default:
+			return err
+		}
+		err = q.sendAlone(ctx, target, s.wait)
+		done()
+		if !q.asking {
+			node = target
+		}
+	}
+	return err
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// redirected returns the client to send a query to that was refused with a redirection. A cluster client follows it by itself,
+// but would send the WAIT behind it to any node. done gives the client back.
+func (s *Store) redirected(ctx context.Context, q *query, err error) (node redis.UniversalClient, done func(), _ error) {
 	cluster, ok := s.client.(*redis.ClusterClient)
-	if !ok || !redis.HasErrorPrefix(err, "MOVED") && !redis.HasErrorPrefix(err, "ASK") {
-		return node, err
+	if !ok {
+		return nil, nil, err
 	}
 	cluster.ReloadState(ctx) // for those to come
-	if s.wait.on() {
-		return node, err
+	if !s.wait.on() {
+		return cluster, func() {}, nil
 	}
-	return cluster, q.sendAlone(ctx, cluster, s.wait)
+	q.asking = redis.HasErrorPrefix(err, "ASK")
+	fields := strings.Fields(err.Error())
+	return clientAt(ctx, cluster, q.name, fields[len(fields)-1])
+}
+
+// clientAt returns the client of a node of a Cluster. One that has no slots yet is not among those that the cluster client tells
+// of: it gets a client for the moment, like that of the node that has the key.
+func clientAt(ctx context.Context, cluster *redis.ClusterClient, key, addr string) (*redis.Client, func(), error) {
+	var mu sync.Mutex
+	var found *redis.Client
+	_ = cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if node.Options().Addr == addr {
+			found = node
+		}
+		return nil
+	})
+	if found != nil {
+		return found, func() {}, nil
+	}
+	near, err := cluster.MasterForKey(ctx, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	options := *near.Options()
+	options.Addr, options.PoolSize, options.MinIdleConns = addr, 1, 0
+	own := redis.NewClient(&options)
+	return own, func() { _ = own.Close() }, nil
 }
 
 // sendAlone makes a round trip for one query.
 func (q *query) sendAlone(ctx context.Context, node redis.UniversalClient, d durability) error {
-	if !q.get && (q.durable == "" || !d.on()) {
+	if !q.get && !q.asking && (q.durable == "" || !d.on()) {
 		return node.Process(ctx, q.command(ctx))
 	}
 	p := node.Pipeline()

@@ -30,6 +30,8 @@ var (
 	failScript     = newScript(lua.Fail)
 	stepScript     = newScript(lua.Step)
 	reopenScript   = newScript(lua.Reopen)
+	stepsScript    = newScript(lua.Steps)
+	oneScript      = newScript(lua.One)
 )
 
 // Store is a core.Store in Redis. Each verb is one round trip. Every key it writes has a TTL.
@@ -96,7 +98,10 @@ func (s *Store) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
 // round trip. again is true when the two did not see the same record.
 func (s *Store) begin(ctx context.Context, c *core.Claim) (entry core.Entry, again bool, err error) {
 	q := s.beginQuery(c)
-	if err := s.send(ctx, q); err != nil {
+	if err = s.send(ctx, q); isSplit(err) && c.LateRetry > 0 {
+		q, err = s.beginInPieces(ctx, c)
+	}
+	if err != nil {
 		return core.Entry{}, false, storeError(err)
 	}
 	a, err := readAnswer(q.word())
@@ -110,13 +115,17 @@ func (s *Store) begin(ctx context.Context, c *core.Claim) (entry core.Entry, aga
 	outcome, found := outcomeOf(a.rest, c)
 	if a.rest == "" {
 		s.long.Store(readBehind)
-		record, err := s.longRecord(ctx, q)
+		record, err := s.longRecord(ctx, c, q)
 		if err != nil {
 			return core.Entry{}, false, storeError(err)
 		}
 		outcome, found = outcomeOf(record, c)
 	}
-	return core.Entry{State: core.Completed, Outcome: outcome, Left: time.Duration(a.numbers[0]) * time.Millisecond}, !found, nil
+	entry = core.Entry{State: core.Completed, Outcome: outcome}
+	if c.TellLeft {
+		entry.Left = time.Duration(a.numbers[0]) * time.Millisecond
+	}
+	return entry, !found, nil
 }
 
 // readBehind is how many scripts have a GET behind them after a long record.
@@ -137,16 +146,23 @@ func (s *Store) beginQuery(c *core.Claim) (q *query) {
 	return q
 }
 
-// longRecord returns what the GET behind the script has read, or reads now.
-func (s *Store) longRecord(ctx context.Context, q *query) ([]byte, error) {
-	if q.get {
+// longRecord returns what the GET behind the script has read, or reads now. A record that has moved to another node is read by a
+// script, which follows it.
+func (s *Store) longRecord(ctx context.Context, c *core.Claim, q *query) ([]byte, error) {
+	if q.get && !isRedirect(q.found.Err()) {
 		return read(q.found)
 	}
 	node, err := s.node(ctx, q.name)
 	if err != nil {
 		return nil, err
 	}
-	return read(node.Get(ctx, q.name))
+	found := node.Get(ctx, q.name)
+	if !isRedirect(found.Err()) {
+		return read(found)
+	}
+	record, err := s.one(ctx, c, "", "GET")
+	text, _ := record.(string)
+	return []byte(text), err
 }
 
 // entryOf gives begin's answers their meaning, but for completed.
@@ -175,7 +191,11 @@ func (s *Store) Extend(ctx context.Context, c core.Claim) error {
 		beside = []string{steps}
 	}
 	q := s.newQuery(extendScript, &c, beside...).ofRun()
-	return s.run(ctx, q, &q.lease, &q.duration)
+	err := s.run(ctx, q, &q.lease, &q.duration)
+	if isSplit(err) && c.Steps {
+		return s.extendInPieces(ctx, c)
+	}
+	return err
 }
 
 // Complete implements core.Store.
@@ -190,7 +210,11 @@ func (s *Store) Complete(ctx context.Context, c core.Claim, outcome []byte) erro
 	if beside != nil {
 		q.args = append(q.args, late(&c))
 	}
-	return s.run(ctx, q)
+	err := s.run(ctx, q)
+	if isSplit(err) && beside != nil {
+		return s.completeInPieces(ctx, c, outcome)
+	}
+	return err
 }
 
 // late is how long a tombstone lives, ms.
@@ -214,7 +238,18 @@ func (s *Store) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
 // Reopen lets a message that is dead, which is what its outcome says, be handled again: see core.Engine.Resolve. It returns
 // core.ErrLost when the key has another outcome, or none.
 func (s *Store) Reopen(ctx context.Context, c core.Claim, outcome []byte) error {
-	q := s.newQuery(reopenScript, &c, tombstone)
+	err := s.reopen(ctx, &c, outcome, tombstone)
+	if !isSplit(err) {
+		return err
+	}
+	if err = s.reopen(ctx, &c, outcome); err == nil {
+		_, err = s.one(ctx, &c, tombstone, "DEL")
+	}
+	return err
+}
+
+func (s *Store) reopen(ctx context.Context, c *core.Claim, outcome []byte, beside ...string) error {
+	q := s.newQuery(reopenScript, c, beside...)
 	q.record, q.durable = outcome, "ok"
 	return s.run(ctx, q, &q.owner, &q.duration, &q.record, "an operator revived it")
 }
@@ -251,12 +286,16 @@ func (s *Store) Checkpoints(ctx context.Context, c core.Claim) (map[string][]byt
 func (s *Store) steps(ctx context.Context, c *core.Claim, stepAndResult ...any) ([]string, error) {
 	q := s.newQuery(stepScript, c, steps).ofRun()
 	q.args = append(append(q.args, &q.duration), stepAndResult...)
-	if err := s.send(ctx, q); err != nil {
-		return nil, storeError(err)
+	err := s.send(ctx, q)
+	var answer []string
+	switch {
+	case err == nil:
+		answer, err = q.eval.StringSlice()
+	case isSplit(err):
+		answer, err = s.stepsInPieces(ctx, c, stepAndResult...)
 	}
-	answer, err := q.eval.StringSlice()
 	if err != nil {
-		return nil, err
+		return nil, storeError(err)
 	}
 	if len(answer)%2 == 0 {
 		return nil, fmt.Errorf("idem: step answered %d values", len(answer))

@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"os"
 	"sync"
@@ -172,4 +173,9 @@ func onlyKey(t testing.TB, client *redis.Client, prefix string) string {
 func prefixed(t testing.TB, client redis.UniversalClient) (*redisstore.Store, string) {
 	prefix := fmt.Sprintf("%s:%d:", t.Name(), time.Now().UnixNano())
 	return redisstore.New(client, redisstore.Prefix(prefix)), prefix
+}
+
+// nameOf is the name of a claim's record.
+func nameOf(c core.Claim) string {
+	return "idem:{" + base64.RawURLEncoding.EncodeToString(c.Key[:]) + "}"
 }

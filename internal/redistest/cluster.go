@@ -98,12 +98,15 @@ func (c *Shards) WaitReady(tb testing.TB) {
 	}
 }
 
-// MasterOf returns the node that serves a key, by the view of any node that answers.
+// MasterOf returns the node that serves a key: the one that says so itself, since others may not have heard of a move.
 func (c *Shards) MasterOf(tb testing.TB, key string) *Server {
 	tb.Helper()
 	for _, node := range c.Nodes {
-		if addr := node.masterOf(key); addr != "" {
-			return c.at(tb, addr)
+		for addr := node.masterOf(key); addr != ""; addr = node.masterOf(key) {
+			if node.Addr == addr {
+				return node
+			}
+			node = c.at(tb, addr)
 		}
 	}
 	tb.Fatal("redistest: no node of the cluster answers")

@@ -1,0 +1,97 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-idem/idem/core"
+)
+
+// While a slot of a Cluster moves, a record and what lies beside it may be on two nodes, and a script that names both is refused
+// with TRYAGAIN until the slot has moved. A verb is then sent in pieces of one key each. The record is the piece that decides;
+// what stands beside it is read before, or written after, and written again when the verb is.
+
+// isSplit tells whether an answer is that of a script whose keys are on two nodes.
+func isSplit(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN") }
+
+// one runs a command on the record, or on the key beside it that has the name behind the record's.
+func (s *Store) one(ctx context.Context, c *core.Claim, beside string, command ...any) (any, error) {
+	q := s.newQuery(oneScript, c)
+	q.args[3] = q.name + beside
+	q.args = append(q.args, command...)
+	if command[0] == "SET" {
+		q.durable = "OK"
+	}
+	if err := s.send(ctx, q); errors.Is(err, redis.Nil) {
+		return nil, nil
+	} else if err != nil {
+		return nil, storeError(err)
+	}
+	return q.eval.Val(), nil
+}
+
+// beginInPieces looks for the tombstone, and then begins on the record. Who completes the key in between leaves a record that
+// begin finds.
+func (s *Store) beginInPieces(ctx context.Context, c *core.Claim) (*query, error) {
+	late, err := s.one(ctx, c, tombstone, "EXISTS")
+	if err != nil {
+		return nil, err
+	}
+	alone := *c
+	alone.LateRetry, alone.TellLeft = 0, c.TellLeft || late == int64(1)
+	q := s.beginQuery(&alone)
+	if late == int64(1) {
+		q.args = append(q.args, "1")
+	}
+	return q, s.send(ctx, q)
+}
+
+// extendInPieces extends the record, and then keeps the steps alive.
+func (s *Store) extendInPieces(ctx context.Context, c core.Claim) error {
+	c.Steps = false
+	if err := s.Extend(ctx, c); err != nil {
+		return err
+	}
+	_, err := s.one(ctx, &c, steps, "PEXPIRE", milliseconds(c.Retention))
+	return err
+}
+
+// completeInPieces keeps the outcome, then the tombstone, and drops the steps last. When one of them fails the whole verb is
+// sent again, and the record says that it is this claim's.
+func (s *Store) completeInPieces(ctx context.Context, c core.Claim, outcome []byte) error {
+	ms := late(&c)
+	c.Steps, c.LateRetry = false, 0
+	if err := s.Complete(ctx, c, outcome); err != nil {
+		return err
+	}
+	if ms > 0 {
+		if _, err := s.one(ctx, &c, tombstone, "SET", "", "PX", ms); err != nil {
+			return err
+		}
+	}
+	_, err := s.one(ctx, &c, steps, "DEL")
+	return err
+}
+
+// stepsInPieces has the claim checked on the record, and then reads or keeps steps.
+func (s *Store) stepsInPieces(ctx context.Context, c *core.Claim, stepAndResult ...any) ([]string, error) {
+	q := s.newQuery(stepScript, c).ofRun()
+	q.args = append(q.args, &q.duration)
+	if err := s.send(ctx, q); err != nil {
+		return nil, err
+	}
+	held, err := q.eval.StringSlice()
+	if err != nil || len(held) != 2 {
+		return held, err
+	}
+	q = s.newQuery(stepsScript, c)
+	q.args[3] = q.name + steps
+	q.args = append(append(q.args, held[1], fmt.Sprintf("%016d", c.Fence), &q.duration), stepAndResult...)
+	if err := s.send(ctx, q); err != nil {
+		return nil, err
+	}
+	return q.eval.StringSlice()
+}

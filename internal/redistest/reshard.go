@@ -1,0 +1,106 @@
+package redistest
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Reshard is the move of slots, with their keys, from one master of a cluster to another, as redis-cli does it, in steps.
+type Reshard struct {
+	tb       testing.TB
+	cluster  *Shards
+	from, to *Server
+	slots    []int
+}
+
+// Reshard begins to move slots: from now on a key that the one master has not got is on the other.
+func (c *Shards) Reshard(tb testing.TB, from, to *Server, slots ...int) *Reshard {
+	tb.Helper()
+	r := &Reshard{tb, c, from, to, slots}
+	r.set(to, "IMPORTING", from)
+	r.set(from, "MIGRATING", to)
+	return r
+}
+
+// SlotsOf returns the slots that a master has.
+func (c *Shards) SlotsOf(tb testing.TB, master *Server) (slots []int) {
+	tb.Helper()
+	ranges, err := master.Client(tb).ClusterSlots(context.Background()).Result()
+	must(tb, err)
+	for _, r := range ranges {
+		if len(r.Nodes) > 0 && r.Nodes[0].Addr == master.Addr {
+			for slot := r.Start; slot <= r.End; slot++ {
+				slots = append(slots, slot)
+			}
+		}
+	}
+	return slots
+}
+
+// set sets the state of all slots on one node, some at a time: a server writes its file for each, and answers nobody meanwhile.
+func (r *Reshard) set(on *Server, state string, other *Server) {
+	r.tb.Helper()
+	ctx, id, client := context.Background(), other.id(r.tb), on.Client(r.tb)
+	for slots := range slices.Chunk(r.slots, 10) {
+		_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, slot := range slots {
+				p.Do(ctx, "CLUSTER", "SETSLOT", slot, state, id)
+			}
+			return nil
+		})
+		must(r.tb, err)
+	}
+}
+
+// Keys moves keys that are there now, at most so many of each slot, and returns how many there were.
+func (r *Reshard) Keys(most int) (moved int) {
+	r.tb.Helper()
+	ctx, from := context.Background(), r.from.Client(r.tb)
+	cmds, err := from.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, slot := range r.slots {
+			p.ClusterGetKeysInSlot(ctx, slot, most)
+		}
+		return nil
+	})
+	must(r.tb, err)
+	host, port, _ := strings.Cut(r.to.Addr, ":")
+	for _, cmd := range cmds {
+		for _, key := range cmd.(*redis.StringSliceCmd).Val() {
+			if from.Migrate(ctx, host, port, key, 0, 5*time.Second).Val() == "OK" { // else it is gone
+				moved++
+			}
+		}
+	}
+	return moved
+}
+
+// End moves the keys that are left, and then the slots. It returns how many keys there were.
+func (r *Reshard) End() (moved int) {
+	r.tb.Helper()
+	for n := r.Keys(100); n > 0; n = r.Keys(100) {
+		moved += n
+	}
+	r.set(r.to, "NODE", r.to)
+	r.set(r.from, "NODE", r.to)
+	for _, node := range r.cluster.Nodes {
+		Eventually(r.tb, node.Addr+" has heard of it", func() bool { return node.knows(r.tb, r.slots[0], r.to) })
+	}
+	return moved
+}
+
+// knows tells whether the server knows that another has a slot.
+func (s *Server) knows(tb testing.TB, slot int, holder *Server) bool {
+	ranges, err := s.Client(tb).ClusterSlots(context.Background()).Result()
+	must(tb, err)
+	for _, r := range ranges {
+		if r.Start <= slot && slot <= r.End {
+			return len(r.Nodes) > 0 && r.Nodes[0].Addr == holder.Addr
+		}
+	}
+	return false
+}
