@@ -144,7 +144,7 @@ func (b *batch[T]) one(i int) Delivery[T] {
 			b.claimed <- nil
 		}
 	}()
-	d := Consume(b.ctx, b.engine, b.messages[i], func(run context.Context) (T, error) {
+	d := consume(b.ctx, b.engine, b.messages[i], b.store, func(run context.Context) (T, error) {
 		m = &member[T]{index: i, run: run}
 		<-b.store
 		b.claimed <- m

@@ -74,7 +74,7 @@ var (
 // there for that.
 //
 // A handler that could do nothing, because its database is away, calls [Decide] with [Release] and returns its error: the message
-// is Failed, and no attempt is used up. Nor is one by a delivery that does not reach handle, because the store or a blob is away
+// is Failed, and no attempt is used up, unless a [Step] was kept, which is something. Nor is one by a delivery that does not reach handle, because the store or a blob is away
 // or the claim is lost: that is Busy (EVT-08). What LeaseConfig.OnUnknown finds out of a run that vanished is a Duplicate, whose
 // Result is read from the body of the response; with Status 500 it is Dead, and the body says why (EVT-10).
 //
@@ -82,10 +82,16 @@ var (
 // is kept is the outer one's. If e differs from the outer engine in its rules for runs, the message is Failed, and handle is not
 // called: let one of them go.
 func Consume[T any](ctx context.Context, e *Engine, m Message, handle func(context.Context) (T, error)) Delivery[T] {
+	return consume(ctx, e, m, nil, handle)
+}
+
+// consume is Consume for who holds a place at the store, which others may have while it waits for a run elsewhere.
+func consume[T any](ctx context.Context, e *Engine, m Message, place chan struct{}, handle func(context.Context) (T, error)) Delivery[T] {
 	if m.Group == "" || m.ID == "" {
 		return Delivery[T]{Verdict: Dead, Err: errMissing}
 	}
 	op := e.message(ctx, m)
+	op.place = place
 	var d Delivery[T]
 	if k := enclosing(ctx, op.claim.Key); k != nil {
 		if err := e.standsAside(k.op.engine); err != nil {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -466,6 +467,27 @@ func TestABatchOfThousandsDoesNotStandInItsOwnWay(t *testing.T) {
 		for _, d := range core.ConsumeBatch(ctx, f.Engine, messages, each) {
 			assert.Equal(t, core.Duplicate, d.Verdict, "what is kept was kept at once")
 		}
+	})
+}
+
+// Those that wait for a run elsewhere are not at the store.
+func TestABatchWaitsForAllThatAreInProgressAtOnce(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		f := newFixture(t, waiting(10*time.Second))
+		messages := make([]core.Message, 300)
+		leave := make(chan struct{})
+		for i := range messages {
+			messages[i] = core.Message{Group: "g", ID: strconv.Itoa(i)}
+			go f.consume(messages[i], func(context.Context) (receipt, error) { <-leave; return receipt{}, nil })
+		}
+		synctest.Wait()
+		took := elapsed(func() {
+			for _, d := range core.ConsumeBatch(ctx, f.Engine, messages, each) {
+				assert.Equal(t, core.Busy, d.Verdict)
+			}
+		})
+		assert.Equal(t, 10*time.Second, took)
+		close(leave)
 	})
 }
 

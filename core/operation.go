@@ -39,6 +39,8 @@ type operation struct {
 	likeness  likeness // of the record that Begin found a mismatch
 	isMessage bool     // the caller is a consumer, who keeps causes
 
+	place chan struct{} // has room for those of a batch that are at the store; nil outside of one
+
 	blobErr       error // why a replay lacks its body, which is in a blob
 	unreadableErr error // why the record cannot be read
 
@@ -195,7 +197,7 @@ func (op *operation) asked() (Entry, error) {
 			op.claim.Fence, op.claim.Attempt, op.claim.Operation, op.claim.Takeover = entry.Fence, entry.Attempt, entry.Operation, entry.Takeover
 		case entry.State == InProgress:
 			op.left = entry.Left
-			again = op.wait(entry.Left)
+			again = op.waitApart(entry.Left)
 		case entry.State == Mismatch:
 			again = op.compare(entry.Fingerprint)
 		case entry.State == Unknown:
@@ -205,6 +207,15 @@ func (op *operation) asked() (Entry, error) {
 			return entry, err
 		}
 	}
+}
+
+// waitApart is wait for who holds a place at the store, and does not need it meanwhile.
+func (op *operation) waitApart(left time.Duration) (again bool) {
+	if op.place != nil {
+		<-op.place
+		defer func() { op.place <- struct{}{} }()
+	}
+	return op.wait(left)
 }
 
 // send sends one Begin, unless its answer is known here.

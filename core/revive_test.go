@@ -253,6 +253,21 @@ func TestADeliveryThatIsNotHandledUsesUpNoAttempt(t *testing.T) {
 		}
 		handled(t, f)
 	})
+	t.Run("but one that has kept a step has done something", func(t *testing.T) {
+		f := newFixture(t, one)
+		charged := 0
+		f = f.with(func(c *core.Config) { c.Messages.MaxAttempts = 2 })
+		for _, want := range []core.Verdict{core.Failed, core.Failed, core.Dead} {
+			d := f.consume(message, func(ctx context.Context) (receipt, error) {
+				_, err := core.Step(ctx, "charge", func(context.Context) (int, error) { charged++; return 1, nil })
+				assert.NoError(t, err)
+				core.Decide(ctx, core.Release)
+				return receipt{}, errTest
+			})
+			assert.Equal(t, want, d.Verdict)
+		}
+		assert.Equal(t, 1, charged)
+	})
 	inBubble(t, "EVT-08 that is left out of the call of its batch", func(t *testing.T) {
 		f := newFixture(t, one)
 		late, cancel := context.WithTimeout(ctx, time.Second)

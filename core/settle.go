@@ -102,7 +102,9 @@ func (op *operation) abandon(status int, cause error) error {
 
 // fail ends the run without an outcome. One that has kept steps, or has some under way, had effects.
 func (op *operation) fail(f Failure, status int) error {
-	f.Free = f.Free && !op.keeper.hasEffects()
+	if op.keeper.hasEffects() {
+		f.Free, f.NotRun = false, false
+	}
 	return op.whenIdle(func() error {
 		return op.finish(final{hook: op.engine.cfg.Hooks.Failed, status: status, failure: &f})
 	})
