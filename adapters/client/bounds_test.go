@@ -191,7 +191,6 @@ func TestAttemptsAreBoundedInNumberAndTime(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var attempts atomic.Int64
 					began := time.Now()
-					transport := transport //nolint:govet // not used yet
 					transport.Base = roundTripper(func(*http.Request) (*http.Response, error) {
 						attempts.Add(1)
 						return &http.Response{StatusCode: 503, Header: http.Header{"Retry-After": {zero}}, Body: http.NoBody}, nil

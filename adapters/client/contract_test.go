@@ -136,7 +136,8 @@ func TestACallerWhoGivesUpInAPauseIsToldSoAndWhatWasBefore(t *testing.T) {
 		},
 		"by Cancel": func(req *http.Request) (*http.Request, func(), error) {
 			c := make(chan struct{})
-			req.Cancel = c //nolint:staticcheck // deprecated, and still there
+			//lint:ignore SA1019 deprecated, and still there
+			req.Cancel = c
 			return req, func() { close(c) }, context.Canceled
 		},
 	}

@@ -166,7 +166,8 @@ func wait(req *http.Request, until time.Time) error {
 		return nil
 	case <-req.Context().Done():
 		return context.Cause(req.Context())
-	case <-req.Cancel: //nolint:staticcheck // deprecated, and an http.Client with a Timeout still uses it
+	//lint:ignore SA1019 deprecated, and an http.Client with a Timeout still sets it
+	case <-req.Cancel:
 		return context.Canceled
 	}
 }
