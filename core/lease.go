@@ -55,7 +55,7 @@ func (op *operation) keep() context.Context {
 func (k *keeper) enter() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.closed || k.over {
+	if k.closed || k.over || k.lost {
 		return false
 	}
 	k.underWay++
@@ -84,7 +84,7 @@ func (k *keeper) wakeIdle() {
 func (k *keeper) close() (busy <-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.underWay == 0 || k.over {
+	if k.underWay == 0 || k.over || k.lost {
 		k.closed = true
 		return nil
 	}
@@ -117,7 +117,15 @@ func (k *keeper) isOverdue() bool {
 
 // endOverdue ends a run that has lasted too long: its claim ends with the lease, and its outcome is unknown.
 func (k *keeper) endOverdue() {
-	if k.giveUp(errOverdue, true) {
+	k.mu.Lock()
+	ends := !k.over
+	if ends {
+		k.overdue = true
+		k.cancel(errOverdue)
+		k.halt()
+	}
+	k.mu.Unlock()
+	if ends {
 		k.op.hear(k.op.engine.cfg.Hooks.Unknown, 0, errOverdue)
 	}
 }
@@ -137,7 +145,7 @@ func (k *keeper) decidedOn() (Disposition, bool) {
 func (k *keeper) runs(record [32]byte) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return !k.over && (k.op.claim.Key == record || k.op.renamed && k.op.home == record)
+	return !k.over && !k.lost && (k.op.claim.Key == record || k.op.renamed && k.op.home == record)
 }
 
 // watchClient cancels the handler's context when the client leaves.
@@ -211,10 +219,17 @@ func (k *keeper) extend() {
 		k.lose(err)
 		return
 	}
-	if err != nil {
+	if err != nil && !k.isLost() { // else Hooks.Lost has heard of it
 		k.op.hear(k.op.engine.cfg.Hooks.StoreError, 0, err)
 	}
 	k.extended(sent, err)
+}
+
+// isLost tells whether the handler was told that the claim is gone.
+func (k *keeper) isLost() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.lost
 }
 
 // detached has the values of the client's context, and not its end.
@@ -238,7 +253,11 @@ func (k *keeper) extended(sent time.Time, err error) {
 	switch {
 	case k.over:
 	case err != nil:
-		k.next.Reset(max(time.Until(sent.Add(k.op.claim.Lease/10)), firstPause))
+		pause := k.op.claim.Lease / 10
+		if k.lost { // in silence: whoever asks first when the store is back has the key
+			pause = min(pause, longestPause)
+		}
+		k.next.Reset(max(time.Until(sent.Add(pause)), firstPause))
 	default:
 		k.confirmed = sent
 		k.next.Reset(time.Until(sent.Add(k.op.claim.Lease / 3)))
@@ -246,25 +265,30 @@ func (k *keeper) extended(sent time.Time, err error) {
 	}
 }
 
-// lose tells the handler, once. A nil cause stands for a lease that ran out unconfirmed.
+// lose tells the handler, once. A nil cause stands for a lease that ran out unconfirmed: the claim may be held again when the
+// store is back, so it is extended until the handler has ended.
 func (k *keeper) lose(cause error) {
+	k.mu.Lock()
+	told := k.over || k.lost
+	if !k.over {
+		k.cancel(ErrLost)
+		if cause != nil {
+			k.halt()
+		}
+	}
+	k.mu.Unlock()
+	if told {
+		return
+	}
 	if cause == nil {
 		cause = errSilent
 	}
-	if k.giveUp(ErrLost, false) {
-		k.op.hear(k.op.engine.cfg.Hooks.Lost, 0, cause)
-	}
+	k.op.hear(k.op.engine.cfg.Hooks.Lost, 0, cause)
 }
 
-// giveUp ends the handler's context with cause, and returns false when the run had ended, or was given up, before.
-func (k *keeper) giveUp(cause error, overdue bool) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.over {
-		return false
-	}
-	k.lost, k.overdue = true, overdue
-	k.halt()
+// cancel ends the handler's context, and the wait for what is under way; the caller holds mu.
+func (k *keeper) cancel(cause error) {
+	k.lost = true
+	k.wakeIdle()
 	k.run.end(cause)
-	return true
 }

@@ -211,6 +211,28 @@ func TestAnotherProcessGetsTheOutcomeOnceTheOwnerIsHeard(t *testing.T) {
 	})
 }
 
+// LSE-16: the store is back while a handler that was told of the loss works on: the claim is held again.
+func TestAHandlerThatOutlivesASilentLeaseHoldsItsClaimAgain(t *testing.T) {
+	outages(t, func(t *testing.T, k float64, hangs func(*outage)) {
+		if k <= 1 {
+			return
+		}
+		f, other, store := cutOff(t, hangs)
+		running := f.hold(ctx, request("K", "B"), made)
+		store.during(leases(k))
+		assert.Equal(t, core.ErrLost, context.Cause(running.run))
+		time.Sleep(2*storeTimeout + 500*time.Millisecond)
+		for range 20 {
+			f.refused(f.send(request("K", "B"), made), 409, "in-progress")
+			other.refused(other.send(request("K", "B"), made), 409, "in-progress")
+			time.Sleep(lease / 6)
+		}
+		f.answered(running.finish(), 201, "made")
+		other.replayed(other.send(request("K", "B"), made), 201, "made")
+		f.ran(1)
+	})
+}
+
 // LSE-16: the first call that the store answers, of any engine of the family and of any key, sends what is pending.
 func TestTheFirstSignOfLifeSendsWhatIsPending(t *testing.T) {
 	outages(t, func(t *testing.T, k float64, hangs func(*outage)) {
