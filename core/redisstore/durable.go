@@ -19,7 +19,8 @@ func WaitReplicas(replicas int, timeout time.Duration) Option {
 }
 
 // WaitAOF is WaitReplicas, and each server, the one that holds the key included, has written its append-only file to disk.
-// Redis 7.2 and later, with appendonly yes. Replicas may be 0.
+// Redis 7.2 and later, with appendonly yes. Replicas may be 0. With appendfsync everysec a server writes to disk once a second,
+// and later when the disk is busy, so the timeout must be more than that; with always it does at once.
 func WaitAOF(replicas int, timeout time.Duration) Option {
 	return func(s *Store) { s.wait = durability{command: "WAITAOF", replicas: replicas, timeout: timeout} }
 }
