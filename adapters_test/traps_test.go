@@ -19,6 +19,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/middleware/timeout"
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
 	"github.com/stretchr/testify/assert"
@@ -341,22 +342,91 @@ func TestFiberStreamsOutliveTheirHandlersContext(t *testing.T) {
 	assert.Equal(t, "cancelled: <nil>", submit(t, serveFiber(t, app), "B").body)
 }
 
-func TestFiberSendsATimeoutAndDoesNotKeepIt(t *testing.T) {
+// ATT-01: a timeout inside has answered, and the handler works on.
+func TestFiberHoldsTheKeyOfAHandlerThatWasTimedOut(t *testing.T) {
 	var runs atomic.Int64
-	app := newFiber(t, fiber.Config{})
+	engine, err := core.New(core.Config{Store: memstore.New(), Scope: core.SingleTenant, Lease: core.LeaseConfig{Duration: 300 * time.Millisecond}})
+	require.NoError(t, err)
+	app := fiber.New(fiber.Config{DisableStartupMessage: true})
+	app.Use(idemfiber.Fiber(engine))
 	app.Post("/", func(c *fiber.Ctx) error {
-		runs.Add(1)
-		c.Context().TimeoutErrorWithCode("slow", 503)
-		return nil
+		if runs.Add(1) == 1 {
+			c.Context().TimeoutErrorWithCode("slow", 503)
+			return nil
+		}
+		run, _ := core.FromContext(c.UserContext())
+		return c.SendString(fmt.Sprint("takeover ", run.Takeover))
 	})
 	url := serveFiber(t, app)
-	for range 2 {
-		r := submit(t, url, "B")
-		assert.Equal(t, 503, r.status)
-		assert.Equal(t, "slow", r.body)
-		assert.False(t, r.replayed())
+	first := submit(t, url, "B")
+	assert.Equal(t, 503, first.status)
+	assert.Equal(t, "slow", first.body)
+	assert.Equal(t, 409, submit(t, url, "B").status)
+	assert.EqualValues(t, 1, runs.Load())
+	require.Eventually(t, func() bool { return submit(t, url, "B").body == "takeover true" }, 5*time.Second, 10*time.Millisecond)
+}
+
+// ATT-01: a timeout outside answers, and the key is held while the handler works on.
+func TestATimeoutOutsideLeavesTheKeyToTheHandler(t *testing.T) {
+	eachMount(t, func(t *testing.T, wrap func(*core.Engine, http.HandlerFunc) http.Handler) {
+		var runs atomic.Int64
+		g := newGate()
+		guarded := wrap(newEngine(t), func(w http.ResponseWriter, r *http.Request) {
+			runs.Add(1)
+			<-r.Context().Done() // the deadline counts
+			<-g.leave
+			w.WriteHeader(201)
+			_, _ = io.WriteString(w, "done")
+		})
+		url := serveTest(t, http.TimeoutHandler(guarded, 500*time.Millisecond, "slow"))
+		assert.Equal(t, 503, submit(t, url, "B").status)
+		for range 3 {
+			assert.Equal(t, 409, submit(t, url, "B").status)
+		}
+		g.open()
+		var r reply
+		require.Eventually(t, func() bool { r = submit(t, url, "B"); return r.replayed() }, 5*time.Second, time.Millisecond)
+		assert.Equal(t, "done", r.body)
+		assert.EqualValues(t, 1, runs.Load())
+	})
+}
+
+// ATT-01: a deadline inside whose middleware waits for the handler.
+func TestADeadlineInsideHoldsTheKeyUntilTheHandlerReturns(t *testing.T) {
+	for name, serve := range map[string]func(*testing.T, func(context.Context) error) string{
+		"echo": func(t *testing.T, h func(context.Context) error) string {
+			app := echo.New()
+			app.Use(idemecho.Echo(newEngine(t)), middleware.ContextTimeout(20*time.Millisecond))
+			app.POST("/", func(c echo.Context) error { return h(c.Request().Context()) })
+			return serveTest(t, app)
+		},
+		"fiber": func(t *testing.T, h func(context.Context) error) string {
+			app := newFiber(t, fiber.Config{})
+			app.Post("/", timeout.NewWithContext(func(c *fiber.Ctx) error { return h(c.UserContext()) }, 20*time.Millisecond))
+			return serveFiber(t, app)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var working, runs atomic.Int64
+			g := newGate()
+			url := serve(t, func(ctx context.Context) error {
+				runs.Add(1)
+				assert.EqualValues(t, 1, working.Add(1))
+				defer working.Add(-1)
+				<-ctx.Done()
+				<-g.leave
+				return ctx.Err()
+			})
+			first := async(func() reply { return submit(t, url, "B") })
+			require.Eventually(t, func() bool { return runs.Load() == 1 }, 5*time.Second, time.Millisecond)
+			for range 3 {
+				assert.Equal(t, 409, submit(t, url, "B").status)
+			}
+			g.open()
+			assert.GreaterOrEqual(t, (<-first).status, 400)
+			assert.False(t, submit(t, url, "B").replayed())
+		})
 	}
-	assert.EqualValues(t, 2, runs.Load())
 }
 
 func TestFiberNeverTakesARefusedBodyForTheNextRequest(t *testing.T) {

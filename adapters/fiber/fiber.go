@@ -35,6 +35,9 @@ func Skip(f func(*fiber.Ctx) bool) Option { return func(o *options) { o.skip = f
 // fasthttp mixes lines that come behind the body of a chunked request, as trailers, into its header: none of them is a key. Nor is
 // one that a middleware outside has added to such a request.
 //
+// When a timeout inside has answered for a handler that works on (RequestCtx.TimeoutError), nobody knows the outcome: the key is
+// held for the rest of the lease, and the run that follows is told so.
+//
 // A stream whose length is known and at most Keep.MaxBody, as that of SendFile, is read before it is sent, and kept like any
 // other body. fasthttp reads others when the handlers have returned: the run, its claim and its context go on until then. A
 // stream that comes to its end is kept, with its body where that fits. One that breaks off is not, and the same request runs

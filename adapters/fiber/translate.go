@@ -233,6 +233,7 @@ func (a *answer) run(ctx context.Context, c *fiber.Ctx, keep *core.KeepConfig) (
 	r.Hijacked, r.Unrouted = isSent, isUnrouted
 	if late := c.Context().LastTimeoutErrorResponse(); late != nil {
 		response, isSent = late, true
+		core.Decide(ctx, core.LeaveUnknown) // who had to be timed out still works
 	}
 	r.Status = response.StatusCode()
 	hasBody := r.Status >= 200 && r.Status != fiber.StatusNoContent && r.Status != fiber.StatusNotModified
