@@ -14,6 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	idem "github.com/go-idem/idem/adapters/client"
+	idemhttp "github.com/go-idem/idem/adapters/http"
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/memstore"
 )
 
 // seen is a request as a server saw it.
@@ -255,4 +258,26 @@ func TestOnePaymentIsMadeWhenTheServiceMovesAfterALostAnswer(t *testing.T) {
 	assert.Equal(t, http.StatusCreated, res.StatusCode)
 	assert.Len(t, payments, 1, "as many payments as keys")
 	assert.Equal(t, 2, requests)
+}
+
+// CLI-01 with RPL-32: a router inside the engine redirects, and the request runs at the new place under its own key.
+func TestARedirectOfARouterBehindTheEngineIsFollowedWithTheSameKey(t *testing.T) {
+	runs := 0
+	mux := http.NewServeMux()
+	mux.HandleFunc("/orders/", func(w http.ResponseWriter, _ *http.Request) {
+		runs++
+		w.WriteHeader(http.StatusCreated)
+	})
+	engine, err := core.New(core.Config{Store: memstore.New(), Scope: core.SingleTenant, Key: core.KeyConfig{Strict: true, Accept: core.UUIDKey}})
+	require.NoError(t, err)
+	server := httptest.NewServer(idemhttp.HTTP(engine)(mux))
+	defer server.Close()
+	const key = "8e03978e-40d5-43dd-bc93-6894a57f9324"
+	// Sent again from the start, it is another path under the key of a request that ran: refused, and nothing runs twice.
+	for _, status := range []int{http.StatusCreated, http.StatusUnprocessableEntity} {
+		res, err := follow(t, &idem.Transport{}, server.URL+"/orders", key)
+		require.NoError(t, err)
+		assert.Equal(t, status, res.StatusCode)
+	}
+	assert.Equal(t, 1, runs)
 }
