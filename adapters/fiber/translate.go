@@ -289,7 +289,7 @@ func isRouters(c *fiber.Ctx, err error) bool {
 	if errors.As(err, &notFound) && notFound.Code == fiber.StatusNotFound {
 		return strings.HasPrefix(notFound.Message, "Cannot "+c.Method()+" /")
 	}
-	return err == fiber.ErrMethodNotAllowed && len(c.Response().Header.Peek(fiber.HeaderAllow)) > 0
+	return errors.Is(err, fiber.ErrMethodNotAllowed) && len(c.Response().Header.Peek(fiber.HeaderAllow)) > 0
 }
 
 // unprotected says of an answer that the engine does not send whether its run had no claim.
