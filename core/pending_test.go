@@ -73,7 +73,7 @@ func (o *outage) pass(ctx context.Context) (leave func(), err error) {
 	case o.capacity <- struct{}{}:
 		time.Sleep(o.takes)
 		<-o.capacity
-		return leave, nil
+		return leave, ctx.Err() // who has waited too long does not hear the answer
 	case <-ctx.Done():
 		return leave, ctx.Err()
 	}
@@ -362,7 +362,10 @@ func TestManyPendingOutcomesAreNoHerd(t *testing.T) {
 func TestABurstOfNewKeysStarvesNoRun(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		f, other, store := cutOff(t, func(o *outage) { o.capacity = make(chan struct{}, 10) })
-		running := f.hold(ctx, request("K", "B"), made)
+		var runs []*held
+		for i := range 50 {
+			runs = append(runs, f.hold(ctx, request(fmt.Sprint("K", i), "B"), made))
+		}
 		store.mu.Lock()
 		store.takes = 50 * time.Millisecond // so 200 a second
 		store.mu.Unlock()
@@ -370,15 +373,20 @@ func TestABurstOfNewKeysStarvesNoRun(t *testing.T) {
 		for i := range 100 * 60 { // 1,000 a second, for two leases
 			time.Sleep(10 * time.Millisecond)
 			for j := range 10 {
-				burst.Go(func() { _, _ = other.do(ctx, request(fmt.Sprint("burst", i, j), "B"), made) })
+				burst.Go(func() { _, _ = other.do(ctx, request(fmt.Sprintf("burst-%d-%d", i, j), "B"), made) })
 			}
 		}
-		assert.NoError(t, running.run.Err(), "the lease was renewed")
-		running.finish()
+		for _, run := range runs {
+			assert.NoError(t, run.run.Err(), "the lease was renewed")
+			close(run.letGo)
+		}
 		burst.Wait()
 		f.close()
 		other.close()
-		f.replayed(f.send(request("K", "B"), made), 201, "made")
+		for i, run := range runs {
+			<-run.done
+			f.replayed(f.send(request(fmt.Sprint("K", i), "B"), made), 201, "made")
+		}
 	})
 }
 
