@@ -83,6 +83,7 @@ func TestNoCallOutlivesItsContextWhenTheServersHang(t *testing.T) {
 				began := time.Now()
 				stop()
 				assert.Less(t, time.Since(began), busy, "stop")
+				t.Run(way+", Watch without a connection", func(t *testing.T) { hangs(t, client, store, c, calls["Watch"]) })
 			}
 		})
 	}
