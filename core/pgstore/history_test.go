@@ -20,14 +20,26 @@ func lossyStore(t *testing.T, seed int64) (core.Store, *badnet.Net) {
 	_, _, schema := ownStore(t)
 	network := badnet.New(seed)
 	pool := pgtest.Shared(t).Pool(t, func(c *pgxpool.Config) { c.MaxConns, c.ConnConfig.DialFunc = 32, network.Dial })
+	connect(t, pool, 8)
 	loss := float64(seed%3+1) / 100
 	network.Set(badnet.Faults{LoseReplies: loss, LoseRequests: loss / 2})
 	return pgstore.New(pool, pgstore.Schema(schema)), network
 }
 
+// connect has a pool make so many connections.
+func connect(t *testing.T, pool *pgxpool.Pool, n int) {
+	t.Helper()
+	for range n {
+		conn, err := pool.Acquire(ctx)
+		require.NoError(t, err)
+		defer conn.Release()
+	}
+}
+
 func TestHistoriesOfPostgresAreLinearizable(t *testing.T) {
 	model.EachLoad(t, func(t *testing.T, l model.Load, seed int64) {
-		l.Calls = min(l.Calls, 125*l.Clients) // many seeds, none of them long: slow calls overlap, and make for many orders to try
+		l.Calls = min(l.Calls, 125*l.Clients)           // many seeds, none of them long: slow calls overlap, and make for many orders to try
+		l.Lease, l.Retention = 4*l.Lease, 4*l.Retention // a call that lasts for several leases may have found anything
 		store, network := lossyStore(t, seed)
 		model.IsLinearizable(t, l.Record(store, seed), seed)
 		require.NotZero(t, network.Hits(), "nothing was lost")
