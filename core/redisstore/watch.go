@@ -204,7 +204,7 @@ func (n *notifier) isNeeded(sub *subscription) bool {
 	return true
 }
 
-// fail tells those who wait for a confirmation that the node can not be listened to. Who has had one stays: the next connection
+// fail tells those who wait for a confirmation that the node cannot be listened to. Who has had one stays: the next connection
 // serves.
 func (n *notifier) fail(sub *subscription, err error) {
 	n.mu.Lock()

@@ -179,7 +179,6 @@ var withdrawing = []test{
 	}},
 	{"an operation lasts through failures and takeovers, and ends when the key is free or absent", func(s *suite) {
 		c := s.claimed(long)
-		first := c.Fence
 		next := func(want int64, end func(core.Claim) error) {
 			s.Helper()
 			c = rival(c)
@@ -197,7 +196,7 @@ var withdrawing = []test{
 		s.is(s.notRun(c), nil)
 		next(0, failFree)
 		next(0, fail)
-		first = c.Operation
+		first := c.Operation
 		next(first, s.notRun)
 		next(first, failFree)
 		c.Lease = short

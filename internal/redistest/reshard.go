@@ -30,9 +30,7 @@ func (c *Shards) Reshard(tb testing.TB, from, to *Server, slots ...int) *Reshard
 // SlotsOf returns the slots that a master has.
 func (c *Shards) SlotsOf(tb testing.TB, master *Server) (slots []int) {
 	tb.Helper()
-	ranges, err := master.Client(tb).ClusterSlots(context.Background()).Result()
-	must(tb, err)
-	for _, r := range ranges {
+	for _, r := range master.slotRanges(tb) {
 		if len(r.Nodes) > 0 && r.Nodes[0].Addr == master.Addr {
 			for slot := r.Start; slot <= r.End; slot++ {
 				slots = append(slots, slot)
@@ -40,6 +38,15 @@ func (c *Shards) SlotsOf(tb testing.TB, master *Server) (slots []int) {
 		}
 	}
 	return slots
+}
+
+// slotRanges tells which node has which slots, as the server sees it.
+func (s *Server) slotRanges(tb testing.TB) []redis.ClusterSlot {
+	tb.Helper()
+	//lint:ignore SA1019 Redis before 7.0 has no CLUSTER SHARDS
+	ranges, err := s.Client(tb).ClusterSlots(context.Background()).Result()
+	must(tb, err)
+	return ranges
 }
 
 // set sets the state of all slots on one node, some at a time: a server writes its file for each, and answers nobody meanwhile.
@@ -95,9 +102,7 @@ func (r *Reshard) End() (moved int) {
 
 // knows tells whether the server knows that another has a slot.
 func (s *Server) knows(tb testing.TB, slot int, holder *Server) bool {
-	ranges, err := s.Client(tb).ClusterSlots(context.Background()).Result()
-	must(tb, err)
-	for _, r := range ranges {
+	for _, r := range s.slotRanges(tb) {
 		if r.Start <= slot && slot <= r.End {
 			return len(r.Nodes) > 0 && r.Nodes[0].Addr == holder.Addr
 		}
