@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/suite"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // Behaviours is what a client sees: each test quotes the checks it shows. It runs on every framework and every store, and
@@ -21,7 +22,7 @@ import (
 type Behaviours struct {
 	suite.Suite
 	framework framework
-	store     core.Store // shared by the frameworks: services have scopes of their own
+	store     driver.Store // shared by the frameworks: services have scopes of their own
 }
 
 func TestAdapters(t *testing.T) {

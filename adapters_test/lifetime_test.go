@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
 	"github.com/go-idem/idem/internal/redistest"
@@ -247,7 +248,7 @@ func (s *Behaviours) TestProtocols() {
 	})
 }
 
-func isReplayedElsewhere(t *testing.T, store core.Store) {
+func isReplayedElsewhere(t *testing.T, store driver.Store) {
 	for _, a := range frameworks {
 		for _, b := range frameworks {
 			t.Run("FRM-01 a request to "+a.name+" is replayed by "+b.name, func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/blobs"
 	"github.com/go-idem/idem/core/compress"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/seal"
 	"github.com/go-idem/idem/internal/redistest"
@@ -26,7 +27,7 @@ func sealed(t *testing.T) func(*core.Config) {
 	box, err := seal.New([]seal.Key{{ID: "2026", Secret: bytes.Repeat([]byte{7}, 32)}})
 	require.NoError(t, err)
 	return func(c *core.Config) {
-		c.Keep.Codecs = []core.Codec{zstd, box}
+		c.Keep.Codecs = []driver.Codec{zstd, box}
 		c.Secret = bytes.Repeat([]byte{9}, 32)
 	}
 }
@@ -66,7 +67,7 @@ func TestNothingOfARequestOrItsAnswerCanBeReadInTheStore(t *testing.T) {
 
 // spied keeps what is put.
 type spied struct {
-	core.Blobs
+	driver.Blobs
 	data [][]byte
 }
 

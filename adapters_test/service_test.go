@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
@@ -28,15 +29,15 @@ const marker = "Idempotent-Replayed"
 // stores is every store that the behaviours are shown on: on each of them in all frameworks.
 var stores = []struct {
 	name string
-	new  func(testing.TB) core.Store
+	new  func(testing.TB) driver.Store
 }{
-	{"memory", func(testing.TB) core.Store { return memstore.New() }},
-	{"redis", func(tb testing.TB) core.Store { return redisstore.New(redistest.Shared(tb).Client(tb)) }},
-	{"redis behind sentinel", func(tb testing.TB) core.Store {
+	{"memory", func(testing.TB) driver.Store { return memstore.New() }},
+	{"redis", func(tb testing.TB) driver.Store { return redisstore.New(redistest.Shared(tb).Client(tb)) }},
+	{"redis behind sentinel", func(tb testing.TB) driver.Store {
 		client, _ := redistest.Sentinel(tb)
 		return redisstore.New(client)
 	}},
-	{"redis cluster", func(tb testing.TB) core.Store { return redisstore.New(redistest.Cluster(tb)) }},
+	{"redis cluster", func(tb testing.TB) driver.Store { return redisstore.New(redistest.Cluster(tb)) }},
 }
 
 // service is one handler behind one engine in one framework.
@@ -52,7 +53,7 @@ type service struct {
 }
 
 // start starts a service. Its keys are its own, unless change gives it a scope to share.
-func start(tb testing.TB, f framework, store core.Store, h handler, o setup, change func(*core.Config)) *service {
+func start(tb testing.TB, f framework, store driver.Store, h handler, o setup, change func(*core.Config)) *service {
 	tb.Helper()
 	scope := rand.Text()
 	s := &service{tb: tb, store: storetest.NewFaulty(store), client: newClient()}

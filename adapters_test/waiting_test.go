@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // waiting lets requests wait.
@@ -124,7 +125,7 @@ func (s *Behaviours) hangsUp() {
 	s.ran(svc, 1)
 }
 
-func waitsForARunElsewhere(t *testing.T, store core.Store) {
+func waitsForARunElsewhere(t *testing.T, store driver.Store) {
 	t.Run("FRM-01 CON-04 who waits in one framework is woken by a run in another", func(t *testing.T) {
 		name := rand.Text()
 		scope := func(c *core.Config) {

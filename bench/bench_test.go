@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
 )
 
@@ -128,7 +128,7 @@ func TestAnAnswerThatIsNotWhatItMustBeEndsTheMeasurement(t *testing.T) {
 func TestTheRawScriptsAndTheStoreReadEachOthersRecords(t *testing.T) {
 	b := newTestBench(t)
 	store := redisstore.New(b.client)
-	claim := core.Claim{Fingerprint: [32]byte{1}, Lease: 30 * time.Second, Retention: 24 * time.Hour}
+	claim := driver.Claim{Fingerprint: [32]byte{1}, Lease: 30 * time.Second, Retention: 24 * time.Hour}
 	_, _ = rand.Read(claim.Key[:])
 	_, _ = rand.Read(claim.Owner[:])
 	entry, err := store.Begin(ctx, claim)
@@ -147,7 +147,7 @@ func TestTheRawScriptsAndTheStoreReadEachOthersRecords(t *testing.T) {
 	claim.Owner[0]++
 	entry, err = store.Begin(ctx, claim)
 	require.NoError(t, err)
-	assert.Equal(t, core.Completed, entry.State)
+	assert.Equal(t, driver.Completed, entry.State)
 	assert.Equal(t, "outcome", string(entry.Outcome))
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
 )
 
@@ -112,9 +112,9 @@ func (b *bench) auto(c *redis.Client, open opener, pair func(*redis.AutoPipeline
 func throughStore(client redis.UniversalClient, opts ...redisstore.Option) pairing {
 	store := redisstore.New(client, opts...)
 	return func(ctx context.Context, key [32]byte, outcome []byte) error {
-		c := core.Claim{Key: key, Owner: [16]byte(key[:16]), Fingerprint: [32]byte{1}, Lease: 30 * time.Second, Retention: 24 * time.Hour}
+		c := driver.Claim{Key: key, Owner: [16]byte(key[:16]), Fingerprint: [32]byte{1}, Lease: 30 * time.Second, Retention: 24 * time.Hour}
 		entry, err := store.Begin(ctx, c)
-		if err == nil && entry.State != core.Claimed {
+		if err == nil && entry.State != driver.Claimed {
 			err = fmt.Errorf("begin: %s", entry.State)
 		}
 		if err != nil {

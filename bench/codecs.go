@@ -9,15 +9,15 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/compress"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/seal"
 )
 
 // form is one way to keep an outcome: what codecs make of it, the first one first.
 type form struct {
 	name   string
-	codecs []core.Codec
+	codecs []driver.Codec
 }
 
 const (
@@ -55,8 +55,8 @@ func forms() ([]form, error) {
 	_, _ = rand.Read(secret) // cannot fail
 	sealing, err := seal.New([]seal.Key{{ID: "2026-11", Secret: secret}})
 	return []form{
-		{plainForm, nil}, {zstdForm, []core.Codec{zstd}}, {dictionaryForm, []core.Codec{dictionary}},
-		{"sealed", []core.Codec{sealing}}, {"zstd with a dictionary, sealed", []core.Codec{dictionary, sealing}},
+		{plainForm, nil}, {zstdForm, []driver.Codec{zstd}}, {dictionaryForm, []driver.Codec{dictionary}},
+		{"sealed", []driver.Codec{sealing}}, {"zstd with a dictionary, sealed", []driver.Codec{dictionary, sealing}},
 	}, err
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 )
 
@@ -83,11 +84,11 @@ func engineOutcome(body string) []byte {
 
 // keeper is a store that remembers the last outcome.
 type keeper struct {
-	core.Store
+	driver.Store
 	outcome []byte
 }
 
-func (k *keeper) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+func (k *keeper) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	k.outcome = outcome
 	return k.Store.Complete(ctx, c, outcome)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/compress"
+	"github.com/go-idem/idem/core/driver"
 )
 
 func TestAnswersAreVariedJSONOfAnySize(t *testing.T) {
@@ -42,7 +42,7 @@ func TestEveryFormGivesBackWhatItKeeps(t *testing.T) {
 	assert.Less(t, lengths[dictionaryForm], lengths[zstdForm])
 	assert.Greater(t, lengths["sealed"], lengths[plainForm])
 	assert.Less(t, lengths["zstd with a dictionary, sealed"], lengths[zstdForm])
-	_, err = form{"forgetful", []core.Codec{forgetful{}}}.encode([32]byte{}, []byte("outcome"))
+	_, err = form{"forgetful", []driver.Codec{forgetful{}}}.encode([32]byte{}, []byte("outcome"))
 	assert.ErrorContains(t, err, "forgetful: another outcome came back")
 }
 

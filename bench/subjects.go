@@ -8,6 +8,7 @@ import (
 	"github.com/gofiber/storage/redis/v3"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/redisstore"
 )
@@ -92,7 +93,7 @@ func newMemstore() *memstore.Store {
 	return memstore.New(memstore.MaxRecords(1<<30), memstore.MaxBytes(1<<40))
 }
 
-func newEngine(store core.Store) *core.Engine {
+func newEngine(store driver.Store) *core.Engine {
 	e, err := core.New(core.Config{Store: store, Scope: core.SingleTenant})
 	if err != nil {
 		panic(err) // nothing in the configuration comes from outside

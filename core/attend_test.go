@@ -7,35 +7,36 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 )
 
 // attendant is a store that is there while a run lasts, and notes what happens.
 type attendant struct {
-	core.Store
+	driver.Store
 	events []string
 }
 
 type attendedKey struct{}
 
-func (a *attendant) Attend(ctx context.Context, c core.Claim) (context.Context, func()) {
+func (a *attendant) Attend(ctx context.Context, c driver.Claim) (context.Context, func()) {
 	a.events = append(a.events, "attend")
 	return context.WithValue(ctx, attendedKey{}, c.Fence), func() { a.events = append(a.events, "leave") }
 }
 
-func (a *attendant) verb(ctx context.Context, name string, c core.Claim) {
+func (a *attendant) verb(ctx context.Context, name string, c driver.Claim) {
 	if ctx.Value(attendedKey{}) != c.Fence {
 		name += " unattended"
 	}
 	a.events = append(a.events, name)
 }
 
-func (a *attendant) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+func (a *attendant) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	a.verb(ctx, "complete", c)
 	return a.Store.Complete(ctx, c, outcome)
 }
 
-func (a *attendant) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
+func (a *attendant) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	a.verb(ctx, "fail", c)
 	return a.Store.Fail(ctx, c, f)
 }
@@ -70,7 +71,7 @@ func TestAStoreAttendsARunUntilItHasEnded(t *testing.T) {
 				defer func() { _ = recover() }()
 				_, _ = f.do(ctx, request("K", "B"), func(ctx context.Context) (*core.Response, error) {
 					run, _ := core.FromContext(ctx)
-					store.verb(ctx, "run", core.Claim{Fence: run.Fence})
+					store.verb(ctx, "run", driver.Claim{Fence: run.Fence})
 					return test.end(ctx)
 				})
 			}()

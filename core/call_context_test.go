@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/go-idem/idem/core/driver"
 )
 
 // watchedClient is a client's context that counts who watches it.
@@ -82,24 +84,30 @@ func TestACallLeavesNothingBehind(t *testing.T) {
 
 // watching is a store that looks whether a call has ended, as clients of servers do.
 type watching struct {
-	Store
-	entry Entry
+	driver.Store
+	entry driver.Entry
 	err   error // of the verb that ends a run
 }
 
-func (s *watching) Begin(ctx context.Context, _ Claim) (Entry, error) {
+func (s *watching) Begin(ctx context.Context, _ driver.Claim) (driver.Entry, error) {
 	ctx.Done()
 	return s.entry, nil
 }
 
-func (s *watching) Extend(ctx context.Context, _ Claim) error { ctx.Done(); return nil }
+func (s *watching) Extend(ctx context.Context, _ driver.Claim) error { ctx.Done(); return nil }
 
-func (s *watching) Complete(ctx context.Context, _ Claim, _ []byte) error { ctx.Done(); return s.err }
+func (s *watching) Complete(ctx context.Context, _ driver.Claim, _ []byte) error {
+	ctx.Done()
+	return s.err
+}
 
-func (s *watching) Fail(ctx context.Context, _ Claim, _ Failure) error { ctx.Done(); return s.err }
+func (s *watching) Fail(ctx context.Context, _ driver.Claim, _ driver.Failure) error {
+	ctx.Done()
+	return s.err
+}
 
 func TestAnOperationLeavesNothingBehind(t *testing.T) {
-	claimed := Entry{State: Claimed, Fence: 1, Attempt: 1, Left: time.Second}
+	claimed := driver.Entry{State: driver.Claimed, Fence: 1, Attempt: 1, Left: time.Second}
 	made := func(context.Context) (*Response, error) { return &Response{Status: 201}, nil }
 	for name, c := range map[string]struct {
 		store watching
@@ -111,9 +119,9 @@ func TestAnOperationLeavesNothingBehind(t *testing.T) {
 		"failed":      {watching{entry: claimed}, func(context.Context) (*Response, error) { return nil, context.Canceled }},
 		"panicked":    {watching{entry: claimed}, func(context.Context) (*Response, error) { panic("boom") }},
 		"gone":        {watching{entry: claimed}, func(context.Context) (*Response, error) { runtime.Goexit(); return nil, nil }},
-		"in progress": {watching{entry: Entry{State: InProgress, Left: time.Second}}, made},
-		"mismatch":    {watching{entry: Entry{State: Mismatch}}, made},
-		"replay":      {watching{entry: Entry{State: Completed, Outcome: encodeOutcome(&Response{Status: 201}, "")}}, made},
+		"in progress": {watching{entry: driver.Entry{State: driver.InProgress, Left: time.Second}}, made},
+		"mismatch":    {watching{entry: driver.Entry{State: driver.Mismatch}}, made},
+		"replay":      {watching{entry: driver.Entry{State: driver.Completed, Outcome: encodeOutcome(&Response{Status: 201}, "")}}, made},
 		"lasts for a while": {watching{entry: claimed}, func(ctx context.Context) (*Response, error) {
 			time.Sleep(100 * time.Millisecond)
 			return made(ctx)
@@ -140,7 +148,7 @@ func TestAnOperationLeavesNothingBehind(t *testing.T) {
 				})
 				all.Wait()
 				assert.Zero(t, waiting())
-				if c.store.entry.State == Claimed {
+				if c.store.entry.State == driver.Claimed {
 					assert.Equal(t, 1, during, "one place for call and keeper")
 				}
 				assert.NoError(t, e.Close(context.Background()))

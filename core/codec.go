@@ -9,20 +9,9 @@ import (
 	"io/fs"
 	"strconv"
 	"time"
+
+	"github.com/go-idem/idem/core/driver"
 )
-
-// Codec changes the form in which outcomes are stored: compressed, sealed. It marks what it made with a first byte of its
-// own; a plain outcome begins with '1'. It is safe for concurrent use.
-type Codec interface {
-	// Encode returns outcome in the codec's form, or outcome itself when that is not worthwhile. name is that of the place it
-	// is kept in: the record, one step of it, or one blob of it. No two places share a name, so a codec that binds it into
-	// what it makes can tell when somebody has put one in the place of another.
-	Encode(name [32]byte, outcome []byte) []byte
-
-	// Decode undoes Encode. What is not in its form it returns unchanged, or refuses, as the codec promises. Its error wraps
-	// ErrUnreadable.
-	Decode(name [32]byte, kept []byte) ([]byte, error)
-}
 
 // What lies beside a record has a name of its own for codecs. An outcome has the record's.
 func stepName(record [32]byte, step string) [32]byte {
@@ -31,21 +20,6 @@ func stepName(record [32]byte, step string) [32]byte {
 
 func blobName(record [32]byte, id string) [32]byte {
 	return sha256.Sum256([]byte("idem blob " + string(record[:]) + id))
-}
-
-// Blobs keeps long outcomes outside the store. It is safe for concurrent use.
-type Blobs interface {
-	// Put keeps data under id, which nobody else uses, for ttl: that of the record which is going to name it, and as long as
-	// it may take until that is stored.
-	Put(ctx context.Context, id string, data []byte, ttl time.Duration) error
-
-	// Get returns what Put was given. Its error wraps [fs.ErrNotExist] when there is no such blob, or no longer; any other
-	// says that the blob cannot be read now. A request is replayed without its body after either. A message is then a
-	// Duplicate without its result in the first case, and Busy in the second.
-	Get(ctx context.Context, id string) ([]byte, error)
-
-	// Delete forgets id. It is asked to when the record that names it was not kept.
-	Delete(ctx context.Context, id string) error
 }
 
 // pack puts a response into the form that stores keep, and its body into a blob if it is long: then blob is its id. A
@@ -109,7 +83,7 @@ func (op *operation) fetch(r *Response, blob string) (*Response, error) {
 func (op *operation) blob(id string) (*Response, error) {
 	blobs := op.engine.cfg.Keep.Blobs
 	if blobs == nil {
-		return nil, fmt.Errorf("%w: the body is in a blob, and Config.Keep.Blobs is not set", ErrUnreadable)
+		return nil, fmt.Errorf("%w: the body is in a blob, and Config.Keep.Blobs is not set", driver.ErrUnreadable)
 	}
 	var whole []byte
 	err := op.engine.call(op.ctx, func(ctx context.Context) (err error) {
@@ -117,14 +91,14 @@ func (op *operation) blob(id string) (*Response, error) {
 		return err
 	})
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, ErrUnreadable):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, driver.ErrUnreadable):
 		return nil, err
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", errBlobAway, err)
 	}
 	full, another, err := op.decodeAs(blobName(op.claim.Key, id), whole)
 	if err == nil && another != "" {
-		return nil, fmt.Errorf("%w: a blob names a blob", ErrUnreadable)
+		return nil, fmt.Errorf("%w: a blob names a blob", driver.ErrUnreadable)
 	}
 	return full, err
 }

@@ -15,25 +15,26 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/storetest"
 )
 
 // kept is a store that shows the outcomes that reach it. A damage changes those that it gives back.
 type kept struct {
-	core.Store
+	driver.Store
 	outcomes [][]byte
 	damage   func([]byte) []byte
 }
 
-func (k *kept) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
+func (k *kept) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
 	entry, err := k.Store.Begin(ctx, c)
-	if entry.State == core.Completed && k.damage != nil {
+	if entry.State == driver.Completed && k.damage != nil {
 		entry.Outcome = k.damage(bytes.Clone(entry.Outcome))
 	}
 	return entry, err
 }
 
-func (k *kept) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+func (k *kept) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	k.outcomes = append(k.outcomes, outcome)
 	return k.Store.Complete(ctx, c, outcome)
 }
@@ -61,14 +62,14 @@ func (c tagged) Decode(record [32]byte, kept []byte) ([]byte, error) {
 	*c.log = append(*c.log, "decode "+c.tag)
 	rest, ok := bytes.CutPrefix(kept, []byte(c.tag+string(record[:1])))
 	if !ok {
-		return nil, fmt.Errorf("%w: no tag %s", core.ErrUnreadable, c.tag)
+		return nil, fmt.Errorf("%w: no tag %s", driver.ErrUnreadable, c.tag)
 	}
 	return rest, nil
 }
 
 // coded is an engine's codecs: first zip, then seal.
 func coded(log *[]string) func(*core.Config) {
-	return func(c *core.Config) { c.Keep.Codecs = []core.Codec{tagged{"zip", log}, tagged{"seal", log}} }
+	return func(c *core.Config) { c.Keep.Codecs = []driver.Codec{tagged{"zip", log}, tagged{"seal", log}} }
 }
 
 func TestCodecsAreUndoneInReverse(t *testing.T) {
@@ -117,7 +118,7 @@ func TestWhatCodecsCanNotReadIsRefusedAndNeverRunAgain(t *testing.T) {
 			}
 			events := f.heard.take()
 			require.Len(t, events, 2)
-			assert.ErrorIs(t, events[0].Err, core.ErrUnreadable)
+			assert.ErrorIs(t, events[0].Err, driver.ErrUnreadable)
 			k.damage = nil
 			f.replayed(f.send(request("K", "B"), made), 201, "made")
 			f.ran(1)
@@ -335,11 +336,11 @@ func TestABlobOfAnOutcomeThatWasNotKeptIsDeleted(t *testing.T) {
 
 // refusing is a store that takes no outcome before a time.
 type refusing struct {
-	core.Store
+	driver.Store
 	until time.Time
 }
 
-func (r *refusing) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+func (r *refusing) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	if time.Now().Before(r.until) {
 		return errTest
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // What makes two requests the same, and how records outlive a change of it.
@@ -348,12 +349,12 @@ func TestARunOutlivesAChangeOfTheConfig(t *testing.T) {
 // Nothing runs under a record that was made in a way that nobody here knows, whatever state it is in.
 func TestAFingerprintOfAnUnknownAlgorithmIsNotRunOrReplayed(t *testing.T) {
 	for _, fingerprint := range [][32]byte{{0: 0xFF, 31: 1}, {0: 64, 1: 7, 31: 1}, {0: 0, 31: 1}, {0: 64 + 63, 31: 1}} {
-		f := newFixture(t, beginAnswers(core.Entry{State: core.Mismatch, Fingerprint: fingerprint}, nil), func(c *core.Config) { c.DangerouslyFailOpen = true })
+		f := newFixture(t, beginAnswers(driver.Entry{State: driver.Mismatch, Fingerprint: fingerprint}, nil), func(c *core.Config) { c.DangerouslyFailOpen = true })
 		f.refused(f.send(request("K", "B"), made), 503, "record-unreadable")
 		f.ran(0)
 		events := f.heard.take()
 		require.Len(t, events, 1)
 		assert.Equal(t, "store-error", events[0].hook)
-		assert.ErrorIs(t, events[0].Err, core.ErrUnreadable)
+		assert.ErrorIs(t, events[0].Err, driver.ErrUnreadable)
 	}
 }

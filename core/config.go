@@ -7,13 +7,15 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/go-idem/idem/core/driver"
 )
 
 // Config says how an [Engine] works. Store and Scope are required; the zero value of everything else is its default.
 // [New] copies it: later changes to it have no effect.
 type Config struct {
 	// Store keeps the records. Engines of one service, and of services that replace each other, share one.
-	Store Store
+	Store driver.Store
 
 	// Scope says who a key belongs to: two callers may use one key without ever meeting (SCP-01). Take it from what
 	// authentication put into the context, not from what the client claims. An empty scope refuses the request with
@@ -195,7 +197,7 @@ type KeepConfig struct {
 
 	// Codecs change the form of outcomes, first to last when they are kept and last to first when they are read: compress,
 	// then seal. What they can not read is refused with 503, and is not run again. Default none.
-	Codecs []Codec
+	Codecs []driver.Codec
 
 	// LocalReplays is about how many bytes this process spends on remembering outcomes, to replay them without asking the
 	// store: each for at most a minute, so that what an operator deletes is gone then, and those that nobody asks for go
@@ -204,7 +206,7 @@ type KeepConfig struct {
 
 	// Blobs takes outcomes with a body longer than BlobsFrom bytes, and the store only their status and header. A blob that
 	// is lost is an omitted body. Default nil: the store takes all. BlobsFrom is by default 64 KiB.
-	Blobs     Blobs
+	Blobs     driver.Blobs
 	BlobsFrom int
 }
 

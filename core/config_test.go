@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 )
 
@@ -93,7 +94,7 @@ func TestNewRefusesEachBadValue(t *testing.T) {
 		"secret of zeros":                  {"Secret", func(c *core.Config) { c.Secret = make([]byte, 32) }},
 		"store that is a nil pointer":      {"Store", func(c *core.Config) { c.Store = (*memstore.Store)(nil) }},
 		"blobs that are a nil pointer":     {"Keep.Blobs", func(c *core.Config) { c.Keep.Blobs = (*shelf)(nil) }},
-		"codec that is a nil pointer":      {"Keep.Codecs", func(c *core.Config) { c.Keep.Codecs = []core.Codec{(*idle)(nil)} }},
+		"codec that is a nil pointer":      {"Keep.Codecs", func(c *core.Config) { c.Keep.Codecs = []driver.Codec{(*idle)(nil)} }},
 		"more attempts than are counted":   {"Messages.MaxAttempts", func(c *core.Config) { c.Messages.MaxAttempts = 1_000_000 }},
 		"timeout that nothing meets":       {"Limits.StoreTimeout", func(c *core.Config) { c.Limits.StoreTimeout = time.Nanosecond }},
 		"lease over a year": {"Lease.Duration", func(c *core.Config) {
@@ -123,7 +124,7 @@ func TestNewRefusesEachBadValue(t *testing.T) {
 		"RPL-14 allowed proxy":      {"Keep.AllowHeaders", func(c *core.Config) { c.Keep.AllowHeaders = []string{"Proxy-Authenticate"} }},
 		"RPL-25 allowed marker":     {"Keep.AllowHeaders", func(c *core.Config) { c.Keep.AllowHeaders = []string{"idempotent-replayed"} }},
 		"denied line that is none":  {"Keep.DenyHeaders", func(c *core.Config) { c.Keep.DenyHeaders = []string{""} }},
-		"no codec":                  {"Keep.Codecs", func(c *core.Config) { c.Keep.Codecs = []core.Codec{nil} }},
+		"no codec":                  {"Keep.Codecs", func(c *core.Config) { c.Keep.Codecs = []driver.Codec{nil} }},
 		"blobs of nothing":          {"Keep.BlobsFrom", func(c *core.Config) { c.Keep.Blobs, c.Keep.BlobsFrom = newShelf(), -1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -357,7 +358,7 @@ func TestConfigIsACopy(t *testing.T) {
 	given.Key.Methods, given.Key.Aliases = []string{"POST"}, []string{"X-Key"}
 	given.Problems.Status = map[string]int{"in-progress": 423}
 	given.Keep.AllowHeaders, given.Keep.DenyHeaders = []string{"Age"}, []string{"X-Deny"}
-	given.Keep.Codecs = []core.Codec{tagged{"zip", new([]string)}}
+	given.Keep.Codecs = []driver.Codec{tagged{"zip", new([]string)}}
 	given.Fingerprint = core.FingerprintConfig{Headers: []string{"accept"}, Previous: &core.FingerprintConfig{Headers: []string{"accept"}}}
 	engine, err := core.New(given)
 	require.NoError(t, err)

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/go-idem/idem/core/driver"
 )
 
 // Message is one delivery of a broker.
@@ -180,11 +182,11 @@ const (
 
 // released is how the claim of r ends when its handler had no effects. The attempt of a message is given back: it was not
 // handled, as when a database is away.
-func (op *operation) released(r *Response) Failure {
+func (op *operation) released(r *Response) driver.Failure {
 	if op.isMessage && r.Status == statusReleased {
-		return Failure{Cause: string(r.Body), Free: true, NotRun: true}
+		return driver.Failure{Cause: string(r.Body), Free: true, NotRun: true}
 	}
-	return Failure{Cause: "status " + strconv.Itoa(r.Status), Free: true, NotRun: op.isMessage}
+	return driver.Failure{Cause: "status " + strconv.Itoa(r.Status), Free: true, NotRun: op.isMessage}
 }
 
 func dead(cause error) *Response {
@@ -263,7 +265,7 @@ func (e *Engine) unmarshal(b []byte, v any) error {
 		unmarshal = own
 	}
 	if err := unmarshal(b, v); err != nil {
-		return fmt.Errorf("%w: a result is not of the type asked for: %w", ErrUnreadable, err)
+		return fmt.Errorf("%w: a result is not of the type asked for: %w", driver.ErrUnreadable, err)
 	}
 	return nil
 }

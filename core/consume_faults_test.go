@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 )
 
@@ -78,7 +79,7 @@ func TestAMessageWhoseResultIsInABlob(t *testing.T) {
 			broken := damage(f, s)
 			d := broken.consume(message, f.numbered)
 			assert.Equal(t, core.Busy, d.Verdict)
-			assert.ErrorIs(t, d.Err, core.ErrUnreadable)
+			assert.ErrorIs(t, d.Err, driver.ErrUnreadable)
 			time.Sleep(15 * time.Minute)
 			assert.Equal(t, core.Dead, broken.consume(message, f.numbered).Verdict)
 			f.ran(1)
@@ -143,7 +144,7 @@ func TestAMessageWhoseOutcomeIsFoundIsADuplicateWithThatResult(t *testing.T) {
 		f.vanishes()
 		d := f.consume(message, f.numbered)
 		assert.Equal(t, core.Duplicate, d.Verdict)
-		assert.ErrorIs(t, d.Err, core.ErrUnreadable)
+		assert.ErrorIs(t, d.Err, driver.ErrUnreadable)
 	})
 	inBubble(t, "but none when its claim is lost meanwhile", func(t *testing.T) {
 		f := newFixture(t, onUnknown(func(context.Context, *core.Request) (*core.Response, error) {
@@ -151,7 +152,7 @@ func TestAMessageWhoseOutcomeIsFoundIsADuplicateWithThatResult(t *testing.T) {
 		}))
 		f.vanishes()
 		f = f.with(func(c *core.Config) {
-			c.Store = scripted{Store: f.inner, complete: func(core.Claim) error { return core.ErrLost }}
+			c.Store = scripted{Store: f.inner, complete: func(driver.Claim) error { return core.ErrLost }}
 		})
 		assert.Equal(t, core.Busy, f.consume(message, f.numbered).Verdict)
 	})
@@ -159,13 +160,13 @@ func TestAMessageWhoseOutcomeIsFoundIsADuplicateWithThatResult(t *testing.T) {
 
 // unreadable is a store that finds a record which it cannot read, for as long as it says so.
 type unreadable struct {
-	core.Store
+	driver.Store
 	damaged *bool
 }
 
-func (s unreadable) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
+func (s unreadable) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
 	if *s.damaged {
-		return core.Entry{}, fmt.Errorf("%w: test", core.ErrUnreadable)
+		return driver.Entry{}, fmt.Errorf("%w: test", driver.ErrUnreadable)
 	}
 	return s.Store.Begin(ctx, c)
 }
@@ -178,7 +179,7 @@ func TestAMessageWhoseRecordCanNotBeReadIsDeadInTheEnd(t *testing.T) {
 		t.Helper()
 		assert.Equal(t, core.Busy, d.Verdict)
 		assert.Positive(t, d.RedeliverAfter)
-		assert.ErrorIs(t, d.Err, core.ErrUnreadable)
+		assert.ErrorIs(t, d.Err, driver.ErrUnreadable)
 	}
 	for name, c := range map[string]struct{ set, bound time.Duration }{"by default": {0, 15 * time.Minute}, "as configured": {time.Minute, time.Minute}} {
 		inBubble(t, "EVT-07 "+name, func(t *testing.T) {
@@ -190,7 +191,7 @@ func TestAMessageWhoseRecordCanNotBeReadIsDeadInTheEnd(t *testing.T) {
 			for range 2 {
 				dead := f.with(func(*core.Config) {}).consume(message, f.numbered)
 				assert.Equal(t, core.Dead, dead.Verdict, "also to engines that come from this one")
-				assert.ErrorIs(t, dead.Err, core.ErrUnreadable)
+				assert.ErrorIs(t, dead.Err, driver.ErrUnreadable)
 			}
 			other := message
 			other.ID = "event-2"
@@ -240,9 +241,9 @@ func TestAPanicForOneMessageOfABatchPassesOnToTheCaller(t *testing.T) {
 			c.Messages.Marshal = func(any) ([]byte, error) { panic("poison") }
 			c.Messages.Unmarshal = func([]byte, any) error { return nil }
 		},
-		"of a codec": func(c *core.Config) { c.Keep.Codecs = []core.Codec{panics{}} },
+		"of a codec": func(c *core.Config) { c.Keep.Codecs = []driver.Codec{panics{}} },
 		"of a store": func(c *core.Config) {
-			c.Store = scripted{Store: memstore.New(), begin: func(core.Claim) (core.Entry, error) { panic("poison") }}
+			c.Store = scripted{Store: memstore.New(), begin: func(driver.Claim) (driver.Entry, error) { panic("poison") }}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -412,7 +413,7 @@ func TestTheHandlerOfABatchMayReturnAnErrorForEachMessage(t *testing.T) {
 
 // pool is a store with few connections, each call of which takes its time.
 type pool struct {
-	core.Store
+	driver.Store
 	conns     chan struct{}
 	mu        sync.Mutex
 	now, most int // callers, waiting ones included
@@ -438,12 +439,12 @@ func (p *pool) call(ctx context.Context, verb func() error) error {
 	return verb()
 }
 
-func (p *pool) Begin(ctx context.Context, c core.Claim) (entry core.Entry, err error) {
+func (p *pool) Begin(ctx context.Context, c driver.Claim) (entry driver.Entry, err error) {
 	err = p.call(ctx, func() (err error) { entry, err = p.Store.Begin(ctx, c); return err })
 	return entry, err
 }
 
-func (p *pool) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+func (p *pool) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	return p.call(ctx, func() error { return p.Store.Complete(ctx, c, outcome) })
 }
 
@@ -496,13 +497,13 @@ func TestABatchLeavesOutWhatIsLostBeforeItsCall(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		inner := memstore.New()
 		slow := scripted{Store: inner,
-			begin: func(c core.Claim) (core.Entry, error) {
+			begin: func(c driver.Claim) (driver.Entry, error) {
 				if c.Key == keyOf(t, "b") {
 					time.Sleep(storeTimeout * 9 / 10)
 				}
 				return inner.Begin(ctx, c)
 			},
-			extend: func(_ context.Context, c core.Claim) error {
+			extend: func(_ context.Context, c driver.Claim) error {
 				if c.Key == keyOf(t, "a") {
 					return core.ErrLost
 				}
@@ -528,9 +529,9 @@ func TestABatchLeavesOutWhatIsLostBeforeItsCall(t *testing.T) {
 func keyOf(t *testing.T, id string) (key [32]byte) {
 	t.Helper()
 	f := newFixture(t, func(c *core.Config) {
-		c.Store = scripted{Store: memstore.New(), begin: func(c core.Claim) (core.Entry, error) {
+		c.Store = scripted{Store: memstore.New(), begin: func(c driver.Claim) (driver.Entry, error) {
 			key = c.Key
-			return core.Entry{State: core.InProgress}, nil
+			return driver.Entry{State: driver.InProgress}, nil
 		}}
 	})
 	f.consume(core.Message{Group: "billing", ID: id}, f.numbered)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/storetest"
 )
@@ -203,11 +204,11 @@ func TestTheCauseOfAFailureIsKept(t *testing.T) {
 
 // failing tells the causes that it is given.
 type failing struct {
-	core.Store
+	driver.Store
 	causes chan string
 }
 
-func (s failing) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
+func (s failing) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	s.causes <- f.Cause
 	return s.Store.Fail(ctx, c, f)
 }
@@ -247,7 +248,7 @@ func TestAMessageAndTheStore(t *testing.T) {
 		f.consume(message, f.numbered)
 		d := core.Consume(ctx, f.Engine, message, func(context.Context) ([]string, error) { return nil, errTest })
 		assert.Equal(t, core.Duplicate, d.Verdict)
-		assert.ErrorIs(t, d.Err, core.ErrUnreadable)
+		assert.ErrorIs(t, d.Err, driver.ErrUnreadable)
 	})
 }
 

@@ -11,23 +11,24 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // probed is a store whose first calls are looked at from inside.
 type probed struct {
-	core.Store
+	driver.Store
 	begin, complete func(context.Context)
 	began, over     sync.Once
 }
 
-func (p *probed) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
+func (p *probed) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
 	if p.begin != nil {
 		p.began.Do(func() { p.begin(ctx) })
 	}
 	return p.Store.Begin(ctx, c)
 }
 
-func (p *probed) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+func (p *probed) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	if p.complete != nil {
 		p.over.Do(func() { p.complete(ctx) })
 	}
@@ -171,15 +172,15 @@ func TestABeginMissesItsClientSoon(t *testing.T) {
 
 // slow is a store that answers no Begin in time.
 type slow struct {
-	core.Store
+	driver.Store
 	took chan time.Duration
 }
 
-func (s *slow) Begin(ctx context.Context, _ core.Claim) (core.Entry, error) {
+func (s *slow) Begin(ctx context.Context, _ driver.Claim) (driver.Entry, error) {
 	began := time.Now()
 	<-ctx.Done()
 	s.took <- time.Since(began)
-	return core.Entry{}, ctx.Err()
+	return driver.Entry{}, ctx.Err()
 }
 
 // Calls share a timer, whatever their order.

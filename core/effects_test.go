@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/storetest"
 )
 
@@ -213,7 +214,7 @@ func TestABeginThatIsAnsweredAfterItsLeaseDoesNotRun(t *testing.T) {
 	inBubble(t, "late", func(t *testing.T) {
 		f := newFixture(t)
 		slow := f.with(func(c *core.Config) {
-			c.Store = scripted{Store: f.store, begin: func(claim core.Claim) (core.Entry, error) {
+			c.Store = scripted{Store: f.store, begin: func(claim driver.Claim) (driver.Entry, error) {
 				entry, err := f.store.Begin(ctx, claim)
 				time.Sleep(lease)
 				return entry, err

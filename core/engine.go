@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/go-idem/idem/core/driver"
 )
 
 // Engine runs each keyed request at most once at a time and replays its kept outcome to every retry. It is immutable
@@ -124,7 +126,7 @@ func originForm(path string) string {
 
 // doKnown is Do with a local table. A replay that this one has does without an operation.
 func (e *Engine) doKnown(ctx context.Context, req Request, key string, run handler) (Result, error) {
-	var claim Claim
+	var claim driver.Claim
 	var who identity
 	body, problem, bypassed := e.prepare(ctx, &req, key, &claim, &who)
 	if problem == "" && !bypassed {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // A change makes another request of one.
@@ -416,16 +417,16 @@ func TestAfterTheRetentionAKeyIsNew(t *testing.T) {
 
 // Each run has an identity of its own, and all verbs of the run carry it.
 func TestClaimsAreMadeOncePerRun(t *testing.T) {
-	var claims []core.Claim
+	var claims []driver.Claim
 	f := newFixture(t, func(c *core.Config) {
 		store := c.Store
 		c.Store = scripted{
 			Store: store,
-			begin: func(c core.Claim) (core.Entry, error) {
+			begin: func(c driver.Claim) (driver.Entry, error) {
 				claims = append(claims, c)
 				return store.Begin(ctx, c)
 			},
-			complete: func(c core.Claim) error {
+			complete: func(c driver.Claim) error {
 				claims = append(claims, c)
 				return store.Complete(ctx, c, []byte("x"))
 			},

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/storetest"
 )
@@ -48,7 +49,7 @@ type handler = func(context.Context) (*core.Response, error)
 type fixture struct {
 	*core.Engine
 	tb    testing.TB
-	inner core.Store // never fails
+	inner driver.Store // never fails
 	store *storetest.Faulty
 	heard *eventLog
 	runs  *atomic.Int64
@@ -296,27 +297,27 @@ func (l *eventLog) names() string {
 
 // scripted is a store some of whose verbs are replaced.
 type scripted struct {
-	core.Store
-	begin    func(core.Claim) (core.Entry, error)
-	extend   func(context.Context, core.Claim) error
-	complete func(core.Claim) error
+	driver.Store
+	begin    func(driver.Claim) (driver.Entry, error)
+	extend   func(context.Context, driver.Claim) error
+	complete func(driver.Claim) error
 }
 
-func (s scripted) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
+func (s scripted) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
 	if s.begin == nil {
 		return s.Store.Begin(ctx, c)
 	}
 	return s.begin(c)
 }
 
-func (s scripted) Extend(ctx context.Context, c core.Claim) error {
+func (s scripted) Extend(ctx context.Context, c driver.Claim) error {
 	if s.extend == nil {
 		return s.Store.Extend(ctx, c)
 	}
 	return s.extend(ctx, c)
 }
 
-func (s scripted) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+func (s scripted) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	if s.complete == nil {
 		return s.Store.Complete(ctx, c, outcome)
 	}

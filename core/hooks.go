@@ -3,6 +3,8 @@ package core
 import (
 	"context"
 	"encoding/hex"
+
+	"github.com/go-idem/idem/core/driver"
 )
 
 // Hook observes. It runs in the request's own goroutine, or in one that renews a lease or sends an outcome again, so it must be
@@ -35,7 +37,7 @@ type Event struct {
 }
 
 // call runs the hook, if there is one, for a request and the claim it has made.
-func (h Hook) call(ctx context.Context, req *Request, c *Claim, status int, err error) {
+func (h Hook) call(ctx context.Context, req *Request, c *driver.Claim, status int, err error) {
 	if h == nil {
 		return
 	}

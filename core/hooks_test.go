@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/storetest"
 )
 
@@ -106,8 +107,8 @@ func TestHooksAreOptional(t *testing.T) {
 func losesClaims(c *core.Config) {
 	c.Store = scripted{
 		Store:    c.Store,
-		extend:   func(context.Context, core.Claim) error { return lostBecause("extend says so") },
-		complete: func(core.Claim) error { return lostBecause("complete says so") },
+		extend:   func(context.Context, driver.Claim) error { return lostBecause("extend says so") },
+		complete: func(driver.Claim) error { return lostBecause("complete says so") },
 	}
 }
 
@@ -134,7 +135,7 @@ func TestLossIsHeardOnce(t *testing.T) {
 		})
 	}
 	t.Run("by the begin itself", func(t *testing.T) {
-		f := newFixture(t, beginAnswers(core.Entry{}, lostBecause("begin says so")))
+		f := newFixture(t, beginAnswers(driver.Entry{}, lostBecause("begin says so")))
 		f.send(changed(), made)
 		assert.Equal(t, "lost", f.heard.names())
 	})

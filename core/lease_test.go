@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/storetest"
 )
 
@@ -77,7 +78,7 @@ func TestLostClaimCancelsTheHandler(t *testing.T) {
 // deaf is a store whose Extend does not come back before the test is over, whatever its context says.
 func deaf(over <-chan struct{}) func(*core.Config) {
 	return func(c *core.Config) {
-		c.Store = scripted{Store: c.Store, extend: func(context.Context, core.Claim) error { <-over; return errTest }}
+		c.Store = scripted{Store: c.Store, extend: func(context.Context, driver.Claim) error { <-over; return errTest }}
 	}
 }
 
@@ -114,7 +115,7 @@ func TestLeaseIsCountedFromTheLastConfirmedCall(t *testing.T) {
 	inBubble(t, "a slow begin", func(t *testing.T) {
 		f := newFixture(t, func(c *core.Config) {
 			store := c.Store
-			c.Store = scripted{Store: store, begin: func(c core.Claim) (core.Entry, error) {
+			c.Store = scripted{Store: store, begin: func(c driver.Claim) (driver.Entry, error) {
 				entry, err := store.Begin(ctx, c)
 				time.Sleep(storeTimeout / 2)
 				return entry, err

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/storetest"
 )
 
@@ -64,14 +65,16 @@ func TestAQuotaIsAskedOncePerRequest(t *testing.T) {
 
 // away is a store that answers nothing until it is back.
 type away struct {
-	core.Store
+	driver.Store
 	back  chan struct{}
 	fails atomic.Int64
 }
 
-func (a *away) Begin(context.Context, core.Claim) (core.Entry, error) { return core.Entry{}, errTest }
+func (a *away) Begin(context.Context, driver.Claim) (driver.Entry, error) {
+	return driver.Entry{}, errTest
+}
 
-func (a *away) Fail(ctx context.Context, c core.Claim, failure core.Failure) error {
+func (a *away) Fail(ctx context.Context, c driver.Claim, failure driver.Failure) error {
 	a.fails.Add(1)
 	select {
 	case <-a.back:

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/go-idem/idem/core/driver"
 )
 
 // local remembers outcomes that the store keeps. COMPLETED is final, so what it says is what the store would say, but for
@@ -70,15 +72,15 @@ func (l *local) find(key *[32]byte) *localRecord {
 }
 
 // entry is what a Begin of op's claim would find. op gets the replay that its engine has made.
-func (r *localRecord) entry(op *operation) Entry {
+func (r *localRecord) entry(op *operation) driver.Entry {
 	if r.fingerprint != op.claim.Fingerprint {
-		return Entry{State: Mismatch, Fingerprint: r.fingerprint}
+		return driver.Entry{State: driver.Mismatch, Fingerprint: r.fingerprint}
 	}
 	if r.by == op.engine {
 		replay := r.replay
 		op.ready = &replay
 	}
-	return Entry{State: Completed, Outcome: r.outcome}
+	return driver.Entry{State: driver.Completed, Outcome: r.outcome}
 }
 
 // end drops a record whose time is over, unless that has been done meanwhile.
@@ -91,7 +93,7 @@ func (l *local) end(r *localRecord) {
 }
 
 // learn remembers that c's record is COMPLETED, and was for left more when sent.
-func (l *local) learn(c *Claim, outcome []byte, sent time.Time, left time.Duration) {
+func (l *local) learn(c *driver.Claim, outcome []byte, sent time.Time, left time.Duration) {
 	if l == nil || left <= 0 {
 		return
 	}
@@ -106,7 +108,7 @@ func (l *local) learn(c *Claim, outcome []byte, sent time.Time, left time.Durati
 }
 
 // prepared remembers what e replays of an outcome of c's record, if that one is remembered and there is room for both.
-func (l *local) prepared(c *Claim, outcome []byte, e *Engine, replay *Response) {
+func (l *local) prepared(c *driver.Claim, outcome []byte, e *Engine, replay *Response) {
 	if l == nil {
 		return
 	}

@@ -5,11 +5,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/go-idem/idem/core/driver"
 )
 
 // Between the moment when a replay is begun and the one when it is remembered, the record may have gone, or be another.
 func TestTheReplayOfAnOutcomeIsNotRememberedForAnother(t *testing.T) {
-	l, c := newLocal(1<<20), &Claim{}
+	l, c := newLocal(1<<20), &driver.Claim{}
 	op := &operation{engine: &Engine{}}
 	late := &Response{Status: 201}
 	l.prepared(c, []byte("early"), op.engine, late)
@@ -31,7 +33,7 @@ func TestTheReplayOfAnOutcomeIsNotRememberedForAnother(t *testing.T) {
 
 // Between the moment when a record is seen to be over and the one when it is dropped, it may be learned again.
 func TestARecordThatIsLearnedAgainIsNotDroppedForTheOldOne(t *testing.T) {
-	l, c := newLocal(1<<20), &Claim{}
+	l, c := newLocal(1<<20), &driver.Claim{}
 	l.learn(c, []byte("early"), time.Now(), time.Hour)
 	old := l.records[c.Key]
 	l.learn(c, []byte("later"), time.Now(), time.Hour)
@@ -44,7 +46,7 @@ func TestARecordThatIsLearnedAgainIsNotDroppedForTheOldOne(t *testing.T) {
 func TestRoomIsMadeInFewMoves(t *testing.T) {
 	const records = 1000
 	l := newLocal(records * (localBytes + 1))
-	key := func(i int) *Claim { return &Claim{Key: [32]byte{byte(i >> 8), byte(i)}} }
+	key := func(i int) *driver.Claim { return &driver.Claim{Key: [32]byte{byte(i >> 8), byte(i)}} }
 	for i := range records {
 		l.learn(key(i), []byte("x"), time.Now(), time.Hour)
 		l.find(&key(i).Key)
@@ -63,7 +65,7 @@ func TestRoomIsMadeInFewMoves(t *testing.T) {
 
 func TestWhatIsOverGetsNoOtherChance(t *testing.T) {
 	l := newLocal(2 * (localBytes + 1))
-	old, recent, latest := &Claim{Key: [32]byte{1}}, &Claim{Key: [32]byte{2}}, &Claim{Key: [32]byte{3}}
+	old, recent, latest := &driver.Claim{Key: [32]byte{1}}, &driver.Claim{Key: [32]byte{2}}, &driver.Claim{Key: [32]byte{3}}
 	l.learn(old, []byte("x"), time.Now(), time.Hour)
 	l.find(&old.Key)
 	l.records[old.Key].until = time.Now()

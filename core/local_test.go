@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 )
 
@@ -236,7 +237,7 @@ func (s squeezed) Decode(_ [32]byte, kept []byte) ([]byte, error) {
 }
 
 func TestLocalReplaysStayWithinTheirBytesAlsoUnpacked(t *testing.T) {
-	f := newFixture(t, remembers(11_000), func(c *core.Config) { c.Keep.Codecs = []core.Codec{squeezed{2000}} })
+	f := newFixture(t, remembers(11_000), func(c *core.Config) { c.Keep.Codecs = []driver.Codec{squeezed{2000}} })
 	for i := range 10 {
 		f.send(request(fmt.Sprint(i), "B"), answers(200, strings.Repeat("x", 2000)))
 	}
@@ -255,7 +256,7 @@ func TestLocalReplaysStayWithinTheirBytesAlsoUnpacked(t *testing.T) {
 }
 
 func TestAReplayThatDoesNotFitIsMadeEachTimeAndDropsNothing(t *testing.T) {
-	f := newFixture(t, remembers(5000), func(c *core.Config) { c.Keep.Codecs = []core.Codec{squeezed{6000}} })
+	f := newFixture(t, remembers(5000), func(c *core.Config) { c.Keep.Codecs = []driver.Codec{squeezed{6000}} })
 	f.send(request("short", "B"), made)
 	f.send(request("long", "B"), answers(200, strings.Repeat("x", 6000)))
 	for range 3 {

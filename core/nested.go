@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unsafe"
+
+	"github.com/go-idem/idem/core/driver"
 )
 
 // standsAside says whether e lets a request pass by, because a run of the same record goes on around it under outer. e has
@@ -58,7 +60,7 @@ func differences(a, b *Config) (names []string) {
 }
 
 // isSameStore tells whether a and b are one store. It does not panic for stores that cannot be compared, as == does.
-func isSameStore(a, b Store) bool {
+func isSameStore(a, b driver.Store) bool {
 	return isSame(reflect.ValueOf(&a).Elem(), reflect.ValueOf(&b).Elem())
 }
 

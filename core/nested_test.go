@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 )
 
@@ -45,7 +46,7 @@ var optionChanges = map[string]func(*core.Config){
 	"Keep.Marker":          func(c *core.Config) { c.Keep.Marker = "X-Again" },
 	"Keep.AllowHeaders":    func(c *core.Config) { c.Keep.AllowHeaders = []string{"Set-Cookie"} },
 	"Keep.DenyHeaders":     func(c *core.Config) { c.Keep.DenyHeaders = []string{"X-A"} },
-	"Keep.Codecs":          func(c *core.Config) { c.Keep.Codecs = []core.Codec{idle{}} },
+	"Keep.Codecs":          func(c *core.Config) { c.Keep.Codecs = []driver.Codec{idle{}} },
 	"Keep.Blobs":           func(c *core.Config) { c.Keep.Blobs = noBlobs{} },
 	"Keep.BlobsFrom":       func(c *core.Config) { c.Keep.Blobs, c.Keep.BlobsFrom = noBlobs{}, 7 },
 	"Limits.StoreTimeout":  func(c *core.Config) { c.Limits.StoreTimeout /= 2 },
@@ -206,23 +207,23 @@ func TestTwoClosuresOfOneFunctionAreTwoRules(t *testing.T) {
 	assert.True(t, nested(releasing(400), nothing).Bypassed, "the same closure")
 	assert.Equal(t, "nested-engine", nested(releasing(400), releasing(422)).Problem)
 	assert.True(t, nested(comparing(core.FingerprintConfig{Previous: &core.FingerprintConfig{JSON: true}}), nothing).Bypassed, "a copy of what a pointer points to")
-	assert.True(t, nested(func(c *core.Config) { c.Keep.Codecs = []core.Codec{idle{}} }, nothing).Bypassed)
+	assert.True(t, nested(func(c *core.Config) { c.Keep.Codecs = []driver.Codec{idle{}} }, nothing).Bypassed)
 	assert.True(t, nested(func(c *core.Config) { c.Lease.OnUnknown = core.RefuseUnknown }, func(c *core.Config) { c.Lease.OnUnknown = core.RefuseUnknown }).Bypassed)
 }
 
 // uncomparable is a Store that == panics for.
 type uncomparable struct {
-	core.Store
+	driver.Store
 	options []string
 	seen    map[string]bool
 }
 
 // wrapper is comparable by its type, and not by what it holds.
-type wrapper struct{ core.Store }
+type wrapper struct{ driver.Store }
 
 func TestWithTakesStoresThatCannotBeCompared(t *testing.T) {
 	store := uncomparable{memstore.New(), []string{"a"}, map[string]bool{}}
-	for _, s := range []core.Store{store, wrapper{store}, &store, wrapper{wrapper{store}}} {
+	for _, s := range []driver.Store{store, wrapper{store}, &store, wrapper{wrapper{store}}} {
 		f := newFixture(t, func(c *core.Config) { c.Store = s; c.Keep.LocalReplays = 1 << 20 })
 		f.send(request("K", "B"), made)
 		f.replayed(f.with(required).send(request("K", "B"), made), 201, "made")
@@ -248,5 +249,5 @@ func TestANestedEngineIsToldApartFromAStoreThatIsAway(t *testing.T) {
 	})
 	require.ErrorContains(t, heard, "Config.Lease.OnUnknown")
 	assert.ErrorContains(t, heard, "let the outer engine Skip the route")
-	assert.False(t, errors.Is(heard, core.ErrUnreadable) || errors.Is(heard, core.ErrLost))
+	assert.False(t, errors.Is(heard, driver.ErrUnreadable) || errors.Is(heard, core.ErrLost))
 }

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/go-idem/idem/core/driver"
 )
 
 // handler is what an operation is given to run.
@@ -20,7 +22,7 @@ type operation struct {
 	body   []byte
 	who    identity
 	root   [32]byte // what child keys derive from; zero before the handler is about to run
-	claim  Claim
+	claim  driver.Claim
 	run    handler
 	began  time.Time     // when Begin was last sent
 	left   time.Duration // of the lease, when the key was last found in progress
@@ -53,7 +55,7 @@ type operation struct {
 
 // prepare fills in the claim of a request and reads its body, or returns the code of what is wrong with it, or bypassed when it
 // is part of a run of the same record: a middleware on a route, behind one on all. Nothing is stored yet.
-func (e *Engine) prepare(ctx context.Context, req *Request, key string, c *Claim, who *identity) (body []byte, problem string, bypassed bool) {
+func (e *Engine) prepare(ctx context.Context, req *Request, key string, c *driver.Claim, who *identity) (body []byte, problem string, bypassed bool) {
 	if problem := e.age(req, key); problem != "" {
 		return nil, problem, false
 	}
@@ -112,7 +114,7 @@ func (op *operation) do(body []byte, problem string, bypassed bool) (Result, err
 }
 
 // known returns the replay that e has made for a claim before, if local has it; nil says nothing.
-func (e *Engine) known(ctx context.Context, req *Request, c *Claim) *Response {
+func (e *Engine) known(ctx context.Context, req *Request, c *driver.Claim) *Response {
 	r := e.local.find(&c.Key)
 	if r == nil || r.by != e || r.fingerprint != c.Fingerprint {
 		return nil
@@ -143,24 +145,24 @@ func (op *operation) begin() (Result, error) {
 	}
 	e, hooks := op.engine, &op.engine.cfg.Hooks
 	switch entry.State {
-	case Claimed:
+	case driver.Claimed:
 		if time.Since(op.began) >= op.claim.Lease { // the answer came so late that another run may have the key
 			op.giveBack()
 			return op.beginFailed(errLate)
 		}
 		return op.execute()
-	case Completed:
+	case driver.Completed:
 		return op.replay(entry.Outcome), nil
-	case InProgress:
+	case driver.InProgress:
 		op.hear(hooks.Conflict, 0, nil)
 		return e.refusals.result(codeInProgress, retryAfter(entry.Left)), nil
-	case Mismatch:
+	case driver.Mismatch:
 		if op.likeness == cannotTell {
 			return op.unreadable(errAlgorithm), nil
 		}
 		op.hear(hooks.Mismatch, 0, nil)
 		return e.refusals.result(codeMismatch, 0), nil
-	case Expired:
+	case driver.Expired:
 		return e.refusals.result(codeRetentionOver, 0), nil
 	}
 	return e.refusals.result(codeOutcomeUnknown, 0), nil
@@ -168,17 +170,17 @@ func (op *operation) begin() (Result, error) {
 
 // settled returns the store's answer when it is not worth asking again: after a wait, by the algorithm of the record, or
 // once OnUnknown has told what became of a run.
-func (op *operation) settled() (Entry, error) {
+func (op *operation) settled() (driver.Entry, error) {
 	defer op.leave()
 	op.hashing = op.engine.hashing
 	entry, err := op.asked()
-	for tries := 0; err == nil && entry.State == Claimed && len(op.engine.previous) > 0; tries++ {
+	for tries := 0; err == nil && entry.State == driver.Claimed && len(op.engine.previous) > 0; tries++ {
 		var isSettled bool
 		if entry, isSettled, err = op.lookBack(entry); isSettled || err != nil {
 			break
 		}
 		if tries == 2 { // others are at it all the time
-			return Entry{State: InProgress}, nil
+			return driver.Entry{State: driver.InProgress}, nil
 		}
 		op.startOver()
 		entry, err = op.asked()
@@ -187,20 +189,20 @@ func (op *operation) settled() (Entry, error) {
 }
 
 // asked is settled for one name of the record.
-func (op *operation) asked() (Entry, error) {
+func (op *operation) asked() (driver.Entry, error) {
 	for {
 		entry, err := op.send()
 		again := false
 		switch {
 		case err != nil:
-		case entry.State == Claimed:
+		case entry.State == driver.Claimed:
 			op.claim.Fence, op.claim.Attempt, op.claim.Operation, op.claim.Takeover = entry.Fence, entry.Attempt, entry.Operation, entry.Takeover
-		case entry.State == InProgress:
+		case entry.State == driver.InProgress:
 			op.left = entry.Left
 			again = op.waitApart(entry.Left)
-		case entry.State == Mismatch:
+		case entry.State == driver.Mismatch:
 			again = op.compare(entry.Fingerprint)
-		case entry.State == Unknown:
+		case entry.State == driver.Unknown:
 			again = op.resolve(entry.Fence)
 		}
 		if !again {
@@ -219,7 +221,7 @@ func (op *operation) waitApart(left time.Duration) (again bool) {
 }
 
 // send sends one Begin, unless its answer is known here.
-func (op *operation) send() (Entry, error) {
+func (op *operation) send() (driver.Entry, error) {
 	e := op.engine
 	if r := e.local.find(&op.claim.Key); r != nil {
 		return r.entry(op), nil
@@ -240,7 +242,7 @@ func (op *operation) send() (Entry, error) {
 	defer ctx.end(context.Canceled)
 	entry, err := e.cfg.Store.Begin(ctx.start(e, op.ctx, op.began.Add(e.cfg.Limits.StoreTimeout), &op.next), op.claim)
 	e.pendings.heard(err)
-	if entry.State == Completed {
+	if entry.State == driver.Completed {
 		e.local.learn(&op.claim, entry.Outcome, op.began, entry.Left)
 	}
 	return entry, err
@@ -266,7 +268,7 @@ func (op *operation) beginFailed(err error) (Result, error) {
 		op.hear(e.cfg.Hooks.Lost, 0, err)
 		return e.refusals.result(codeClaimLost, 0), nil
 	}
-	if errors.Is(err, ErrUnreadable) {
+	if errors.Is(err, driver.ErrUnreadable) {
 		return op.unreadable(err), nil
 	}
 	op.giveBack()
@@ -276,7 +278,7 @@ func (op *operation) beginFailed(err error) (Result, error) {
 	if e.cfg.DangerouslyFailOpen && op.ctx.Err() == nil && op.waiter == nil { // who waited knows of a run
 		return op.runUnprotected()
 	}
-	if errors.Is(err, ErrNotDurable) {
+	if errors.Is(err, driver.ErrNotDurable) {
 		return e.refusals.result(codeNotDurable, 0), nil
 	}
 	return e.refusals.result(codeStoreUnavailable, 0), nil
@@ -294,7 +296,7 @@ func (op *operation) giveBack() {
 		until = time.Now()
 	}
 	nothing := !e.cfg.DangerouslyFailOpen // has run, or will
-	failure := Failure{Cause: "begin had no answer", Free: nothing, NotRun: nothing}
+	failure := driver.Failure{Cause: "begin had no answer", Free: nothing, NotRun: nothing}
 	e.late.run(func() {
 		again(until, func() bool {
 			err := e.call(ctx, func(ctx context.Context) error { return e.cfg.Store.Fail(ctx, claim, failure) })
@@ -392,7 +394,7 @@ func (op *operation) execute() (Result, error) {
 		case started: // a panic, or runtime.Goexit: nothing is recovered, so the stack reaches the recovery outside
 			op.brokeOff("handler panicked")
 		default: // in a hook
-			_ = op.fail(Failure{Cause: "a hook panicked", Free: true, NotRun: true}, 0)
+			_ = op.fail(driver.Failure{Cause: "a hook panicked", Free: true, NotRun: true}, 0)
 		}
 	}()
 	if op.claim.Takeover {
@@ -417,7 +419,7 @@ func (op *operation) attend() (leaves func()) {
 	if around := keeperOf(op.ctx); around != nil && around.enter() {
 		outer = around.leave
 	}
-	attendant, ok := op.engine.cfg.Store.(Attendant)
+	attendant, ok := op.engine.cfg.Store.(driver.Attendant)
 	if !ok {
 		return outer
 	}

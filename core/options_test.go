@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/storetest"
 )
 
@@ -165,7 +166,7 @@ func TestFailOpenPassesErrorsOnAndHidesNoDamage(t *testing.T) {
 	f.close()
 
 	damaged := newFixture(t, func(c *core.Config) {
-		c.DangerouslyFailOpen, c.Store = true, scripted{begin: func(core.Claim) (core.Entry, error) { return core.Entry{}, core.ErrUnreadable }}
+		c.DangerouslyFailOpen, c.Store = true, scripted{begin: func(driver.Claim) (driver.Entry, error) { return driver.Entry{}, driver.ErrUnreadable }}
 	})
 	damaged.refused(damaged.send(request("K", "B"), made), 503, "record-unreadable")
 	damaged.ran(0)

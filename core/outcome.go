@@ -6,6 +6,8 @@ import (
 	"hash/crc32"
 	"slices"
 	"strings"
+
+	"github.com/go-idem/idem/core/driver"
 )
 
 // An outcome is a Response in bytes, as stores keep it:
@@ -76,11 +78,11 @@ func appendText(b []byte, s string) []byte {
 // ErrUnreadable. Names and values are checked although the checksum fits: a store is no place to inject header lines from.
 func decodeOutcome(b []byte) (r *Response, blob string, err error) {
 	if len(b) < 2+checksumLength || b[0] != outcomeFormat {
-		return nil, "", fmt.Errorf("%w: not an outcome of format %c", ErrUnreadable, outcomeFormat)
+		return nil, "", fmt.Errorf("%w: not an outcome of format %c", driver.ErrUnreadable, outcomeFormat)
 	}
 	sealed := len(b) - checksumLength
 	if crc32.Checksum(b[:sealed], castagnoli) != binary.BigEndian.Uint32(b[sealed:]) {
-		return nil, "", fmt.Errorf("%w: checksum differs", ErrUnreadable)
+		return nil, "", fmt.Errorf("%w: checksum differs", driver.ErrUnreadable)
 	}
 	d := decoder{b: b[:sealed], at: 2}
 	r = &Response{Status: int(d.number()), Omitted: b[1] == flagOmitted}
@@ -98,7 +100,7 @@ func decodeOutcome(b []byte) (r *Response, blob string, err error) {
 		r.Body, blob = nil, string(r.Body)
 	}
 	if d.bad || b[1] > flagBlob || b[1] == flagBlob && blob == "" || r.Omitted && len(r.Body) > 0 || r.Status < 100 || r.Status > 999 {
-		return nil, "", fmt.Errorf("%w: malformed outcome", ErrUnreadable)
+		return nil, "", fmt.Errorf("%w: malformed outcome", driver.ErrUnreadable)
 	}
 	return r, blob, nil
 }

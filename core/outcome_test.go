@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core/driver"
 )
 
 // goldenOutcome and goldenOmitted are what format '1' is made of. Stores hold such bytes for as long as the retention, so
@@ -102,7 +104,7 @@ func TestEveryFlippedBitIsNoticed(t *testing.T) {
 			damaged := []byte(goldenOutcome)
 			damaged[i] ^= 1 << bit
 			r, _, err := decodeOutcome(damaged)
-			assert.ErrorIs(t, err, ErrUnreadable, "bit %d of byte %d", bit, i)
+			assert.ErrorIs(t, err, driver.ErrUnreadable, "bit %d of byte %d", bit, i)
 			assert.Nil(t, r)
 		}
 	}
@@ -112,7 +114,7 @@ func TestEveryTruncationIsNoticed(t *testing.T) {
 	for _, golden := range []string{goldenOutcome, goldenOmitted} {
 		for n := range golden {
 			_, _, err := decodeOutcome([]byte(golden[:n]))
-			assert.ErrorIs(t, err, ErrUnreadable, "%d bytes", n)
+			assert.ErrorIs(t, err, driver.ErrUnreadable, "%d bytes", n)
 		}
 	}
 }
@@ -169,7 +171,7 @@ func TestRecordThatFitsItsChecksumIsStillChecked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, blob, err := decodeOutcome(record)
-			assert.ErrorIs(t, err, ErrUnreadable)
+			assert.ErrorIs(t, err, driver.ErrUnreadable)
 			assert.Nil(t, r)
 			assert.Empty(t, blob)
 		})
@@ -238,7 +240,7 @@ func FuzzDecodeOutcome(f *testing.F) {
 		for _, record := range [][]byte{b, seal(string(b))} {
 			r, blob, err := decodeOutcome(record)
 			if err != nil {
-				assert.ErrorIs(t, err, ErrUnreadable)
+				assert.ErrorIs(t, err, driver.ErrUnreadable)
 				assert.Nil(t, r)
 				assert.Empty(t, blob)
 				continue

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/go-idem/idem/core/driver"
 )
 
 const (
@@ -142,7 +144,7 @@ func (s *pendings) isSilent(d time.Duration) bool {
 
 // isAnswered tells whether err, nil included, is a store's answer to a verb.
 func isAnswered(err error) bool {
-	return err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrUnreadable) || errors.Is(err, ErrNotDurable)
+	return err == nil || errors.Is(err, ErrLost) || errors.Is(err, driver.ErrUnreadable) || errors.Is(err, driver.ErrNotDurable)
 }
 
 // turn waits for p's turn. It returns false when the time is up.
@@ -370,13 +372,13 @@ func (p *pending) refuse() {
 
 // standBehind waits while a final verb of the record is pending in this process, for as long as a call of the store may last.
 // Then it returns what is known of the record, true with it.
-func (op *operation) standBehind() (Entry, bool) {
+func (op *operation) standBehind() (driver.Entry, bool) {
 	e := op.engine
 	p := e.pendings.find(&op.claim.Key)
 	if p == nil {
-		return Entry{}, false
+		return driver.Entry{}, false
 	}
-	if entry := p.entry(op); entry.State == Mismatch {
+	if entry := p.entry(op); entry.State == driver.Mismatch {
 		return entry, true
 	}
 	bound := e.cfg.Limits.StoreTimeout
@@ -394,15 +396,15 @@ func (op *operation) standBehind() (Entry, bool) {
 			return p.entry(op), true
 		}
 	}
-	return Entry{}, false
+	return driver.Entry{}, false
 }
 
 // entry is what a Begin of op's claim would find while p is pending.
-func (p *pending) entry(op *operation) Entry {
+func (p *pending) entry(op *operation) driver.Entry {
 	held := &p.op.claim
 	opens := p.op.final.failure != nil && p.op.final.failure.Free
 	if held.Fingerprint != op.claim.Fingerprint && !opens {
-		return Entry{State: Mismatch, Fingerprint: held.Fingerprint}
+		return driver.Entry{State: driver.Mismatch, Fingerprint: held.Fingerprint}
 	}
-	return Entry{State: InProgress, Left: op.engine.cfg.Limits.StoreTimeout}
+	return driver.Entry{State: driver.InProgress, Left: op.engine.cfg.Limits.StoreTimeout}
 }

@@ -13,13 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/storetest"
 )
 
 // outage is a store that can be cut off, and that can refuse long outcomes.
 type outage struct {
-	core.Store
+	driver.Store
 	mu       sync.Mutex
 	cut      bool
 	hangs    bool          // what is sent while the store is cut off hangs; else it fails at once
@@ -29,8 +30,8 @@ type outage struct {
 	flying   int
 	most     int // of flying
 	calls    int
-	claim    core.Claim // whose outcome was last refused
-	refused  []byte     // that outcome
+	claim    driver.Claim // whose outcome was last refused
+	refused  []byte       // that outcome
 }
 
 // during cuts the store off for a while.
@@ -79,16 +80,16 @@ func (o *outage) pass(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-func (o *outage) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
+func (o *outage) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
 	leave, err := o.pass(ctx)
 	defer leave()
 	if err != nil {
-		return core.Entry{}, err
+		return driver.Entry{}, err
 	}
 	return o.Store.Begin(ctx, c)
 }
 
-func (o *outage) Extend(ctx context.Context, c core.Claim) error {
+func (o *outage) Extend(ctx context.Context, c driver.Claim) error {
 	leave, err := o.pass(ctx)
 	defer leave()
 	if err != nil {
@@ -97,7 +98,7 @@ func (o *outage) Extend(ctx context.Context, c core.Claim) error {
 	return o.Store.Extend(ctx, c)
 }
 
-func (o *outage) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+func (o *outage) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	leave, err := o.pass(ctx)
 	defer leave()
 	if err == nil {
@@ -110,7 +111,7 @@ func (o *outage) Complete(ctx context.Context, c core.Claim, outcome []byte) err
 }
 
 // refuse says whether an outcome is too long, and shows it.
-func (o *outage) refuse(c core.Claim, outcome []byte) error {
+func (o *outage) refuse(c driver.Claim, outcome []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.longest == 0 || len(outcome) <= o.longest {
@@ -120,7 +121,7 @@ func (o *outage) refuse(c core.Claim, outcome []byte) error {
 	return errTest
 }
 
-func (o *outage) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
+func (o *outage) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	leave, err := o.pass(ctx)
 	defer leave()
 	if err != nil {
@@ -396,7 +397,7 @@ func TestAnOutcomeOfWhichNothingIsKnownIsNotShown(t *testing.T) {
 		blobs := newShelf()
 		f := newFixture(t, func(c *core.Config) {
 			c.Keep.Blobs, c.Keep.BlobsFrom = blobs, 1
-			c.Store = scripted{Store: c.Store, complete: func(core.Claim) error {
+			c.Store = scripted{Store: c.Store, complete: func(driver.Claim) error {
 				return fmt.Errorf("%w: commit had no answer: %w", core.ErrOutcomeUnknown, errTest)
 			}}
 		})
@@ -417,7 +418,7 @@ func TestABlobIsDeletedOnlyWhenNoRecordCanNameIt(t *testing.T) {
 			blobs, calls := newShelf(), 0
 			f := newFixture(t, func(cfg *core.Config) {
 				cfg.Keep.Blobs, cfg.Keep.BlobsFrom = blobs, 1
-				cfg.Store = scripted{Store: cfg.Store, complete: func(core.Claim) error {
+				cfg.Store = scripted{Store: cfg.Store, complete: func(driver.Claim) error {
 					if calls++; calls <= c.faults {
 						return errTest
 					}

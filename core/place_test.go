@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // What one run sees of another (EVT-09).
@@ -25,7 +26,7 @@ func failOpen(c *core.Config) { c.DangerouslyFailOpen = true }
 // away is f on a store that never answers.
 func (f *fixture) away() *fixture {
 	return f.with(func(c *core.Config) {
-		c.Store = scripted{Store: f.inner, begin: func(core.Claim) (core.Entry, error) { return core.Entry{}, errTest }}
+		c.Store = scripted{Store: f.inner, begin: func(driver.Claim) (driver.Entry, error) { return driver.Entry{}, errTest }}
 	})
 }
 
@@ -72,7 +73,7 @@ var inners = map[string]inner{
 				return nil, core.ErrOutcomeUnknown
 			}
 			store := c.Store
-			c.Store = scripted{Store: store, begin: func(core.Claim) (core.Entry, error) { return core.Entry{State: core.Unknown, Fence: 7}, nil }}
+			c.Store = scripted{Store: store, begin: func(driver.Claim) (driver.Entry, error) { return driver.Entry{State: driver.Unknown, Fence: 7}, nil }}
 		})
 		_, err := g.do(outer, request("inner", "B"), made)
 		require.NoError(t, err)
@@ -237,7 +238,7 @@ func TestTheHandlerIsToldTheOperationThatTheStoreTells(t *testing.T) {
 	tells := int64(40) // what Begin says of the operation; a store counts its fences for it
 	f := newFixture(t, func(c *core.Config) {
 		store := c.Store
-		c.Store = scripted{Store: store, begin: func(c core.Claim) (core.Entry, error) {
+		c.Store = scripted{Store: store, begin: func(c driver.Claim) (driver.Entry, error) {
 			entry, err := store.Begin(ctx, c)
 			tells++
 			entry.Operation = tells

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/storetest"
 )
 
@@ -164,13 +165,13 @@ func TestAnOperatorMaySayItAgainAfterAnErrorOfTheStore(t *testing.T) {
 
 // nthFails is a store whose call of a verb fails after so many that did not.
 type nthFails struct {
-	core.Store
+	driver.Store
 	verb  string
 	fault storetest.Fault
 	left  int
 }
 
-func (n *nthFails) next(verb string) core.Store {
+func (n *nthFails) next(verb string) driver.Store {
 	if verb == n.verb {
 		if n.left--; n.left == -1 {
 			faulty := storetest.NewFaulty(n.Store)
@@ -181,15 +182,15 @@ func (n *nthFails) next(verb string) core.Store {
 	return n.Store
 }
 
-func (n *nthFails) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
+func (n *nthFails) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
 	return n.next("begin").Begin(ctx, c)
 }
 
-func (n *nthFails) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+func (n *nthFails) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	return n.next("complete").Complete(ctx, c, outcome)
 }
 
-func (n *nthFails) Fail(ctx context.Context, c core.Claim, failure core.Failure) error {
+func (n *nthFails) Fail(ctx context.Context, c driver.Claim, failure driver.Failure) error {
 	return n.next("fail").Fail(ctx, c, failure)
 }
 
@@ -279,9 +280,9 @@ func TestWhoWaitsIsToldWhatTheOperatorSays(t *testing.T) {
 }
 
 // slowComplete takes half a second to complete.
-type slowComplete struct{ core.Store }
+type slowComplete struct{ driver.Store }
 
-func (s slowComplete) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+func (s slowComplete) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	time.Sleep(500 * time.Millisecond)
 	return s.Store.Complete(ctx, c, outcome)
 }

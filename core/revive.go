@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+
+	"github.com/go-idem/idem/core/driver"
 )
 
 // reopener is an ability that a Store may have: to let an operator revive a dead message.
@@ -12,7 +14,7 @@ type reopener interface {
 	// Reopen turns the COMPLETED record of c, if its outcome is this one, into FAILED under c.Owner: open to the same request
 	// only, as after an owner that vanished (Takeover), with no attempt counted, and without its tombstone. The next claim
 	// begins another operation. The retention starts anew. Else it changes nothing and returns ErrLost.
-	Reopen(ctx context.Context, c Claim, outcome []byte) error
+	Reopen(ctx context.Context, c driver.Claim, outcome []byte) error
 }
 
 // revive reopens the record of a message that is dead; outcome is what the store keeps of it.
@@ -22,7 +24,7 @@ func (op *operation) revive(outcome []byte) error {
 		return err
 	}
 	if kept.Status != statusDead {
-		return fmt.Errorf("%w: %s", ErrNotUnknown, Completed)
+		return fmt.Errorf("%w: %s", ErrNotUnknown, driver.Completed)
 	}
 	store, ok := op.engine.cfg.Store.(reopener)
 	if !ok {
@@ -45,7 +47,7 @@ func (op *operation) claimRevived() error {
 	if err != nil {
 		return err
 	}
-	if entry.State != Claimed {
+	if entry.State != driver.Claimed {
 		return fmt.Errorf("%w: it is revived, and %s", ErrNotUnknown, entry.State)
 	}
 	op.claim.Fence, op.claim.Attempt, op.claim.Operation, op.claim.Takeover = entry.Fence, entry.Attempt, entry.Operation, entry.Takeover

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/storetest"
 )
 
@@ -69,7 +70,7 @@ func TestAnOperatorRevivesADeadMessage(t *testing.T) {
 		assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
 	})
 	for name, change := range map[string]func(*core.Config){
-		"whose outcome is sealed":                 func(c *core.Config) { c.Keep.Codecs = []core.Codec{tagged{"seal", new([]string)}} },
+		"whose outcome is sealed":                 func(c *core.Config) { c.Keep.Codecs = []driver.Codec{tagged{"seal", new([]string)}} },
 		"whose outcome is in a blob":              func(c *core.Config) { c.Keep.Blobs, c.Keep.BlobsFrom = newShelf(), 1 },
 		"that leaves a tombstone":                 func(c *core.Config) { c.Keep.LateRetry = retention },
 		"that is remembered here":                 func(c *core.Config) { c.Keep.LocalReplays = 1 << 20 },
@@ -182,14 +183,14 @@ func TestAnOperatorRevivesOnlyWhatIsDead(t *testing.T) {
 
 // beforeReopen does something before a Reopen.
 type beforeReopen struct {
-	core.Store
+	driver.Store
 	do func()
 }
 
-func (s beforeReopen) Reopen(ctx context.Context, c core.Claim, outcome []byte) error {
+func (s beforeReopen) Reopen(ctx context.Context, c driver.Claim, outcome []byte) error {
 	s.do()
 	return s.Store.(interface {
-		Reopen(context.Context, core.Claim, []byte) error
+		Reopen(context.Context, driver.Claim, []byte) error
 	}).Reopen(ctx, c, outcome)
 }
 
@@ -217,10 +218,10 @@ func TestADeliveryThatIsNotHandledUsesUpNoAttempt(t *testing.T) {
 		inBubble(t, "EVT-08 whose begin is not durable, "+refuse, func(t *testing.T) {
 			f := newFixture(t, one, onUnknownIs)
 			short := f.with(func(c *core.Config) {
-				c.Store = scripted{Store: f.inner, begin: func(c core.Claim) (core.Entry, error) {
+				c.Store = scripted{Store: f.inner, begin: func(c driver.Claim) (driver.Entry, error) {
 					_, err := f.inner.Begin(ctx, c)
 					assert.NoError(t, err)
-					return core.Entry{}, core.ErrNotDurable
+					return driver.Entry{}, driver.ErrNotDurable
 				}}
 			})
 			for range 5 {
@@ -273,7 +274,7 @@ func TestADeliveryThatIsNotHandledUsesUpNoAttempt(t *testing.T) {
 		late, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		slow := f.with(func(c *core.Config) {
-			c.Store = scripted{Store: f.inner, begin: func(c core.Claim) (core.Entry, error) {
+			c.Store = scripted{Store: f.inner, begin: func(c driver.Claim) (driver.Entry, error) {
 				entry, err := f.inner.Begin(ctx, c)
 				<-late.Done() // begin is answered, and the deadline of the batch is over
 				return entry, err

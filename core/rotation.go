@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"time"
+
+	"github.com/go-idem/idem/core/driver"
 )
 
 // Names of records are hashes under Config.Secret. While Config.PreviousSecrets lists others, a record may lie under their names.
@@ -48,7 +50,7 @@ func (op *operation) startOver() {
 // lookBack is called with a claim under the engine's own name. If there is a record of the operation under a previous one, op
 // goes on with that and gives its own claim back; the entry is what that record says. It is not settled when that record's run
 // was none, and has ended without one: what was true of the own name may be true no more.
-func (op *operation) lookBack(own Entry) (found Entry, isSettled bool, err error) {
+func (op *operation) lookBack(own driver.Entry) (found driver.Entry, isSettled bool, err error) {
 	claim, began, hashing := op.claim, op.began, op.hashing
 	for _, h := range op.engine.previous {
 		op.rename(h)
@@ -73,23 +75,23 @@ func (op *operation) lookBack(own Entry) (found Entry, isSettled bool, err error
 }
 
 // isFresh tells of a Begin that it found nothing of an earlier run.
-func isFresh(e Entry) bool { return e.State == Claimed && e.Attempt <= 1 && !e.Takeover }
+func isFresh(e driver.Entry) bool { return e.State == driver.Claimed && e.Attempt <= 1 && !e.Takeover }
 
 // look sends Begin, and again by the record's algorithm if that is another.
-func (op *operation) look() (Entry, error) {
+func (op *operation) look() (driver.Entry, error) {
 	entry, err := op.send()
-	if err == nil && entry.State == Mismatch && op.compare(entry.Fingerprint) {
+	if err == nil && entry.State == driver.Mismatch && op.compare(entry.Fingerprint) {
 		return op.send()
 	}
 	return entry, err
 }
 
 // handBack frees a claim that was given and under which nothing has run: at once, or in the background if the store is away.
-func (op *operation) handBack(claim Claim) {
+func (op *operation) handBack(claim driver.Claim) {
 	e, ctx := op.engine, context.WithoutCancel(op.ctx)
 	send := func() bool {
 		err := e.call(ctx, func(ctx context.Context) error {
-			return e.cfg.Store.Fail(ctx, claim, Failure{Cause: "the record has another name", Free: true, NotRun: true})
+			return e.cfg.Store.Fail(ctx, claim, driver.Failure{Cause: "the record has another name", Free: true, NotRun: true})
 		})
 		return err == nil || errors.Is(err, ErrLost)
 	}

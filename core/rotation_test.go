@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // SKW-01: secrets change while keys live.
@@ -157,9 +158,9 @@ func TestAStoreThatIsAwayDuringALookRefusesTheRequest(t *testing.T) {
 		begins := 0
 		f := newFixture(t, secrets(anotherSecret, oneSecret), func(c *core.Config) {
 			store := c.Store
-			c.Store = scripted{Store: store, begin: func(c core.Claim) (core.Entry, error) {
+			c.Store = scripted{Store: store, begin: func(c driver.Claim) (driver.Entry, error) {
 				if begins++; begins == 2 {
-					return core.Entry{}, errTest
+					return driver.Entry{}, errTest
 				}
 				return store.Begin(ctx, c)
 			}}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 func secret(text string) func(*core.Config) {
@@ -20,10 +21,10 @@ const (
 )
 
 // claimed returns what an engine asks its store for, and the key that it gives to children.
-func claimed(t *testing.T, changes ...func(*core.Config)) (claim core.Claim, child string) {
+func claimed(t *testing.T, changes ...func(*core.Config)) (claim driver.Claim, child string) {
 	f := newFixture(t, append(changes, func(c *core.Config) {
 		store := c.Store
-		c.Store = scripted{Store: store, begin: func(c core.Claim) (core.Entry, error) {
+		c.Store = scripted{Store: store, begin: func(c driver.Claim) (driver.Entry, error) {
 			claim = c
 			return store.Begin(ctx, c)
 		}}

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/go-idem/idem/core/driver"
 )
 
 var (
@@ -15,7 +17,7 @@ var (
 	errOverdue    = fmt.Errorf("%w: the run has lasted longer than Lease.MaxRun", ErrLost)
 	errTooMuch    = errors.New("idem: the store answers, and has refused this outcome for a whole lease: it is kept without its body")
 	errLate       = fmt.Errorf("%w: begin was answered after the lease", ErrLost)
-	errAlgorithm  = fmt.Errorf("%w: its fingerprint was made by an algorithm that this engine does not know, or that is weaker than its own: name it in Fingerprint.Previous", ErrUnreadable)
+	errAlgorithm  = fmt.Errorf("%w: its fingerprint was made by an algorithm that this engine does not know, or that is weaker than its own: name it in Fingerprint.Previous", driver.ErrUnreadable)
 	errNoResponse = errors.New("idem: run returned neither an error nor a response with a status from 100 to 999")
 )
 
@@ -30,7 +32,7 @@ func (op *operation) settle(r *Response, err error) (Result, error) {
 		err = errNoResponse
 	}
 	if err != nil {
-		_ = op.fail(Failure{Cause: op.cause(err)}, 0)
+		_ = op.fail(driver.Failure{Cause: op.cause(err)}, 0)
 		return Result{}, err
 	}
 	keep := &op.engine.cfg.Keep
@@ -38,7 +40,7 @@ func (op *operation) settle(r *Response, err error) (Result, error) {
 	r.Omitted = r.Omitted || len(r.Body) > keep.MaxBody
 	switch op.disposition(r) {
 	case Retry:
-		err = op.fail(Failure{Cause: "status " + strconv.Itoa(r.Status)}, r.Status)
+		err = op.fail(driver.Failure{Cause: "status " + strconv.Itoa(r.Status)}, r.Status)
 	case LeaveUnknown:
 		err = op.abandon(r.Status, ErrOutcomeUnknown)
 	case Release:
@@ -83,7 +85,7 @@ func (op *operation) complete(r *Response) error {
 // is over.
 func (op *operation) brokeOff(cause string) {
 	if op.engine.cfg.Lease.OnUnknown == nil {
-		_ = op.fail(Failure{Cause: cause}, 0)
+		_ = op.fail(driver.Failure{Cause: cause}, 0)
 		return
 	}
 	_ = op.abandon(0, errors.New(cause))
@@ -101,7 +103,7 @@ func (op *operation) abandon(status int, cause error) error {
 }
 
 // fail ends the run without an outcome. One that has kept steps, or has some under way, had effects.
-func (op *operation) fail(f Failure, status int) error {
+func (op *operation) fail(f driver.Failure, status int) error {
 	if op.keeper.hasEffects() {
 		f.Free, f.NotRun = false, false
 	}
@@ -117,7 +119,7 @@ type final struct {
 	outcome []byte
 	blob    string // where the body is
 	bare    []byte // outcome without its body, once the store is believed to take no more
-	failure *Failure
+	failure *driver.Failure
 
 	sent    time.Time // first
 	doubted bool      // one that was sent had no answer: it may have taken effect, or may yet
@@ -132,7 +134,7 @@ func (f *final) cause() error {
 }
 
 // finalClaim is the claim that final verbs carry.
-func (op *operation) finalClaim() Claim {
+func (op *operation) finalClaim() driver.Claim {
 	claim := op.claim
 	claim.Steps = op.keeper.steps.Load()
 	return claim
@@ -162,7 +164,7 @@ func (op *operation) sendFinal(ctx context.Context) error {
 
 // sendOutcome keeps the outcome, or what is left of it. Whichever form the store has taken before is kept, so a store that
 // refuses the one is asked for the other.
-func (op *operation) sendOutcome(ctx context.Context, c *Claim) (err error) {
+func (op *operation) sendOutcome(ctx context.Context, c *driver.Claim) (err error) {
 	f := &op.final
 	forms := [][]byte{f.outcome}
 	if f.bare != nil {

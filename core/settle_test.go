@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/storetest"
 )
 
@@ -169,13 +170,13 @@ func TestClientThatLeavesDuringBeginFreesItsKey(t *testing.T) {
 		client, leave := context.WithCancel(ctx)
 		f := newFixture(t, func(c *core.Config) {
 			store := c.Store
-			c.Store = scripted{Store: store, begin: func(c core.Claim) (core.Entry, error) {
+			c.Store = scripted{Store: store, begin: func(c driver.Claim) (driver.Entry, error) {
 				entry, err := store.Begin(ctx, c)
 				if client.Err() != nil {
 					return entry, err
 				}
 				leave()
-				return core.Entry{}, client.Err()
+				return driver.Entry{}, client.Err()
 			}}
 		})
 		result, err := f.do(client, request("K", "B"), made)
@@ -202,27 +203,29 @@ func TestFailOpenIsNotForClientsThatLeft(t *testing.T) {
 }
 
 // beginAnswers is a store whose Begin always answers the same.
-func beginAnswers(entry core.Entry, err error) func(*core.Config) {
+func beginAnswers(entry driver.Entry, err error) func(*core.Config) {
 	return func(c *core.Config) {
-		c.Store = scripted{Store: c.Store, begin: func(core.Claim) (core.Entry, error) { return entry, err }}
+		c.Store = scripted{Store: c.Store, begin: func(driver.Claim) (driver.Entry, error) { return entry, err }}
 	}
 }
 
 func TestWhatBeginFindsIsRefusedWithItsOwnCode(t *testing.T) {
-	kept := func(outcome string) core.Entry { return core.Entry{State: core.Completed, Outcome: []byte(outcome)} }
+	kept := func(outcome string) driver.Entry {
+		return driver.Entry{State: driver.Completed, Outcome: []byte(outcome)}
+	}
 	for name, c := range map[string]struct {
-		entry  core.Entry
+		entry  driver.Entry
 		err    error
 		status int
 		code   string
 	}{
-		"unreadable record":         {core.Entry{}, fmt.Errorf("%w: format 9", core.ErrUnreadable), 503, "record-unreadable"},
+		"unreadable record":         {driver.Entry{}, fmt.Errorf("%w: format 9", driver.ErrUnreadable), 503, "record-unreadable"},
 		"damaged outcome":           {kept("1\x00\xc8\x01\x00\x00bodyXXXX"), nil, 503, "record-unreadable"},
 		"outcome of another format": {kept("2\x00\xc8\x01\x00\x00body"), nil, 503, "record-unreadable"},
 		"outcome of nothing":        {kept(""), nil, 503, "record-unreadable"},
-		"LSE-02 unknown outcome":    {core.Entry{State: core.Unknown}, nil, 409, "outcome-unknown"},
-		"state from the future":     {core.Entry{State: "paused"}, nil, 409, "outcome-unknown"},
-		"lost":                      {core.Entry{}, lostBecause("its own fail came first"), 409, "claim-lost"},
+		"LSE-02 unknown outcome":    {driver.Entry{State: driver.Unknown}, nil, 409, "outcome-unknown"},
+		"state from the future":     {driver.Entry{State: "paused"}, nil, 409, "outcome-unknown"},
+		"lost":                      {driver.Entry{}, lostBecause("its own fail came first"), 409, "claim-lost"},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			f := newFixture(t, beginAnswers(c.entry, c.err))
@@ -236,7 +239,7 @@ func TestWhatBeginFindsIsRefusedWithItsOwnCode(t *testing.T) {
 
 func TestConflictSaysWhenToAskAgain(t *testing.T) {
 	for left, want := range map[time.Duration]string{0: "1", 300 * time.Millisecond: "1", 2 * time.Second: "1", 30 * time.Second: "3", time.Hour: "5"} {
-		f := newFixture(t, beginAnswers(core.Entry{State: core.InProgress, Left: left}, nil))
+		f := newFixture(t, beginAnswers(driver.Entry{State: driver.InProgress, Left: left}, nil))
 		assert.Equal(t, []string{want}, values(f.send(request("K", "B"), made).Response, "Retry-After"), "%v left", left) // CON-02
 	}
 }
@@ -409,7 +412,7 @@ func TestHeirIsToldThatItTakesOver(t *testing.T) {
 // losesComplete is a store whose Complete fails once and then says that the claim is lost.
 func losesComplete(c *core.Config) {
 	var calls atomic.Int64
-	c.Store = scripted{Store: c.Store, complete: func(core.Claim) error {
+	c.Store = scripted{Store: c.Store, complete: func(driver.Claim) error {
 		if calls.Add(1) == 1 {
 			return errTest
 		}

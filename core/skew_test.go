@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // SKW-01: what a deploy that changes an option means for keys that live.
@@ -45,7 +46,7 @@ var skews = map[string]func(*core.Config){
 	"Fingerprint.Func, with Previous": func(c *core.Config) {
 		c.Fingerprint = core.FingerprintConfig{Func: v1, Previous: &core.FingerprintConfig{}}
 	},
-	"Keep.Codecs, one that seals": func(c *core.Config) { c.Keep.Codecs = []core.Codec{marking{}} },
+	"Keep.Codecs, one that seals": func(c *core.Config) { c.Keep.Codecs = []driver.Codec{marking{}} },
 }
 
 // marking is a codec that reads nothing but what it made.
@@ -55,7 +56,7 @@ func (marking) Encode(_ [32]byte, outcome []byte) []byte { return append([]byte{
 
 func (marking) Decode(_ [32]byte, kept []byte) ([]byte, error) {
 	if kept[0] != 0xFF {
-		return nil, core.ErrUnreadable
+		return nil, driver.ErrUnreadable
 	}
 	return kept[1:], nil
 }

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/go-idem/idem/core/driver"
 )
 
 // Step does one step of a run and keeps its result, so that a later run of the same operation, after a crash or a failure,
 // gets the result instead of doing the step again. Names are unique within the operation; a name that is used twice does its
 // step once: the second of two at a time waits for the first. An error of do is passed on and nothing is kept. Results are marshalled as Config.Messages says, JSON by
-// default; one that can not be read as T any more is an error that wraps [ErrUnreadable]. Steps may run concurrently.
+// default; one that can not be read as T any more is an error that wraps [driver.ErrUnreadable]. Steps may run concurrently.
 //
 // A crash between the effect of a step and its checkpoint does the step again: give [ChildKey] to services that take a key.
 // So does a store that is away at that moment, if a crash follows: the run goes on without the checkpoint.
@@ -121,7 +123,7 @@ func (s *stepping) end(name string, done chan struct{}) {
 
 // recall returns the kept result of a step. The first call of a run that is not the first one reads them all.
 func (k *keeper) recall(name string) (result []byte, found bool, err error) {
-	store, ok := k.op.engine.cfg.Store.(Checkpointer)
+	store, ok := k.op.engine.cfg.Store.(driver.Checkpointer)
 	switch {
 	case !ok:
 		return nil, false, fmt.Errorf("idem: store %T keeps no steps: %w", k.op.engine.cfg.Store, errors.ErrUnsupported)
@@ -156,7 +158,7 @@ func (k *keeper) recall(name string) (result []byte, found bool, err error) {
 // mayCheckpoint asks a store that knows when it would refuse a checkpoint, before there is an effect whose result it refuses.
 func (k *keeper) mayCheckpoint() error {
 	store, ok := k.op.engine.cfg.Store.(interface {
-		MayCheckpoint(context.Context, Claim) error
+		MayCheckpoint(context.Context, driver.Claim) error
 	})
 	if !ok {
 		return nil
@@ -169,11 +171,11 @@ func (k *keeper) mayCheckpoint() error {
 func (k *keeper) checkpoint(name string, result []byte) error {
 	packed := k.op.encodeAs(stepName(k.op.claim.Key, name), &Response{Status: statusDone, Body: result}, "")
 	k.steps.Store(true)
-	store := k.op.engine.cfg.Store.(Checkpointer)
+	store := k.op.engine.cfg.Store.(driver.Checkpointer)
 	var err error
 	again(time.Now().Add(k.op.engine.cfg.Limits.StoreTimeout), func() bool {
 		err = k.op.engine.call(k.detached(), func(ctx context.Context) error { return store.Checkpoint(ctx, k.op.claim, name, packed) })
-		return err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrUnreadable) || errors.Is(err, errors.ErrUnsupported)
+		return err == nil || errors.Is(err, ErrLost) || errors.Is(err, driver.ErrUnreadable) || errors.Is(err, errors.ErrUnsupported)
 	})
 	switch {
 	case errors.Is(err, ErrLost):

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 )
 
@@ -22,14 +23,14 @@ type stepless struct {
 
 var errRefused = fmt.Errorf("the store keeps no steps: %w", errors.ErrUnsupported)
 
-func (s *stepless) MayCheckpoint(context.Context, core.Claim) error {
+func (s *stepless) MayCheckpoint(context.Context, driver.Claim) error {
 	if s.refused && s.asks {
 		return errRefused
 	}
 	return nil
 }
 
-func (s *stepless) Checkpoint(ctx context.Context, c core.Claim, step string, result []byte) error {
+func (s *stepless) Checkpoint(ctx context.Context, c driver.Claim, step string, result []byte) error {
 	s.sent++
 	if s.refused {
 		return errRefused

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/storetest"
 )
@@ -159,7 +160,7 @@ func TestAStepAndTheStore(t *testing.T) {
 		})
 	})
 	t.Run("that keeps no steps: an error that says so", func(t *testing.T) {
-		f := newFixture(t, func(c *core.Config) { c.Store = struct{ core.Store }{memstore.New()} })
+		f := newFixture(t, func(c *core.Config) { c.Store = struct{ driver.Store }{memstore.New()} })
 		f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
 			_, err := core.Step(ctx, "charge", (&charging{}).charge)
 			assert.ErrorIs(t, err, errors.ErrUnsupported)
@@ -190,14 +191,14 @@ func TestAStepNeedsANameAndAResultThatCanBeKept(t *testing.T) {
 	f.send(request("K", "B"), c.handler(t, answers(500, "")))
 	f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
 		_, err := core.Step(ctx, "charge", func(context.Context) ([]string, error) { return nil, nil })
-		assert.ErrorIs(t, err, core.ErrUnreadable, "the type has changed")
+		assert.ErrorIs(t, err, driver.ErrUnreadable, "the type has changed")
 		return made(ctx)
 	})
 }
 
 func TestStepsAreSealedLikeOutcomes(t *testing.T) {
 	seal := &sealing{}
-	f, c := newFixture(t, func(c *core.Config) { c.Keep.Codecs = []core.Codec{seal} }), &charging{}
+	f, c := newFixture(t, func(c *core.Config) { c.Keep.Codecs = []driver.Codec{seal} }), &charging{}
 	f.send(request("K", "B"), c.handler(t, answers(500, "")))
 	f.send(request("K", "B"), c.handler(t, made))
 	assert.Equal(t, 1, c.charged)

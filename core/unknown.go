@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/go-idem/idem/core/driver"
 )
 
 // ErrOutcomeUnknown is what a LeaseConfig.OnUnknown returns when it can not tell what became of a run.
-var ErrOutcomeUnknown = errors.New("idem: outcome unknown")
+var ErrOutcomeUnknown = driver.ErrOutcomeUnknown
 
 // RefuseUnknown is a LeaseConfig.OnUnknown for operations that must rather stay open than happen twice: no run follows one
 // that vanished, and requests are refused with 409 outcome-unknown until the retention ends (LSE-02), or until
@@ -61,7 +63,7 @@ type Operation struct {
 // forgotten. To have it delivered is the caller's. Where Config.Keep.LocalReplays is set, other processes take it for dead for up to
 // a minute more. The store must have a method
 //
-//	Reopen(ctx context.Context, c core.Claim, outcome []byte) error
+//	Reopen(ctx context.Context, c driver.Claim, outcome []byte) error
 //
 // as memstore, redisstore and pgstore have, or the error wraps [errors.ErrUnsupported]. A message that came with another payload,
 // or whose record cannot be read, is not revived.
@@ -85,7 +87,7 @@ func (e *Engine) Resolve(ctx context.Context, which Operation, outcome *Response
 		return err
 	}
 	if outcome == nil {
-		return e.cfg.Store.Fail(ctx, op.claim, Failure{Cause: "an operator says that it did not happen"})
+		return e.cfg.Store.Fail(ctx, op.claim, driver.Failure{Cause: "an operator says that it did not happen"})
 	}
 	keep := &e.cfg.Keep
 	omitted := outcome.Omitted || len(outcome.Body) > keep.MaxBody || keep.OmitBody != nil && keep.OmitBody(outcome)
@@ -101,7 +103,7 @@ func (op *operation) takeOverAny(which Operation) (revived bool, err error) {
 	e := op.engine
 	route := e.route(&op.req, op.isMessage)
 	for _, h := range append([]hashing{e.hashing}, e.previous...) {
-		op.claim = Claim{Key: h.record(which.Scope, which.Key, route...)}
+		op.claim = driver.Claim{Key: h.record(which.Scope, which.Key, route...)}
 		op.ask()
 		if revived, err = op.takeOver(); !errors.Is(err, ErrNotUnknown) {
 			return revived, err
@@ -122,15 +124,15 @@ func (op *operation) takeOver() (revived bool, err error) {
 	ask := op.claim
 	ask.Fingerprint[31], ask.Retention = 1, op.engine.cfg.Limits.StoreTimeout
 	entry, err := store.Begin(op.ctx, ask)
-	if err == nil && entry.State == Mismatch {
+	if err == nil && entry.State == driver.Mismatch {
 		op.claim.Fingerprint = entry.Fingerprint
 		entry, err = store.Begin(op.ctx, op.claim)
 	}
-	if err == nil && entry.State == Unknown {
+	if err == nil && entry.State == driver.Unknown {
 		op.claim.Over = entry.Fence
 		entry, err = store.Begin(op.ctx, op.claim)
 	}
-	if err == nil && entry.State == Completed && op.isMessage {
+	if err == nil && entry.State == driver.Completed && op.isMessage {
 		err = op.revive(entry.Outcome)
 		return err == nil, err
 	}
@@ -138,16 +140,16 @@ func (op *operation) takeOver() (revived bool, err error) {
 		return false, err
 	}
 	op.claim.Fence, op.claim.Attempt, op.claim.Operation, op.claim.Takeover = entry.Fence, entry.Attempt, entry.Operation, entry.Takeover
-	if entry.State == Claimed && op.claim.Over == 0 { // absent or failed: nothing is unknown, and nothing was done
+	if entry.State == driver.Claimed && op.claim.Over == 0 { // absent or failed: nothing is unknown, and nothing was done
 		if op.claim.Fingerprint == [32]byte{} {
 			op.claim.Retention = ask.Retention
 		}
-		if err := store.Fail(op.ctx, op.claim, Failure{Cause: "nothing to resolve", Free: true, NotRun: true}); err != nil {
+		if err := store.Fail(op.ctx, op.claim, driver.Failure{Cause: "nothing to resolve", Free: true, NotRun: true}); err != nil {
 			return false, err
 		}
 		return false, fmt.Errorf("%w: there is no record of a run", ErrNotUnknown)
 	}
-	if entry.State != Claimed {
+	if entry.State != driver.Claimed {
 		return false, fmt.Errorf("%w: %s", ErrNotUnknown, entry.State)
 	}
 	return false, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // LSE-02 and its kin: a run ended without telling its outcome.
@@ -132,7 +133,7 @@ func TestAPanicIsAnUnknownOutcomeForWhoAsks(t *testing.T) {
 
 func TestAStoreThatAnswersUnknownUnaskedIsRefused(t *testing.T) {
 	f := newFixture(t, func(c *core.Config) {
-		c.Store = scripted{begin: func(core.Claim) (core.Entry, error) { return core.Entry{State: core.Unknown}, nil }}
+		c.Store = scripted{begin: func(driver.Claim) (driver.Entry, error) { return driver.Entry{State: driver.Unknown}, nil }}
 	})
 	f.refused(f.send(request("K", "B"), made), 409, "outcome-unknown")
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/go-idem/idem/core/driver"
 )
 
 // faults collects what is wrong with a config.
@@ -152,8 +154,8 @@ func (c *Config) validateWait(f *faults) {
 		f.check(w.MaxPerKey == 0 && w.Max == 0, "Wait.Timeout", "is not set, but Wait.MaxPerKey or Wait.Max is: no request waits without it")
 		return
 	}
-	_, notifies := c.Store.(Notifier)
-	f.check(notifies || c.Store == nil, "Wait.Timeout", "%v: Store %T is no core.Notifier, so nothing would wake who waits", w.Timeout, c.Store)
+	_, notifies := c.Store.(driver.Notifier)
+	f.check(notifies || c.Store == nil, "Wait.Timeout", "%v: Store %T is no driver.Notifier, so nothing would wake who waits", w.Timeout, c.Store)
 	f.duration(w.Timeout, time.Millisecond, "Wait.Timeout")
 	f.check(w.MaxPerKey > 0, "Wait.MaxPerKey", "%d: must be positive", w.MaxPerKey)
 	f.check(w.Max >= w.MaxPerKey, "Wait.Max", "%d is less than Wait.MaxPerKey %d", w.Max, w.MaxPerKey)
@@ -172,7 +174,7 @@ func (k *KeepConfig) validate(f *faults) {
 	for _, name := range k.DenyHeaders {
 		f.check(isToken(name), "Keep.DenyHeaders", "%q is not a header name", name)
 	}
-	f.check(!slices.ContainsFunc(k.Codecs, func(c Codec) bool { return isNil(c) }), "Keep.Codecs", "has a nil in it")
+	f.check(!slices.ContainsFunc(k.Codecs, func(c driver.Codec) bool { return isNil(c) }), "Keep.Codecs", "has a nil in it")
 	f.check(k.Blobs == nil || !isNil(k.Blobs), "Keep.Blobs", "is a nil %T: leave it out, or make one", k.Blobs)
 	f.check(k.Blobs != nil || k.BlobsFrom == 0, "Keep.BlobsFrom", "%d: is for Keep.Blobs, which is not set", k.BlobsFrom)
 	f.check(k.Blobs == nil || k.BlobsFrom > 0 && k.BlobsFrom < k.MaxBody, "Keep.BlobsFrom", "%d: must be positive and less than Keep.MaxBody %d, over which nothing is kept", k.BlobsFrom, k.MaxBody)

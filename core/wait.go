@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/go-idem/idem/core/driver"
 )
 
 // waitingRooms counts the requests of this process that wait for a run.
@@ -110,7 +112,7 @@ func (op *operation) watch() error {
 	answered := make(chan error, 1)
 	go func() {
 		defer e.rooms.count(-1)
-		answered <- e.callUntil(client, deadline, func(ctx context.Context) error { return w.ask(ctx, e.cfg.Store.(Notifier), key) })
+		answered <- e.callUntil(client, deadline, func(ctx context.Context) error { return w.ask(ctx, e.cfg.Store.(driver.Notifier), key) })
 	}()
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
@@ -126,7 +128,7 @@ func (op *operation) watch() error {
 }
 
 // ask calls Watch. A panic would end the process here, where no server recovers it, so it becomes an error.
-func (w *waiter) ask(ctx context.Context, store Notifier, key [32]byte) (err error) {
+func (w *waiter) ask(ctx context.Context, store driver.Notifier, key [32]byte) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("idem: Watch panicked: %v", p)

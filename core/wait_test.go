@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/storetest"
 )
 
@@ -22,7 +23,7 @@ func waiting(timeout time.Duration) func(*core.Config) {
 
 // listeners is a store that counts who watches it now. A deaf one wakes nobody.
 type listeners struct {
-	core.Store
+	driver.Store
 	deaf bool
 	now  atomic.Int64
 }
@@ -31,7 +32,7 @@ func (l *listeners) Watch(ctx context.Context, key [32]byte, wake func()) (func(
 	if l.deaf {
 		wake = func() {}
 	}
-	stop, err := l.Store.(core.Notifier).Watch(ctx, key, wake)
+	stop, err := l.Store.(driver.Notifier).Watch(ctx, key, wake)
 	if err != nil {
 		return nil, err
 	}
@@ -351,17 +352,17 @@ type asked struct {
 	waits, runs []bool
 }
 
-func (a *asked) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
+func (a *asked) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
 	a.waits = append(a.waits, c.Waits)
 	return a.listeners.Begin(ctx, c)
 }
 
-func (a *asked) Extend(ctx context.Context, c core.Claim) error {
+func (a *asked) Extend(ctx context.Context, c driver.Claim) error {
 	a.runs = append(a.runs, c.Waits)
 	return a.listeners.Extend(ctx, c)
 }
 
-func (a *asked) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+func (a *asked) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	a.runs = append(a.runs, c.Waits)
 	return a.listeners.Complete(ctx, c, outcome)
 }
@@ -451,7 +452,7 @@ func TestAWaitersOwnDeadlineEndsItsWait(t *testing.T) {
 
 // rude is a store whose Watch, or what ends it, keeps to no context.
 type rude struct {
-	core.Store
+	driver.Store
 	watch, stop func()
 	calls       atomic.Int64
 }
@@ -459,7 +460,7 @@ type rude struct {
 func (r *rude) Watch(ctx context.Context, key [32]byte, wake func()) (func(), error) {
 	r.calls.Add(1)
 	r.watch()
-	stop, err := r.Store.(core.Notifier).Watch(context.WithoutCancel(ctx), key, wake)
+	stop, err := r.Store.(driver.Notifier).Watch(context.WithoutCancel(ctx), key, wake)
 	return func() { r.stop(); stop() }, err
 }
 
@@ -505,11 +506,11 @@ func TestABeginThatIsSlowDoesNotMakeTheWaitLonger(t *testing.T) {
 	inBubble(t, "CON-11", func(t *testing.T) {
 		f := newFixture(t, waiting(5*storeTimeout))
 		running := f.hold(ctx, request("K", "B"), made)
-		slow := scripted{Store: f.inner, begin: func(c core.Claim) (core.Entry, error) {
+		slow := scripted{Store: f.inner, begin: func(c driver.Claim) (driver.Entry, error) {
 			time.Sleep(storeTimeout)
 			return f.inner.Begin(ctx, c)
 		}}
-		refused := <-f.with(func(c *core.Config) { c.Store = notifying{slow, f.inner.(core.Notifier)} }).later(ctx, request("K", "B"), made)
+		refused := <-f.with(func(c *core.Config) { c.Store = notifying{slow, f.inner.(driver.Notifier)} }).later(ctx, request("K", "B"), made)
 		f.refused(refused.Result, 409, "in-progress")
 		assert.LessOrEqual(t, refused.after, 5*storeTimeout+storeTimeout)
 		running.finish()
@@ -518,8 +519,8 @@ func TestABeginThatIsSlowDoesNotMakeTheWaitLonger(t *testing.T) {
 
 // notifying is a store with the Watch of another.
 type notifying struct {
-	core.Store
-	core.Notifier
+	driver.Store
+	driver.Notifier
 }
 
 // A watch that stands too late is of use all the same, and has missed what ended before.

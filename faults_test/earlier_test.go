@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
 	"github.com/go-idem/idem/internal/redistest"
@@ -69,9 +70,9 @@ func (earlierAnswers) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 type deploy struct {
 	*testing.T
 	client  *redis.Client
-	stores  [2]core.Store // of the earlier version, of this one
+	stores  [2]driver.Store // of the earlier version, of this one
 	random  *rand.Rand
-	base    core.Claim
+	base    driver.Claim
 	log     []string
 	highest int64
 
@@ -85,11 +86,11 @@ type deploy struct {
 // process is a run in a process of one version.
 type process struct {
 	version int
-	claim   core.Claim
+	claim   driver.Claim
 	worked  bool // kept a step
 }
 
-func (d *deploy) store(p *process) core.Store { return d.stores[p.version] }
+func (d *deploy) store(p *process) driver.Store { return d.stores[p.version] }
 
 func (d *deploy) require(ok bool, format string, args ...any) {
 	d.Helper()
@@ -117,11 +118,11 @@ func (d *deploy) begins() {
 	d.require(err == nil, "begin: %v", err)
 	switch {
 	case d.outcome != "":
-		d.require(entry.State == core.Completed && string(entry.Outcome) == d.outcome, "%q is not replayed", d.outcome)
+		d.require(entry.State == driver.Completed && string(entry.Outcome) == d.outcome, "%q is not replayed", d.outcome)
 	case d.owner != nil && !d.gone:
-		d.require(entry.State == core.InProgress, "a run is in progress")
+		d.require(entry.State == driver.InProgress, "a run is in progress")
 	default:
-		d.require(entry.State == core.Claimed, "the key is free")
+		d.require(entry.State == driver.Claimed, "the key is free")
 		d.require(entry.Fence > d.highest, "fence %d after %d", entry.Fence, d.highest)
 		d.highest = entry.Fence
 		p.claim.Fence, p.claim.Attempt, p.claim.Takeover = entry.Fence, entry.Attempt, entry.Takeover
@@ -133,7 +134,7 @@ func (d *deploy) begins() {
 
 // finds: the run has the steps of earlier ones.
 func (d *deploy) finds() {
-	steps, err := d.store(d.owner).(core.Checkpointer).Checkpoints(ctx, d.owner.claim)
+	steps, err := d.store(d.owner).(driver.Checkpointer).Checkpoints(ctx, d.owner.claim)
 	d.note(d.owner, "steps %v %v, kept %v", len(steps), err, d.steps)
 	d.require(err == nil, "steps: %v", err)
 	for _, step := range d.steps {
@@ -158,7 +159,7 @@ func (d *deploy) ends() {
 			require.NoError(d, d.client.SetRange(ctx, key, 58, "0000000000000001").Err())
 		}
 	default:
-		f := core.Failure{Cause: strings.Repeat("cause ", d.random.Intn(30)), Free: !p.worked && d.random.Intn(2) == 0}
+		f := driver.Failure{Cause: strings.Repeat("cause ", d.random.Intn(30)), Free: !p.worked && d.random.Intn(2) == 0}
 		f.NotRun = f.Free && d.random.Intn(2) == 0
 		err := store.Fail(ctx, p.claim, f)
 		d.note(p, "fail %+v %v", f, err)
@@ -171,7 +172,7 @@ func (d *deploy) ends() {
 // another has.
 func (d *deploy) withdraws() {
 	p := d.newProcess()
-	err := d.store(p).Fail(ctx, p.claim, core.Failure{Cause: "begin had no answer", Free: true, NotRun: true})
+	err := d.store(p).Fail(ctx, p.claim, driver.Failure{Cause: "begin had no answer", Free: true, NotRun: true})
 	d.note(p, "withdraws %v", err)
 	d.require(err == nil || errors.Is(err, core.ErrLost), "fail: %v", err)
 	if p.version == 1 {
@@ -192,7 +193,7 @@ func (d *deploy) works() {
 		return
 	}
 	step := fmt.Sprint("step ", d.random.Intn(3))
-	err := store.(core.Checkpointer).Checkpoint(ctx, p.claim, step, []byte("done"))
+	err := store.(driver.Checkpointer).Checkpoint(ctx, p.claim, step, []byte("done"))
 	d.note(p, "%s %v", step, err)
 	d.require(err == nil, "step: %v", err)
 	p.worked = true
@@ -209,7 +210,7 @@ func TestARollingDeployOfTheScriptsRunsNothingTwice(t *testing.T) {
 	earlier.AddHook(redistest.OtherScripts(earlierScripts(t), nil))
 	earlier.AddHook(earlierAnswers{})
 	client := server.Client(t)
-	stores := [2]core.Store{redisstore.New(earlier), redisstore.New(client)}
+	stores := [2]driver.Store{redisstore.New(earlier), redisstore.New(client)}
 	for _, seed := range deploySeeds() {
 		require.NoError(t, client.FlushDB(ctx).Err())
 		d := &deploy{T: t, client: client, stores: stores, random: rand.New(rand.NewSource(seed)), base: storetest.NewClaim(time.Hour, 2*time.Hour)}

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
 	"github.com/go-idem/idem/internal/redistest"
@@ -252,17 +253,17 @@ func TestAReplicaWithAnotherClockIsPromoted(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		ahead, lease time.Duration
-		check        func(t *testing.T, store core.Store, vanished, next *core.Claim, age time.Duration)
+		check        func(t *testing.T, store driver.Store, vanished, next *driver.Claim, age time.Duration)
 	}{
-		"ahead": {20 * time.Second, 15 * time.Second, func(t *testing.T, store core.Store, vanished, next *core.Claim, _ time.Duration) {
+		"ahead": {20 * time.Second, 15 * time.Second, func(t *testing.T, store driver.Store, vanished, next *driver.Claim, _ time.Duration) {
 			assert.True(t, begin(t, store, next).Takeover, "its lease ends early")
 		}},
-		"behind": {-20 * time.Second, 2 * time.Minute, func(t *testing.T, store core.Store, vanished, next *core.Claim, age time.Duration) {
+		"behind": {-20 * time.Second, 2 * time.Minute, func(t *testing.T, store driver.Store, vanished, next *driver.Claim, age time.Duration) {
 			entry, err := store.Begin(ctx, *next)
 			require.NoError(t, err)
-			assert.Equal(t, core.InProgress, entry.State)
+			assert.Equal(t, driver.InProgress, entry.State)
 			assert.Greater(t, entry.Left+age, vanished.Lease+15*time.Second, "its lease ends late")
-			require.NoError(t, store.Fail(ctx, *vanished, core.Failure{}))
+			require.NoError(t, store.Fail(ctx, *vanished, driver.Failure{}))
 			begin(t, store, next)
 		}},
 	} {
@@ -297,10 +298,10 @@ func TestAReplicaWithAnotherClockIsPromoted(t *testing.T) {
 			assert.ErrorIs(t, store.Extend(ctx, vanished), core.ErrLost)
 			assert.ErrorIs(t, store.Complete(ctx, vanished, []byte("stale")), core.ErrLost)
 			require.NoError(t, store.Complete(ctx, next, []byte("next")))
-			for outcome, claim := range map[string]core.Claim{"kept": kept, "next": next} {
+			for outcome, claim := range map[string]driver.Claim{"kept": kept, "next": next} {
 				entry, err := store.Begin(ctx, rival(claim))
 				require.NoError(t, err)
-				assert.Equal(t, core.Completed, entry.State)
+				assert.Equal(t, driver.Completed, entry.State)
 				assert.Equal(t, outcome, string(entry.Outcome))
 			}
 		})
@@ -308,17 +309,17 @@ func TestAReplicaWithAnotherClockIsPromoted(t *testing.T) {
 }
 
 // begin claims c, which must succeed, and fills in what the store answered.
-func begin(t *testing.T, store core.Store, c *core.Claim) core.Entry {
+func begin(t *testing.T, store driver.Store, c *driver.Claim) driver.Entry {
 	t.Helper()
 	entry, err := store.Begin(ctx, *c)
 	require.NoError(t, err)
-	require.Equal(t, core.Claimed, entry.State)
+	require.Equal(t, driver.Claimed, entry.State)
 	c.Fence, c.Attempt, c.Takeover = entry.Fence, entry.Attempt, entry.Takeover
 	return entry
 }
 
 // rival returns the claim of another run of the same request.
-func rival(c core.Claim) core.Claim {
+func rival(c driver.Claim) driver.Claim {
 	c.Owner[0] ^= 1
 	c.Fence, c.Attempt, c.Takeover = 0, 0, false
 	return c

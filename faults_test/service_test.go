@@ -22,6 +22,7 @@ import (
 
 	idem "github.com/go-idem/idem/adapters/http"
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/internal/badnet"
 	"github.com/go-idem/idem/internal/redistest"
@@ -62,7 +63,7 @@ type answer struct {
 }
 
 // newService starts a service with a lease of two seconds and a store timeout of half a one, unless change says otherwise.
-func newService(tb testing.TB, store core.Store, change ...func(*core.Config)) *service {
+func newService(tb testing.TB, store driver.Store, change ...func(*core.Config)) *service {
 	tb.Helper()
 	s := &service{tb: tb, ledger: newLedger(tb), do: quick, answers: map[string][]answer{}, kept: map[int64]bool{}}
 	cfg := core.Config{Store: store, Scope: core.SingleTenant}

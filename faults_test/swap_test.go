@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/seal"
@@ -23,7 +24,7 @@ import (
 // hands are those of somebody who can write to the store and to the blobs: they see each part that is kept, and may put
 // another in its place. A part is named by its record, its kind, and the name of a step.
 type hands struct {
-	core.Store
+	driver.Store
 	records map[string]string // names of records -> short ones
 	parts   map[string][]byte
 	swap    map[string][]byte // what is found in a place instead
@@ -45,26 +46,26 @@ func (h *hands) found(record, part string, b []byte) []byte {
 	return b
 }
 
-func (h *hands) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
+func (h *hands) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
 	entry, err := h.Store.Begin(ctx, c)
-	if entry.State == core.Completed {
+	if entry.State == driver.Completed {
 		entry.Outcome = h.found(string(c.Key[:]), "outcome", entry.Outcome)
 	}
 	return entry, err
 }
 
-func (h *hands) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+func (h *hands) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	h.see(string(c.Key[:]), "outcome", outcome)
 	return h.Store.Complete(ctx, c, outcome)
 }
 
-func (h *hands) Checkpoint(ctx context.Context, c core.Claim, step string, result []byte) error {
+func (h *hands) Checkpoint(ctx context.Context, c driver.Claim, step string, result []byte) error {
 	h.see(string(c.Key[:]), "step "+step, result)
-	return h.Store.(core.Checkpointer).Checkpoint(ctx, c, step, result)
+	return h.Store.(driver.Checkpointer).Checkpoint(ctx, c, step, result)
 }
 
-func (h *hands) Checkpoints(ctx context.Context, c core.Claim) (map[string][]byte, error) {
-	steps, err := h.Store.(core.Checkpointer).Checkpoints(ctx, c)
+func (h *hands) Checkpoints(ctx context.Context, c driver.Claim) (map[string][]byte, error) {
+	steps, err := h.Store.(driver.Checkpointer).Checkpoints(ctx, c)
 	for step := range steps {
 		steps[step] = h.found(string(c.Key[:]), "step "+step, steps[step])
 	}
@@ -107,12 +108,12 @@ type sealedService struct {
 	engine *core.Engine
 }
 
-func newSealedService(t *testing.T, store core.Store) *sealedService {
+func newSealedService(t *testing.T, store driver.Store) *sealedService {
 	codec, err := seal.New([]seal.Key{{ID: "1", Secret: bytes.Repeat([]byte{7}, 32)}})
 	require.NoError(t, err)
 	h := &hands{store, map[string]string{}, map[string][]byte{}, map[string][]byte{}}
 	engine, err := core.New(core.Config{Store: h, Scope: core.SingleTenant, Keep: core.KeepConfig{
-		Codecs: []core.Codec{codec}, Blobs: &shelf{h, map[string][]byte{}}, BlobsFrom: 100,
+		Codecs: []driver.Codec{codec}, Blobs: &shelf{h, map[string][]byte{}}, BlobsFrom: 100,
 	}})
 	require.NoError(t, err)
 	return &sealedService{t, h, engine}
@@ -133,9 +134,9 @@ var swapKeys = []string{"first", "second"}
 // TestNoSealedPartOpensInThePlaceOfAnother, SEC-01: each part of two records is put into the place of each other one.
 func TestNoSealedPartOpensInThePlaceOfAnother(t *testing.T) {
 	t.Parallel()
-	for name, newStore := range map[string]func() core.Store{
-		"memory": func() core.Store { return memstore.New() },
-		"Redis": func() core.Store {
+	for name, newStore := range map[string]func() driver.Store{
+		"memory": func() driver.Store { return memstore.New() },
+		"Redis": func() driver.Store {
 			return redisstore.New(redistest.Start(t).Client(t))
 		},
 	} {
@@ -186,7 +187,7 @@ func (s *sealedService) refuses(place, other string, part []byte) {
 		assert.Empty(s, result.Response.Body, "%s for %s", other, place)
 		assert.Contains(s, result.Response.Header, core.Field{Name: "Idempotent-Body", Value: "omitted"})
 	case "step":
-		s.steps(key, core.ErrUnreadable)
+		s.steps(key, driver.ErrUnreadable)
 	}
 }
 

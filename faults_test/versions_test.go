@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
 	"github.com/go-idem/idem/internal/redistest"
@@ -46,7 +46,7 @@ func otherRecords(args []any) {
 }
 
 // versions returns a store of this version and one of another, on one server.
-func versions(t *testing.T) (one, two core.Store, client *redis.Client) {
+func versions(t *testing.T) (one, two driver.Store, client *redis.Client) {
 	server := redistest.Start(t)
 	other := server.Client(t)
 	other.AddHook(otherFormat(t))
@@ -60,16 +60,16 @@ func TestTwoVersionsLeaveEachOthersRecordsAlone(t *testing.T) {
 	one, two, client := versions(t)
 	for _, v := range []struct {
 		format       string
-		mine, theirs core.Store
+		mine, theirs driver.Store
 	}{{"1", one, two}, {"2", two, one}} {
 		for state, c := range map[string]struct {
-			leave func(core.Claim) error
-			next  core.State // for the version whose record it is
+			leave func(driver.Claim) error
+			next  driver.State // for the version whose record it is
 		}{
-			"STARTED":   {func(c core.Claim) error { return v.mine.Extend(ctx, c) }, core.InProgress},
-			"COMPLETED": {func(c core.Claim) error { return v.mine.Complete(ctx, c, []byte("kept")) }, core.Completed},
-			"FAILED":    {func(c core.Claim) error { return v.mine.Fail(ctx, c, core.Failure{}) }, core.Claimed},
-			"free":      {func(c core.Claim) error { return v.mine.Fail(ctx, c, core.Failure{Free: true}) }, core.Claimed},
+			"STARTED":   {func(c driver.Claim) error { return v.mine.Extend(ctx, c) }, driver.InProgress},
+			"COMPLETED": {func(c driver.Claim) error { return v.mine.Complete(ctx, c, []byte("kept")) }, driver.Completed},
+			"FAILED":    {func(c driver.Claim) error { return v.mine.Fail(ctx, c, driver.Failure{}) }, driver.Claimed},
+			"free":      {func(c driver.Claim) error { return v.mine.Fail(ctx, c, driver.Failure{Free: true}) }, driver.Claimed},
 		} {
 			t.Run(state+" in format "+v.format, func(t *testing.T) {
 				require.NoError(t, client.FlushAll(ctx).Err())
@@ -93,23 +93,23 @@ func TestTwoVersionsLeaveEachOthersRecordsAlone(t *testing.T) {
 			require.Eventually(t, func() bool {
 				entry, err := v.theirs.Begin(ctx, next)
 				next.Fence = entry.Fence
-				return err == nil && entry.State == core.Claimed
+				return err == nil && entry.State == driver.Claimed
 			}, 10*time.Second, 10*time.Millisecond)
 			assert.Greater(t, next.Fence, claim.Fence)
 		})
 	}
 }
 
-func refusesAll(t *testing.T, store core.Store, claim core.Claim) {
+func refusesAll(t *testing.T, store driver.Store, claim driver.Claim) {
 	t.Helper()
 	_, err := store.Begin(ctx, rival(claim))
-	assert.ErrorIs(t, err, core.ErrUnreadable)
+	assert.ErrorIs(t, err, driver.ErrUnreadable)
 	_, err = store.Begin(ctx, claim)
-	assert.ErrorIs(t, err, core.ErrUnreadable)
-	assert.ErrorIs(t, store.Extend(ctx, claim), core.ErrUnreadable)
-	assert.ErrorIs(t, store.Complete(ctx, claim, []byte("kept")), core.ErrUnreadable)
-	assert.ErrorIs(t, store.Fail(ctx, claim, core.Failure{}), core.ErrUnreadable)
-	assert.ErrorIs(t, store.(core.Checkpointer).Checkpoint(ctx, claim, "step", nil), core.ErrUnreadable)
+	assert.ErrorIs(t, err, driver.ErrUnreadable)
+	assert.ErrorIs(t, store.Extend(ctx, claim), driver.ErrUnreadable)
+	assert.ErrorIs(t, store.Complete(ctx, claim, []byte("kept")), driver.ErrUnreadable)
+	assert.ErrorIs(t, store.Fail(ctx, claim, driver.Failure{}), driver.ErrUnreadable)
+	assert.ErrorIs(t, store.(driver.Checkpointer).Checkpoint(ctx, claim, "step", nil), driver.ErrUnreadable)
 }
 
 // Services of both versions get the same keys at once: each runs in one of them, and the other refuses.

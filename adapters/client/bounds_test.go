@@ -22,31 +22,32 @@ import (
 	idem "github.com/go-idem/idem/adapters/client"
 	idemhttp "github.com/go-idem/idem/adapters/http"
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 )
 
 // mortal is the store of a process that dies: nothing of what it sends arrives any more. It is told that its claim is lost, so
 // that its engine ends with it.
 type mortal struct {
-	core.Store
+	driver.Store
 	dead atomic.Bool
 }
 
-func (m *mortal) Extend(ctx context.Context, c core.Claim) error {
+func (m *mortal) Extend(ctx context.Context, c driver.Claim) error {
 	if m.dead.Load() {
 		return core.ErrLost
 	}
 	return m.Store.Extend(ctx, c)
 }
 
-func (m *mortal) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+func (m *mortal) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	if m.dead.Load() {
 		return core.ErrLost
 	}
 	return m.Store.Complete(ctx, c, outcome)
 }
 
-func (m *mortal) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
+func (m *mortal) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	if m.dead.Load() {
 		return core.ErrLost
 	}
@@ -101,7 +102,7 @@ func TestTheDefaultsOfClientAndServerMeet(t *testing.T) {
 	}
 }
 
-func handler(t *testing.T, store core.Store, run http.HandlerFunc) http.Handler {
+func handler(t *testing.T, store driver.Store, run http.HandlerFunc) http.Handler {
 	engine, err := core.New(core.Config{Store: store, Scope: core.SingleTenant})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = engine.Close(context.Background()) })

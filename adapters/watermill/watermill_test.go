@@ -21,6 +21,7 @@ import (
 
 	idem "github.com/go-idem/idem/adapters/watermill"
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 )
 
@@ -152,9 +153,11 @@ func TestAMessageIsBusyWhileTheStoreIsAway(t *testing.T) {
 }
 
 // away is a store whose Begin fails.
-type away struct{ core.Store }
+type away struct{ driver.Store }
 
-func (away) Begin(context.Context, core.Claim) (core.Entry, error) { return core.Entry{}, errTest }
+func (away) Begin(context.Context, driver.Claim) (driver.Entry, error) {
+	return driver.Entry{}, errTest
+}
 
 // EVT-03.
 func TestAMessageThatFailedIsHandledAgain(t *testing.T) {
@@ -469,7 +472,7 @@ func TestMessagesThatAreKeptInABlob(t *testing.T) {
 		"EVT-10 are busy while it is away":  {errTest, []error{idem.ErrBusy}},
 		"EVT-10 are dead when it is lost":   {fs.ErrNotExist, []error{idem.ErrDead, idem.ErrNotKept, fs.ErrNotExist}},
 		"EVT-10 are busy when it hangs":     {context.DeadlineExceeded, []error{idem.ErrBusy}},
-		"EVT-10 are busy when it is broken": {core.ErrUnreadable, []error{idem.ErrBusy, core.ErrUnreadable}},
+		"EVT-10 are busy when it is broken": {driver.ErrUnreadable, []error{idem.ErrBusy, driver.ErrUnreadable}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -515,7 +518,7 @@ func TestMessagesThatAreFoundArePublished(t *testing.T) {
 		"as they were kept":    {&core.Response{Status: 200, Body: record}, 1, nil},
 		"none":                 {&core.Response{Status: 200, Body: []byte("[]")}, 0, nil},
 		"what they are is not": {&core.Response{Status: 200, Omitted: true}, 0, idem.ErrNotKept},
-		"something else":       {&core.Response{Status: 201, Body: []byte("an answer to a client")}, 0, core.ErrUnreadable},
+		"something else":       {&core.Response{Status: 201, Body: []byte("an answer to a client")}, 0, driver.ErrUnreadable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

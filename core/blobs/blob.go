@@ -22,7 +22,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var errDamaged = errors.New("idem: blobs: file is damaged, or of another blob or version")
 
-// CheckID returns an error unless id is 1 to 128 letters, digits, - and _. Other implementations of core.Blobs may use it.
+// CheckID returns an error unless id is 1 to 128 letters, digits, - and _. Other implementations of driver.Blobs may use it.
 func CheckID(id string) error {
 	if len(id) == 0 || len(id) > maxIDLength {
 		return fmt.Errorf("idem: blobs: id: has %d bytes, must have 1 to %d", len(id), maxIDLength)

@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // Option changes a DirStore.
@@ -25,7 +25,7 @@ type Option func(*DirStore)
 // Clock replaces the clock, for tests.
 func Clock(now func() time.Time) Option { return func(s *DirStore) { s.now = now } }
 
-// DirStore is a core.Blobs in a directory, which processes on one or several machines may share: a file is written beside
+// DirStore is a driver.Blobs in a directory, which processes on one or several machines may share: a file is written beside
 // its place and then renamed. A process that dies while it writes leaves a file that Sweep removes. Files are readable for
 // their owner alone; their names say nothing of what is in them.
 //
@@ -38,7 +38,7 @@ type DirStore struct {
 	mu sync.RWMutex // held while a file gets its name, and by Sweep from a look at a file to its removal
 }
 
-var _ core.Blobs = (*DirStore)(nil)
+var _ driver.Blobs = (*DirStore)(nil)
 
 const (
 	unfinished = "unfinished-"
@@ -69,7 +69,7 @@ func (s *DirStore) file(id string) string {
 	return filepath.Join(s.dir, name[:2], name[2:])
 }
 
-// Put implements core.Blobs. The ttl is counted in milliseconds and must be positive.
+// Put implements driver.Blobs. The ttl is counted in milliseconds and must be positive.
 func (s *DirStore) Put(ctx context.Context, id string, data []byte, ttl time.Duration) error {
 	if err := check(ctx, id); err != nil {
 		return err
@@ -97,7 +97,7 @@ func (s *DirStore) Put(ctx context.Context, id string, data []byte, ttl time.Dur
 	return err
 }
 
-// Get implements core.Blobs. The error for a blob that is not there, or no longer, is fs.ErrNotExist.
+// Get implements driver.Blobs. The error for a blob that is not there, or no longer, is fs.ErrNotExist.
 func (s *DirStore) Get(ctx context.Context, id string) ([]byte, error) {
 	if err := check(ctx, id); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (s *DirStore) Get(ctx context.Context, id string) ([]byte, error) {
 	return data, nil
 }
 
-// Delete implements core.Blobs. A blob that is not there is no error.
+// Delete implements driver.Blobs. A blob that is not there is no error.
 func (s *DirStore) Delete(ctx context.Context, id string) error {
 	if err := check(ctx, id); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // An outcome in the codec's form is one of
@@ -69,7 +69,7 @@ func Dictionary(id uint32, data []byte) Option {
 	return func(o *options) { o.dictionaries = append(o.dictionaries, dictionary{id, bytes.Clone(data)}) }
 }
 
-// Codec is a core.Codec. It is safe for concurrent use, starts no goroutine and needs no Close.
+// Codec is a driver.Codec. It is safe for concurrent use, starts no goroutine and needs no Close.
 type Codec struct {
 	threshold, maxDecoded int
 	encoder               *zstd.Encoder
@@ -165,7 +165,7 @@ func (o *options) decoder() []zstd.DOption {
 	return decoder
 }
 
-// Encode implements core.Codec. It returns outcome itself when that is shorter than the threshold, longer than what Decode
+// Encode implements driver.Codec. It returns outcome itself when that is shorter than the threshold, longer than what Decode
 // takes, or would not get smaller.
 func (c *Codec) Encode(_ [32]byte, outcome []byte) []byte {
 	if len(outcome) > 0 && outcome[0] == mark {
@@ -183,7 +183,7 @@ func (c *Codec) Encode(_ [32]byte, outcome []byte) []byte {
 	return bytes.Clone(*scratch) // a store in memory keeps it for long, so it should be no larger than it must
 }
 
-// Decode implements core.Codec. It returns kept itself when that does not begin with 'z'.
+// Decode implements driver.Codec. It returns kept itself when that does not begin with 'z'.
 func (c *Codec) Decode(_ [32]byte, kept []byte) ([]byte, error) {
 	if len(kept) == 0 || kept[0] != mark {
 		return kept, nil
@@ -193,17 +193,17 @@ func (c *Codec) Decode(_ [32]byte, kept []byte) ([]byte, error) {
 	}
 	var header zstd.Header
 	if err := header.Decode(kept[1:]); err != nil {
-		return nil, fmt.Errorf("%w: zstd header: %w", core.ErrUnreadable, err)
+		return nil, fmt.Errorf("%w: zstd header: %w", driver.ErrUnreadable, err)
 	}
 	if !header.HasFCS || header.FrameContentSize > uint64(c.maxDecoded) {
-		return nil, fmt.Errorf("%w: zstd frame of unknown length, or of more than the %d bytes of MaxDecoded", core.ErrUnreadable, c.maxDecoded)
+		return nil, fmt.Errorf("%w: zstd frame of unknown length, or of more than the %d bytes of MaxDecoded", driver.ErrUnreadable, c.maxDecoded)
 	}
 	outcome, err := c.decoder.DecodeAll(kept[1:], nil)
 	if err != nil {
-		return nil, fmt.Errorf("%w: zstd frame, dictionary %d: %w", core.ErrUnreadable, header.DictionaryID, err)
+		return nil, fmt.Errorf("%w: zstd frame, dictionary %d: %w", driver.ErrUnreadable, header.DictionaryID, err)
 	}
 	if uint64(len(outcome)) != header.FrameContentSize {
-		return nil, fmt.Errorf("%w: zstd frame is followed by something", core.ErrUnreadable)
+		return nil, fmt.Errorf("%w: zstd frame is followed by something", driver.ErrUnreadable)
 	}
 	return outcome, nil
 }

@@ -17,11 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/compress"
+	"github.com/go-idem/idem/core/driver"
 )
 
-var _ core.Codec = (*compress.Codec)(nil)
+var _ driver.Codec = (*compress.Codec)(nil)
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -44,7 +44,7 @@ func decode(tb testing.TB, c *compress.Codec, kept []byte) []byte {
 func unreadable(tb testing.TB, c *compress.Codec, kept []byte, msg ...any) {
 	tb.Helper()
 	outcome, err := c.Decode(record, kept)
-	assert.ErrorIs(tb, err, core.ErrUnreadable, msg...)
+	assert.ErrorIs(tb, err, driver.ErrUnreadable, msg...)
 	assert.True(tb, outcome == nil, msg...)
 }
 
@@ -183,7 +183,7 @@ func TestCodecServesManyAtOnce(t *testing.T) {
 				assert.NoError(t, err)
 				assert.Equal(t, outcome, got)
 				_, err = c.Decode(record, kept[:len(kept)-1])
-				assert.ErrorIs(t, err, core.ErrUnreadable)
+				assert.ErrorIs(t, err, driver.ErrUnreadable)
 			}
 		})
 	}
@@ -335,7 +335,7 @@ func TestNoFlippedBitChangesTheOutcome(t *testing.T) {
 					assert.Equal(t, outcome, got, "bit %d of byte %d", i%8, i/8)
 					continue
 				}
-				assert.ErrorIs(t, err, core.ErrUnreadable)
+				assert.ErrorIs(t, err, driver.ErrUnreadable)
 			}
 			assert.LessOrEqual(t, unnoticed, 8)
 		})
@@ -388,7 +388,7 @@ func FuzzDecode(f *testing.F) {
 		for _, kept := range [][]byte{b, append([]byte("z"), b...)} {
 			got, err := c.Decode(record, kept)
 			if err != nil {
-				assert.ErrorIs(t, err, core.ErrUnreadable)
+				assert.ErrorIs(t, err, driver.ErrUnreadable)
 				assert.Nil(t, got)
 			}
 			assert.LessOrEqual(t, len(got), max(1<<20, len(kept)))

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // ErrFull is what Begin returns when the store has no room for another record. Nothing is evicted to make room, because
@@ -35,7 +35,7 @@ func Clock(now func() time.Time) Option { return func(s *Store) { s.now = now } 
 // recordBytes is about what a record takes besides its outcome: the struct, its place in map and heap, and its key.
 const recordBytes = 320
 
-// Store is a core.Store in memory. It starts no goroutine: expired records leave as later ones arrive.
+// Store is a driver.Store in memory. It starts no goroutine: expired records leave as later ones arrive.
 type Store struct {
 	now                  func() time.Time
 	maxRecords, maxBytes int
@@ -59,7 +59,7 @@ const (
 
 // record is one key. The fields of claim that Begin answers with are those of the last claim.
 type record struct {
-	claim    core.Claim
+	claim    driver.Claim
 	state    state
 	free     bool // failed, and open to another fingerprint
 	effects  bool // an earlier run of the same request may have had effects
@@ -77,7 +77,7 @@ const maxNoted = 16
 
 // size is what r takes, counted as MaxBytes says.
 func (r *record) size() int {
-	n := recordBytes + len(r.outcome) + len(r.noted)*len(core.Claim{}.Owner)
+	n := recordBytes + len(r.outcome) + len(r.noted)*len(driver.Claim{}.Owner)
 	for step, result := range r.steps {
 		n += recordBytes + len(step) + len(result)
 	}
@@ -96,10 +96,10 @@ func New(opts ...Option) *Store {
 	return s
 }
 
-// Begin implements core.Store. It returns ErrFull for a new key when there is no room.
-func (s *Store) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
+// Begin implements driver.Store. It returns ErrFull for a new key when there is no room.
+func (s *Store) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
 	if err := ctx.Err(); err != nil {
-		return core.Entry{}, err
+		return driver.Entry{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,13 +108,13 @@ func (s *Store) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
 	r := s.records[c.Key]
 	switch {
 	case r != nil && r.ended(c.Owner):
-		return core.Entry{}, core.ErrLost
+		return driver.Entry{}, driver.ErrLost
 	case c.LateRetry > 0 && s.late[c.Key] != nil && (r == nil || r.free && r.claim.Attempt == 0):
-		return core.Entry{State: core.Expired}, nil
+		return driver.Entry{State: driver.Expired}, nil
 	case r != nil:
 		return s.begin(r, c, now)
 	case s.full():
-		return core.Entry{}, ErrFull
+		return driver.Entry{}, ErrFull
 	}
 	return s.claim(s.add(c.Key), c, now, false), nil
 }
@@ -149,15 +149,15 @@ func (s *Store) note(r *record, owner [16]byte) {
 }
 
 // begin is Begin on a record that is there.
-func (s *Store) begin(r *record, c core.Claim, now time.Time) (core.Entry, error) {
+func (s *Store) begin(r *record, c driver.Claim, now time.Time) (driver.Entry, error) {
 	left := r.leaseEnd.Sub(now)
 	switch {
 	case r.claim.Owner == c.Owner && r.state == started:
 		return r.claimed(left), nil
 	case r.claim.Fingerprint != c.Fingerprint && !r.free:
-		return core.Entry{State: core.Mismatch, Fingerprint: r.claim.Fingerprint}, nil
+		return driver.Entry{State: driver.Mismatch, Fingerprint: r.claim.Fingerprint}, nil
 	case r.state == completed:
-		entry := core.Entry{State: core.Completed, Outcome: r.outcome}
+		entry := driver.Entry{State: driver.Completed, Outcome: r.outcome}
 		if c.TellLeft {
 			entry.Left = r.expires.Sub(now)
 		}
@@ -167,16 +167,16 @@ func (s *Store) begin(r *record, c core.Claim, now time.Time) (core.Entry, error
 		s.note(r, r.claim.Owner)
 		return s.claim(r, c, now, r.claim.Takeover && !r.free), nil
 	case left > 0:
-		return core.Entry{State: core.InProgress, Left: left}, nil
+		return driver.Entry{State: driver.InProgress, Left: left}, nil
 	case c.NoTakeover && c.Over != r.claim.Fence:
-		return core.Entry{State: core.Unknown, Fence: r.claim.Fence}, nil
+		return driver.Entry{State: driver.Unknown, Fence: r.claim.Fence}, nil
 	}
 	r.effects = true
 	return s.claim(r, c, now, true), nil
 }
 
 // claim gives r, which is new, FAILED or left by its owner, to c.
-func (s *Store) claim(r *record, c core.Claim, now time.Time, takeover bool) core.Entry {
+func (s *Store) claim(r *record, c driver.Claim, now time.Time, takeover bool) driver.Entry {
 	c.Fence, c.Attempt, c.Operation, c.Takeover = s.nextFence(now), r.claim.Attempt+1, r.claim.Operation, takeover
 	if r.claim.Operation == 0 || r.free {
 		c.Operation = c.Fence
@@ -195,27 +195,27 @@ func (s *Store) nextFence(now time.Time) int64 {
 	return s.fence
 }
 
-func (r *record) claimed(left time.Duration) core.Entry {
+func (r *record) claimed(left time.Duration) driver.Entry {
 	c := &r.claim
-	return core.Entry{State: core.Claimed, Fence: c.Fence, Attempt: c.Attempt, Operation: c.Operation, Takeover: c.Takeover, Left: left}
+	return driver.Entry{State: driver.Claimed, Fence: c.Fence, Attempt: c.Attempt, Operation: c.Operation, Takeover: c.Takeover, Left: left}
 }
 
-// Extend implements core.Store.
-func (s *Store) Extend(ctx context.Context, c core.Claim) error {
+// Extend implements driver.Store.
+func (s *Store) Extend(ctx context.Context, c driver.Claim) error {
 	return s.started(ctx, c, func(r *record, now time.Time) { r.leaseEnd = now.Add(c.Lease) })
 }
 
-// Complete implements core.Store. It keeps outcome itself: the caller must not change it.
-func (s *Store) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+// Complete implements driver.Store. It keeps outcome itself: the caller must not change it.
+func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	return s.locked(ctx, func(now time.Time) error {
 		r := s.held(&c)
 		switch {
 		case r == nil:
-			return core.ErrLost
+			return driver.ErrLost
 		case r.state == completed && bytes.Equal(r.outcome, outcome):
 			return nil
 		case r.state != started:
-			return core.ErrLost
+			return driver.ErrLost
 		}
 		s.bytes -= r.size()
 		r.state, r.outcome, r.steps, r.noted, r.claim.LateRetry = completed, outcome, nil, nil, c.LateRetry
@@ -226,15 +226,15 @@ func (s *Store) Complete(ctx context.Context, c core.Claim, outcome []byte) erro
 	})
 }
 
-// Fail implements core.Store. The cause is not kept: nothing reads it here.
-func (s *Store) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
+// Fail implements driver.Store. The cause is not kept: nothing reads it here.
+func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	return s.locked(ctx, func(now time.Time) error {
 		r := s.held(&c)
 		switch {
 		case r == nil && c.Fence == 0:
 			return s.withdraw(&c, now)
 		case r == nil || r.state == completed:
-			return core.ErrLost
+			return driver.ErrLost
 		case r.state == failed:
 			return nil
 		}
@@ -249,11 +249,11 @@ func (s *Store) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
 }
 
 // withdraw sees to it that a begin of c that comes later gets nothing. A full store refuses that begin anyway.
-func (s *Store) withdraw(c *core.Claim, now time.Time) error {
+func (s *Store) withdraw(c *driver.Claim, now time.Time) error {
 	r := s.records[c.Key]
 	switch {
 	case r == nil && s.full():
-		return core.ErrLost
+		return driver.ErrLost
 	case r == nil:
 		r = s.add(c.Key)
 		r.claim.Owner, r.claim.Fence, r.state, r.free = c.Owner, s.nextFence(now), failed, true
@@ -262,19 +262,19 @@ func (s *Store) withdraw(c *core.Claim, now time.Time) error {
 	case r.state != completed:
 		s.note(r, c.Owner)
 	}
-	return core.ErrLost
+	return driver.ErrLost
 }
 
 // Reopen lets a message that is dead, which is what its outcome says, be handled again: see core.Engine.Resolve. It returns
-// core.ErrLost when the key has another outcome, or none.
-func (s *Store) Reopen(ctx context.Context, c core.Claim, outcome []byte) error {
+// driver.ErrLost when the key has another outcome, or none.
+func (s *Store) Reopen(ctx context.Context, c driver.Claim, outcome []byte) error {
 	return s.locked(ctx, func(now time.Time) error {
 		r := s.records[c.Key]
 		switch {
 		case r != nil && r.state == failed && r.claim.Owner == c.Owner: // sent again
 			return nil
 		case r == nil || r.state != completed || !bytes.Equal(r.outcome, outcome):
-			return core.ErrLost
+			return driver.ErrLost
 		}
 		s.bytes -= r.size()
 		r.claim.Owner, r.claim.Attempt, r.claim.Operation, r.claim.Takeover, r.claim.LateRetry = c.Owner, 0, 0, true, 0
@@ -288,8 +288,8 @@ func (s *Store) Reopen(ctx context.Context, c core.Claim, outcome []byte) error 
 	})
 }
 
-// Checkpoint implements core.Checkpointer.
-func (s *Store) Checkpoint(ctx context.Context, c core.Claim, step string, result []byte) error {
+// Checkpoint implements driver.Checkpointer.
+func (s *Store) Checkpoint(ctx context.Context, c driver.Claim, step string, result []byte) error {
 	return s.started(ctx, c, func(r *record, _ time.Time) {
 		s.bytes -= r.size()
 		if r.steps == nil {
@@ -300,18 +300,18 @@ func (s *Store) Checkpoint(ctx context.Context, c core.Claim, step string, resul
 	})
 }
 
-// Checkpoints implements core.Checkpointer.
-func (s *Store) Checkpoints(ctx context.Context, c core.Claim) (steps map[string][]byte, err error) {
+// Checkpoints implements driver.Checkpointer.
+func (s *Store) Checkpoints(ctx context.Context, c driver.Claim) (steps map[string][]byte, err error) {
 	err = s.started(ctx, c, func(r *record, _ time.Time) { steps = maps.Clone(r.steps) })
 	return steps, err
 }
 
 // started runs verb on the STARTED record of c, and starts its retention anew.
-func (s *Store) started(ctx context.Context, c core.Claim, verb func(*record, time.Time)) error {
+func (s *Store) started(ctx context.Context, c driver.Claim, verb func(*record, time.Time)) error {
 	return s.locked(ctx, func(now time.Time) error {
 		r := s.held(&c)
 		if r == nil || r.state != started {
-			return core.ErrLost
+			return driver.ErrLost
 		}
 		verb(r, now)
 		s.retain(r, now.Add(c.Retention))
@@ -322,7 +322,7 @@ func (s *Store) started(ctx context.Context, c core.Claim, verb func(*record, ti
 // waiter is one Watch.
 type waiter struct{ wake func() }
 
-// Watch implements core.Notifier.
+// Watch implements driver.Notifier.
 func (s *Store) Watch(_ context.Context, key [32]byte, wake func()) (stop func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -358,7 +358,7 @@ func (s *Store) locked(ctx context.Context, verb func(time.Time) error) error {
 }
 
 // held is the record that c is the last claim of; nil if there is none.
-func (s *Store) held(c *core.Claim) *record {
+func (s *Store) held(c *driver.Claim) *record {
 	r := s.records[c.Key]
 	if r == nil || r.claim.Owner != c.Owner || c.Fence != 0 && r.claim.Fence != c.Fence {
 		return nil

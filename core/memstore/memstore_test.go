@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/storetest"
 )
@@ -48,7 +48,7 @@ func TestFullStoreRefusesNewKeysAndKeepsTheOthers(t *testing.T) {
 			c, ctx := &clock{now: time.Now()}, context.Background()
 			store := memstore.New(limit, memstore.Clock(c.Now))
 			running, done := storetest.NewClaim(time.Minute, time.Hour), storetest.NewClaim(time.Minute, 2*time.Hour)
-			for _, claim := range []*core.Claim{&running, &done} {
+			for _, claim := range []*driver.Claim{&running, &done} {
 				entry, err := store.Begin(ctx, *claim)
 				require.NoError(t, err)
 				claim.Fence = entry.Fence
@@ -59,7 +59,7 @@ func TestFullStoreRefusesNewKeysAndKeepsTheOthers(t *testing.T) {
 
 			require.NoError(t, store.Extend(ctx, running), "a full store must hear its owners")
 			require.NoError(t, store.Complete(ctx, done, make([]byte, 1000)))
-			require.NoError(t, store.Fail(ctx, running, core.Failure{}))
+			require.NoError(t, store.Fail(ctx, running, driver.Failure{}))
 
 			c.Advance(time.Hour)
 			_, err = store.Begin(ctx, third)

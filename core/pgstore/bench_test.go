@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/storetest"
 )
 
@@ -29,7 +29,7 @@ func BenchmarkReplay(b *testing.B) {
 	require.NoError(b, store.Complete(ctx, c, make([]byte, 500)))
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			require.Equal(b, core.Completed, begin(b, store, rival(c)).State)
+			require.Equal(b, driver.Completed, begin(b, store, rival(c)).State)
 		}
 	})
 }

@@ -5,16 +5,16 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // errStepInTx: the step's result would stand although the transaction is rolled back.
 var errStepInTx = fmt.Errorf("pgstore: a step in a run with an open InTx: its result would stand if the transaction is rolled back; do steps before the transaction begins: %w", errors.ErrUnsupported)
 
-// Checkpoint implements core.Checkpointer. It is refused, with an error that wraps errors.ErrUnsupported, in a run with an
+// Checkpoint implements driver.Checkpointer. It is refused, with an error that wraps errors.ErrUnsupported, in a run with an
 // [InTx]: a result that stands when the transaction is rolled back would keep the next run from doing again what has been
 // undone.
-func (s *Store) Checkpoint(ctx context.Context, c core.Claim, step string, result []byte) error {
+func (s *Store) Checkpoint(ctx context.Context, c driver.Claim, step string, result []byte) error {
 	if err := s.MayCheckpoint(ctx, c); err != nil {
 		return err
 	}
@@ -23,15 +23,15 @@ func (s *Store) Checkpoint(ctx context.Context, c core.Claim, step string, resul
 
 // MayCheckpoint returns the error that [Store.Checkpoint] would refuse the claim's steps with, and asks no server. core.Step calls
 // it before it does a step.
-func (s *Store) MayCheckpoint(ctx context.Context, c core.Claim) error {
+func (s *Store) MayCheckpoint(ctx context.Context, c driver.Claim) error {
 	if attending(ctx, &c).isJoined() {
 		return errStepInTx
 	}
 	return nil
 }
 
-// Checkpoints implements core.Checkpointer.
-func (s *Store) Checkpoints(ctx context.Context, c core.Claim) (map[string][]byte, error) {
+// Checkpoints implements driver.Checkpointer.
+func (s *Store) Checkpoints(ctx context.Context, c driver.Claim) (map[string][]byte, error) {
 	var word string
 	var steps, results [][]byte
 	args := held(&c, []any{microseconds(c.Retention)})

@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/pgstore"
 )
 
-func stepping(c *core.Claim) { c.Steps = true }
+func stepping(c *driver.Claim) { c.Steps = true }
 
 // steps are the checkpoints that c sees, in text.
-func steps(t *testing.T, store *pgstore.Store, c core.Claim) map[string]string {
+func steps(t *testing.T, store *pgstore.Store, c driver.Claim) map[string]string {
 	t.Helper()
 	found, err := store.Checkpoints(ctx, c)
 	require.NoError(t, err)
@@ -39,7 +39,7 @@ func TestTheNextRunFindsTheStepsThatWereFinished(t *testing.T) {
 	require.NoError(t, store.Checkpoint(ctx, c, "", nil))
 	want := map[string]string{"reserve": "17", "charge": "last", "": ""}
 	assert.Equal(t, want, steps(t, store, c))
-	require.NoError(t, store.Fail(ctx, c, core.Failure{}))
+	require.NoError(t, store.Fail(ctx, c, driver.Failure{}))
 	next := rival(c)
 	claim(t, store, &next)
 	assert.Equal(t, want, steps(t, store, next))
@@ -48,14 +48,14 @@ func TestTheNextRunFindsTheStepsThatWereFinished(t *testing.T) {
 func TestOnlyTheClaimThatRunsReadsAndWritesSteps(t *testing.T) {
 	store, _, _ := ownStore(t)
 	c := claimed(t, store, stepping)
-	lost := func(c core.Claim, who string) {
+	lost := func(c driver.Claim, who string) {
 		t.Helper()
-		assert.ErrorIs(t, store.Checkpoint(ctx, c, "step", []byte("late")), core.ErrLost, who)
+		assert.ErrorIs(t, store.Checkpoint(ctx, c, "step", []byte("late")), driver.ErrLost, who)
 		_, err := store.Checkpoints(ctx, c)
-		assert.ErrorIs(t, err, core.ErrLost, who)
+		assert.ErrorIs(t, err, driver.ErrLost, who)
 	}
 	lost(rival(c), "another owner")
-	require.NoError(t, store.Fail(ctx, c, core.Failure{}))
+	require.NoError(t, store.Fail(ctx, c, driver.Failure{}))
 	lost(c, "a claim that has failed")
 	next := rival(c)
 	claim(t, store, &next)
@@ -69,12 +69,12 @@ func TestARunOfAnotherRequestSeesNoSteps(t *testing.T) {
 	store, _, _ := ownStore(t)
 	c := claimed(t, store, stepping)
 	require.NoError(t, store.Checkpoint(ctx, c, "charge", []byte("17")))
-	require.NoError(t, store.Fail(ctx, c, core.Failure{Free: true}))
+	require.NoError(t, store.Fail(ctx, c, driver.Failure{Free: true}))
 	mended := other(c)
 	claim(t, store, &mended)
 	assert.Empty(t, steps(t, store, mended))
 	require.NoError(t, store.Checkpoint(ctx, mended, "charge", []byte("18")))
-	require.NoError(t, store.Fail(ctx, mended, core.Failure{Free: true}))
+	require.NoError(t, store.Fail(ctx, mended, driver.Failure{Free: true}))
 	c = rival(c)
 	claim(t, store, &c)
 	assert.Empty(t, steps(t, store, c), "the same request again is another operation, too")
@@ -96,7 +96,7 @@ func TestAStepMayHaveAnyName(t *testing.T) {
 		require.NoError(t, store.Checkpoint(ctx, c, name, []byte(want[name])), len(name))
 	}
 	assert.Equal(t, want, steps(t, store, c))
-	require.NoError(t, store.Fail(ctx, c, core.Failure{}))
+	require.NoError(t, store.Fail(ctx, c, driver.Failure{}))
 	next := rival(c)
 	claim(t, store, &next)
 	assert.Equal(t, want, steps(t, store, next))
@@ -106,7 +106,7 @@ func TestStepsEndWithTheirRecord(t *testing.T) {
 	store, pool, schema := ownStore(t)
 	kept := func() int { return count(t, pool, "SELECT count(*) FROM "+schema+".checkpoint") }
 	completed, expired := claimed(t, store, stepping), claimed(t, store, stepping)
-	for _, c := range []core.Claim{completed, expired} {
+	for _, c := range []driver.Claim{completed, expired} {
 		require.NoError(t, store.Checkpoint(ctx, c, "step", nil))
 	}
 	require.NoError(t, store.Complete(ctx, completed, nil))
@@ -121,13 +121,13 @@ func TestStepsEndWithTheirRecord(t *testing.T) {
 func TestStepsLiveAsLongAsTheirRecord(t *testing.T) {
 	store, pool, schema := ownStore(t)
 	setClock(t, pool, schema, 1000)
-	c := claimed(t, store, stepping, func(c *core.Claim) { c.Lease, c.Retention = 10*time.Microsecond, 20*time.Microsecond })
+	c := claimed(t, store, stepping, func(c *driver.Claim) { c.Lease, c.Retention = 10*time.Microsecond, 20*time.Microsecond })
 	require.NoError(t, store.Checkpoint(ctx, c, "step", []byte("17")))
 	for i, refresh := range []func() error{
 		func() error { return store.Extend(ctx, c) },
 		func() error { return store.Checkpoint(ctx, c, "other", nil) },
 		func() error { _, err := store.Checkpoints(ctx, c); return err },
-		func() error { return store.Fail(ctx, c, core.Failure{}) },
+		func() error { return store.Fail(ctx, c, driver.Failure{}) },
 	} {
 		setClock(t, pool, schema, 1000+int64(i+1)*19)
 		require.NoError(t, refresh(), i)
@@ -137,5 +137,5 @@ func TestStepsLiveAsLongAsTheirRecord(t *testing.T) {
 	claim(t, store, &next)
 	assert.Equal(t, map[string]string{"step": "17", "other": ""}, steps(t, store, next))
 	setClock(t, pool, schema, 1000+5*19+20)
-	assert.ErrorIs(t, store.Checkpoint(ctx, next, "step", nil), core.ErrLost, "after the retention")
+	assert.ErrorIs(t, store.Checkpoint(ctx, next, "step", nil), driver.ErrLost, "after the retention")
 }

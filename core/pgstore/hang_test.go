@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/pgstore"
 	"github.com/go-idem/idem/core/pgstore/internal/pgtest"
 	"github.com/go-idem/idem/core/storetest"
@@ -45,7 +46,7 @@ func TestNothingHangsLongerThanItsContext(t *testing.T) {
 			"begin":       func(ctx context.Context) { _, err := store.Begin(ctx, c); failed(err) },
 			"extend":      func(ctx context.Context) { failed(store.Extend(ctx, c)) },
 			"complete":    func(ctx context.Context) { failed(store.Complete(ctx, c, nil)) },
-			"fail":        func(ctx context.Context) { failed(store.Fail(ctx, c, core.Failure{})) },
+			"fail":        func(ctx context.Context) { failed(store.Fail(ctx, c, driver.Failure{})) },
 			"checkpoint":  func(ctx context.Context) { failed(store.Checkpoint(ctx, c, "step", nil)) },
 			"checkpoints": func(ctx context.Context) { _, err := store.Checkpoints(ctx, c); failed(err) },
 			"sweep":       func(ctx context.Context) { _, err := store.Sweep(ctx, 10); failed(err) },
@@ -69,13 +70,15 @@ func TestNothingHangsLongerThanItsContext(t *testing.T) {
 
 // A run with a transaction, whose connection falls silent at any moment, ends with its context and a second more.
 func TestARunWithATransactionDoesNotHangInSilence(t *testing.T) {
-	ends := map[string]func(*service, context.Context, core.Claim){
-		"complete": func(s *service, ctx context.Context, c core.Claim) { assert.Error(s.tb, s.store.Complete(ctx, c, nil)) },
-		"fail": func(s *service, ctx context.Context, c core.Claim) {
-			assert.Error(s.tb, s.store.Fail(ctx, c, core.Failure{}))
+	ends := map[string]func(*service, context.Context, driver.Claim){
+		"complete": func(s *service, ctx context.Context, c driver.Claim) {
+			assert.Error(s.tb, s.store.Complete(ctx, c, nil))
 		},
-		"a second InTx": func(s *service, ctx context.Context, _ core.Claim) { assert.Error(s.tb, s.inTx(ctx)) },
-		"CompleteTx": func(s *service, ctx context.Context, c core.Claim) {
+		"fail": func(s *service, ctx context.Context, c driver.Claim) {
+			assert.Error(s.tb, s.store.Fail(ctx, c, driver.Failure{}))
+		},
+		"a second InTx": func(s *service, ctx context.Context, _ driver.Claim) { assert.Error(s.tb, s.inTx(ctx)) },
+		"CompleteTx": func(s *service, ctx context.Context, c driver.Claim) {
 			assert.Error(s.tb, pgstore.InTx(ctx, s.pool, pgx.TxOptions{}, func(tx pgx.Tx) error { return s.store.CompleteTx(ctx, tx, c, nil) }))
 		},
 	}

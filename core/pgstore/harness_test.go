@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/pgstore"
 	"github.com/go-idem/idem/core/pgstore/internal/pgtest"
 	"github.com/go-idem/idem/core/storetest"
@@ -59,7 +60,7 @@ func ownStore(tb testing.TB) (*pgstore.Store, *pgxpool.Pool, string) {
 	return pgstore.New(pool, pgstore.Schema(schema)), pool, schema
 }
 
-func begin(tb testing.TB, store core.Store, c core.Claim) core.Entry {
+func begin(tb testing.TB, store driver.Store, c driver.Claim) driver.Entry {
 	tb.Helper()
 	entry, err := store.Begin(ctx, c)
 	require.NoError(tb, err)
@@ -67,14 +68,14 @@ func begin(tb testing.TB, store core.Store, c core.Claim) core.Entry {
 }
 
 // claim begins c, which must succeed, and fills in what the store answered.
-func claim(tb testing.TB, store core.Store, c *core.Claim) {
+func claim(tb testing.TB, store driver.Store, c *driver.Claim) {
 	tb.Helper()
 	entry := begin(tb, store, *c)
-	require.Equal(tb, core.Claimed, entry.State)
+	require.Equal(tb, driver.Claimed, entry.State)
 	c.Fence, c.Attempt, c.Takeover, c.Operation = entry.Fence, entry.Attempt, entry.Takeover, entry.Operation
 }
 
-func claimed(tb testing.TB, store core.Store, change ...func(*core.Claim)) core.Claim {
+func claimed(tb testing.TB, store driver.Store, change ...func(*driver.Claim)) driver.Claim {
 	tb.Helper()
 	c := storetest.NewClaim(time.Minute, time.Hour)
 	for _, f := range change {
@@ -85,14 +86,14 @@ func claimed(tb testing.TB, store core.Store, change ...func(*core.Claim)) core.
 }
 
 // rival returns the claim of another run of the same request.
-func rival(c core.Claim) core.Claim {
+func rival(c driver.Claim) driver.Claim {
 	rand.Read(c.Owner[:])
 	c.Fence, c.Attempt, c.Takeover, c.Operation = 0, 0, false, 0
 	return c
 }
 
 // other returns the claim of another request under the same key.
-func other(c core.Claim) core.Claim {
+func other(c driver.Claim) driver.Claim {
 	c = rival(c)
 	rand.Read(c.Fingerprint[:])
 	return c
@@ -145,7 +146,7 @@ func newServiceOn(tb testing.TB, server *pgtest.Server, network *network, change
 	return s
 }
 
-func newEngine(tb testing.TB, store core.Store, changes ...func(*core.Config)) *core.Engine {
+func newEngine(tb testing.TB, store driver.Store, changes ...func(*core.Config)) *core.Engine {
 	tb.Helper()
 	cfg := core.Config{Store: store, Scope: core.SingleTenant}
 	cfg.Limits.StoreTimeout = 5 * time.Second

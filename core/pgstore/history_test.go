@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/pgstore"
 	"github.com/go-idem/idem/core/pgstore/internal/pgtest"
 	"github.com/go-idem/idem/internal/badnet"
@@ -16,7 +16,7 @@ import (
 
 // lossyStore is a store in a schema of its own, behind a network that loses one to three percent of the replies, and half as
 // many requests.
-func lossyStore(t *testing.T, seed int64) (core.Store, *badnet.Net) {
+func lossyStore(t *testing.T, seed int64) (driver.Store, *badnet.Net) {
 	_, _, schema := ownStore(t)
 	network := badnet.New(seed)
 	pool := pgtest.Shared(t).Pool(t, func(c *pgxpool.Config) { c.MaxConns, c.ConnConfig.DialFunc = 32, network.Dial })

@@ -12,10 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/pgstore"
 )
 
-func consumer(t *testing.T, store core.Store, changes ...func(*core.Config)) *core.Engine {
+func consumer(t *testing.T, store driver.Store, changes ...func(*core.Config)) *core.Engine {
 	t.Helper()
 	cfg := core.Config{Store: store, Scope: core.SingleTenant, Messages: core.MessagesConfig{MaxAttempts: 2}}
 	for _, change := range changes {

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/pgstore"
 	"github.com/go-idem/idem/core/pgstore/internal/pgtest"
 	"github.com/go-idem/idem/core/storetest"
@@ -46,15 +46,15 @@ type oldStore struct {
 	schema string
 }
 
-func (s oldStore) Begin(ctx context.Context, c core.Claim) (entry core.Entry, err error) {
+func (s oldStore) Begin(ctx context.Context, c driver.Claim) (entry driver.Entry, err error) {
 	var left int64
 	var bytes []byte
 	row := s.pool.QueryRow(ctx, "SELECT * FROM "+s.schema+".begin($1, $2, $3, $4, $5, $6, $7, $8)", c.Key[:], c.Owner[:], c.Fingerprint[:],
 		c.Lease.Microseconds(), c.Retention.Microseconds(), int64(1), c.Waits, c.LateRetry > 0)
-	if err = row.Scan(&entry.State, &entry.Fence, &entry.Attempt, &entry.Takeover, &left, &bytes); entry.State == core.Completed {
+	if err = row.Scan(&entry.State, &entry.Fence, &entry.Attempt, &entry.Takeover, &left, &bytes); entry.State == driver.Completed {
 		entry.Outcome = bytes
 	} else if entry.State == "lost" {
-		return core.Entry{}, core.ErrLost
+		return driver.Entry{}, driver.ErrLost
 	}
 	return entry, err
 }
@@ -64,22 +64,22 @@ func (s oldStore) word(ctx context.Context, function string, args ...any) error 
 	if err := s.pool.QueryRow(ctx, "SELECT "+s.schema+function, args...).Scan(&word); err != nil || word == "ok" {
 		return err
 	}
-	return core.ErrLost
+	return driver.ErrLost
 }
 
-func (s oldStore) Extend(ctx context.Context, c core.Claim) error {
+func (s oldStore) Extend(ctx context.Context, c driver.Claim) error {
 	return s.word(ctx, ".extend($1, $2, $3, $4, $5)", c.Key[:], c.Owner[:], c.Fence, c.Lease.Microseconds(), c.Retention.Microseconds())
 }
 
-func (s oldStore) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+func (s oldStore) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	return s.word(ctx, ".complete($1, $2, $3, $4, $5, $6, $7)", c.Key[:], c.Owner[:], c.Fence, c.Retention.Microseconds(), c.LateRetry.Microseconds(), c.Steps, outcome)
 }
 
-func (s oldStore) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
+func (s oldStore) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	return s.word(ctx, ".fail($1, $2, $3, $4, $5, $6)", c.Key[:], c.Owner[:], c.Fence, c.Retention.Microseconds(), f.Free, []byte(f.Cause))
 }
 
-func (s oldStore) checkpoint(t *testing.T, c core.Claim, step string) {
+func (s oldStore) checkpoint(t *testing.T, c driver.Claim, step string) {
 	t.Helper()
 	require.NoError(t, s.word(ctx, ".checkpoint($1, $2, $3, $4, $5, $6)", c.Key[:], c.Owner[:], c.Fence, c.Retention.Microseconds(), []byte(step), []byte("result")))
 }
@@ -89,9 +89,9 @@ func TestMigrateTakesTheRecordsOfVersionOneAlong(t *testing.T) {
 	old, schema := versionOne(t, pool)
 	running, failed, done, freed := claimed(t, old, stepping), claimed(t, old), claimed(t, old), claimed(t, old)
 	old.checkpoint(t, running, "charge")
-	require.NoError(t, old.Fail(ctx, failed, core.Failure{}))
+	require.NoError(t, old.Fail(ctx, failed, driver.Failure{}))
 	require.NoError(t, old.Complete(ctx, done, []byte("kept")))
-	require.NoError(t, old.Fail(ctx, freed, core.Failure{Free: true}))
+	require.NoError(t, old.Fail(ctx, freed, driver.Failure{Free: true}))
 
 	store := pgstore.New(pool, pgstore.Schema(schema))
 	_, err := store.Begin(ctx, storetest.NewClaim(time.Minute, time.Hour))
@@ -100,12 +100,12 @@ func TestMigrateTakesTheRecordsOfVersionOneAlong(t *testing.T) {
 		require.NoError(t, pgstore.Migrate(ctx, pool, pgstore.Schema(schema)))
 		assert.Equal(t, 2, count(t, pool, "SELECT version FROM "+schema+".store"))
 	}
-	assert.Equal(t, core.InProgress, begin(t, store, rival(running)).State)
+	assert.Equal(t, driver.InProgress, begin(t, store, rival(running)).State)
 	assert.Equal(t, "kept", string(begin(t, store, rival(done)).Outcome))
 	assert.Equal(t, 1, begin(t, store, other(freed)).Attempt-1)
 	require.NoError(t, store.Extend(ctx, running))
 	execute(t, pool, "UPDATE "+schema+".record SET lease_end = 1 WHERE state = 'STARTED'")
-	for _, c := range []core.Claim{running, failed} {
+	for _, c := range []driver.Claim{running, failed} {
 		for attempt := 2; attempt < 4; attempt++ {
 			next := rival(c)
 			claim(t, store, &next)
@@ -114,7 +114,7 @@ func TestMigrateTakesTheRecordsOfVersionOneAlong(t *testing.T) {
 			if c.Key == running.Key {
 				assert.Equal(t, map[string]string{"charge": "result"}, steps(t, store, next))
 			}
-			require.NoError(t, store.Fail(ctx, next, core.Failure{}))
+			require.NoError(t, store.Fail(ctx, next, driver.Failure{}))
 		}
 	}
 }
@@ -135,17 +135,17 @@ func TestProcessesOfBothVersionsKeepTheContractOnOneSchema(t *testing.T) {
 	comesTooLate(t, store, late, "also under a claim of the other")
 	assert.Equal(t, 1, next.Attempt)
 	assert.Equal(t, next.Fence, begin(t, store, next).Operation)
-	assert.ErrorIs(t, withdraws(t, old, rival(next)), core.ErrLost)
-	assert.ErrorIs(t, withdraws(t, old, storetest.NewClaim(time.Minute, time.Hour)), core.ErrLost, "as it always was")
+	assert.ErrorIs(t, withdraws(t, old, rival(next)), driver.ErrLost)
+	assert.ErrorIs(t, withdraws(t, old, storetest.NewClaim(time.Minute, time.Hour)), driver.ErrLost, "as it always was")
 }
 
 // turns sends each verb through one store or the other.
 type turns struct {
 	n          *atomic.Int64
-	store, old core.Store
+	store, old driver.Store
 }
 
-func (s turns) next() core.Store {
+func (s turns) next() driver.Store {
 	if s.n.Add(1)%2 == 0 {
 		return s.old
 	}
@@ -153,14 +153,14 @@ func (s turns) next() core.Store {
 }
 
 // Begin goes through the new store where an answer or a rule is asked for that the old one does not know.
-func (s turns) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
+func (s turns) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
 	return s.store.Begin(ctx, c)
 }
-func (s turns) Extend(ctx context.Context, c core.Claim) error { return s.next().Extend(ctx, c) }
-func (s turns) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+func (s turns) Extend(ctx context.Context, c driver.Claim) error { return s.next().Extend(ctx, c) }
+func (s turns) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	return s.next().Complete(ctx, c, outcome)
 }
-func (s turns) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
+func (s turns) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	return s.store.Fail(ctx, c, f)
 }
 
@@ -195,7 +195,7 @@ func TestMigrateRunsUnderTheTrafficOfVersionOne(t *testing.T) {
 }
 
 // traffic is one key: of several requests that old processes get, and new ones once there are some, one runs.
-func traffic(t *testing.T, old, now core.Store, migrated bool) {
+func traffic(t *testing.T, old, now driver.Store, migrated bool) {
 	base, runs, kept := storetest.NewClaim(time.Minute, time.Hour), atomic.Int64{}, fmt.Sprint(time.Now().UnixNano())
 	var rivals sync.WaitGroup
 	for i := range 3 {
@@ -208,10 +208,10 @@ func traffic(t *testing.T, old, now core.Store, migrated bool) {
 			began := time.Now()
 			entry, err := store.Begin(ctx, c)
 			assert.Less(t, time.Since(began), 5*time.Second)
-			if !assert.NoError(t, err) || entry.State == core.InProgress {
+			if !assert.NoError(t, err) || entry.State == driver.InProgress {
 				return
 			}
-			if entry.State == core.Completed {
+			if entry.State == driver.Completed {
 				assert.Equal(t, kept, string(entry.Outcome))
 				return
 			}
@@ -329,7 +329,7 @@ func TestASchemaMadeByHandWakesWhoWaits(t *testing.T) {
 			if verb == "complete" {
 				require.NoError(t, store.Complete(ctx, c, nil))
 			} else {
-				require.NoError(t, store.Fail(ctx, c, core.Failure{}))
+				require.NoError(t, store.Fail(ctx, c, driver.Failure{}))
 			}
 			woken.wait(t)
 		}

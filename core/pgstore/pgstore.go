@@ -13,17 +13,17 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 var (
-	_ core.Store        = (*Store)(nil)
-	_ core.Notifier     = (*Store)(nil)
-	_ core.Checkpointer = (*Store)(nil)
-	_ core.Attendant    = (*Store)(nil)
+	_ driver.Store        = (*Store)(nil)
+	_ driver.Notifier     = (*Store)(nil)
+	_ driver.Checkpointer = (*Store)(nil)
+	_ driver.Attendant    = (*Store)(nil)
 )
 
-// Store is a core.Store in PostgreSQL. It is safe for concurrent use, and starts no goroutine but while somebody watches.
+// Store is a driver.Store in PostgreSQL. It is safe for concurrent use, and starts no goroutine but while somebody watches.
 type Store struct {
 	pool   *pgxpool.Pool
 	schema string // quoted
@@ -84,38 +84,38 @@ func New(pool *pgxpool.Pool, opts ...Option) *Store {
 	return s
 }
 
-// Begin implements core.Store.
-func (s *Store) Begin(ctx context.Context, c core.Claim) (entry core.Entry, err error) {
+// Begin implements driver.Store.
+func (s *Store) Begin(ctx context.Context, c driver.Claim) (entry driver.Entry, err error) {
 	var left int64
 	var bytes []byte
 	answer := []any{&entry.State, &entry.Fence, &entry.Attempt, &entry.Operation, &entry.Takeover, &left, &bytes}
 	err = s.ask(ctx, answer, s.begin, c.Key[:], c.Owner[:], c.Fingerprint[:], microseconds(c.Lease), microseconds(c.Retention),
 		takeOver(&c), c.Waits, c.LateRetry > 0)
 	if err != nil {
-		return core.Entry{}, err
+		return driver.Entry{}, err
 	}
 	entry.Left = time.Duration(left) * time.Microsecond
 	switch entry.State {
-	case core.Completed:
+	case driver.Completed:
 		entry.Outcome = bytes
 		if !c.TellLeft {
 			entry.Left = 0
 		}
-	case core.Mismatch:
+	case driver.Mismatch:
 		copy(entry.Fingerprint[:], bytes)
 	case "lost":
-		return core.Entry{}, core.ErrLost
+		return driver.Entry{}, driver.ErrLost
 	}
 	return entry, nil
 }
 
-// Extend implements core.Store.
-func (s *Store) Extend(ctx context.Context, c core.Claim) error {
+// Extend implements driver.Store.
+func (s *Store) Extend(ctx context.Context, c driver.Claim) error {
 	return s.run(ctx, s.extend, &c, microseconds(c.Lease), microseconds(c.Retention))
 }
 
-// Complete implements core.Store. In a run with an [InTx] it commits the transaction, with the outcome in it.
-func (s *Store) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+// Complete implements driver.Store. In a run with an [InTx] it commits the transaction, with the outcome in it.
+func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	a := attending(ctx, &c)
 	tx, joined := a.finish()
 	if joined {
@@ -125,12 +125,12 @@ func (s *Store) Complete(ctx context.Context, c core.Claim, outcome []byte) erro
 }
 
 // completion is what complete is told besides the claim.
-func completion(c *core.Claim, outcome []byte) []any {
+func completion(c *driver.Claim, outcome []byte) []any {
 	return []any{microseconds(c.Retention), microseconds(c.LateRetry), c.Steps, notNull(outcome)}
 }
 
-// Fail implements core.Store. In a run with an [InTx] it rolls the transaction back first.
-func (s *Store) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
+// Fail implements driver.Store. In a run with an [InTx] it rolls the transaction back first.
+func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	if tx, _ := attending(ctx, &c).finish(); tx != nil {
 		rollback(ctx, tx)
 	}
@@ -138,14 +138,14 @@ func (s *Store) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
 }
 
 // failure is what fail is told besides the claim.
-func failure(c *core.Claim, f core.Failure) []any {
+func failure(c *driver.Claim, f driver.Failure) []any {
 	cause := f.Cause[:min(len(f.Cause), 200)]
 	return []any{microseconds(c.Lease), microseconds(c.Retention), f.Free, f.NotRun, []byte(cause)}
 }
 
 // Reopen lets a message that is dead, which is what its outcome says, be handled again: see core.Engine.Resolve. It returns
-// core.ErrLost when the key has another outcome, or none.
-func (s *Store) Reopen(ctx context.Context, c core.Claim, outcome []byte) error {
+// driver.ErrLost when the key has another outcome, or none.
+func (s *Store) Reopen(ctx context.Context, c driver.Claim, outcome []byte) error {
 	return s.run(ctx, s.reopen, &c, microseconds(c.Retention), notNull(outcome), []byte("an operator revived it"))
 }
 
@@ -187,7 +187,7 @@ func (s *Store) Sweep(ctx context.Context, limit int) (n int, err error) {
 }
 
 // run runs a function that answers with one word. Its arguments begin with key, owner and fence.
-func (s *Store) run(ctx context.Context, function string, c *core.Claim, args ...any) error {
+func (s *Store) run(ctx context.Context, function string, c *driver.Claim, args ...any) error {
 	var word string
 	if err := s.ask(ctx, []any{&word}, function, held(c, args)...); err != nil {
 		return err
@@ -196,7 +196,7 @@ func (s *Store) run(ctx context.Context, function string, c *core.Claim, args ..
 }
 
 // held are the arguments of a verb of the claim that holds the record.
-func held(c *core.Claim, args []any) []any {
+func held(c *driver.Claim, args []any) []any {
 	return append([]any{c.Key[:], c.Owner[:], c.Fence}, args...)
 }
 
@@ -206,7 +206,7 @@ func wordError(word string) error {
 	case "ok":
 		return nil
 	case "lost":
-		return core.ErrLost
+		return driver.ErrLost
 	}
 	return fmt.Errorf("pgstore: function answered %q", word)
 }
@@ -280,7 +280,7 @@ func storeError(err error) error {
 }
 
 // takeOver is what begin may take over: any claim, none, or one.
-func takeOver(c *core.Claim) int64 {
+func takeOver(c *driver.Claim) int64 {
 	if c.NoTakeover {
 		return c.Over
 	}

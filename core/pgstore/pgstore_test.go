@@ -13,13 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/pgstore"
 	"github.com/go-idem/idem/core/pgstore/internal/pgtest"
 	"github.com/go-idem/idem/core/storetest"
 )
 
-func keepsTheContract(t *testing.T, store core.Store) {
+func keepsTheContract(t *testing.T, store driver.Store) {
 	storetest.Run(t, func(testing.TB) storetest.Harness {
 		return storetest.Harness{Store: store, Advance: time.Sleep}
 	})
@@ -52,7 +53,7 @@ func TestStoreKeepsTheContractInEveryModeOfItsDriver(t *testing.T) {
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
 			store, _ := newStore(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
-			c := claimed(t, store, func(c *core.Claim) { c.Steps = true })
+			c := claimed(t, store, func(c *driver.Claim) { c.Steps = true })
 			require.NoError(t, store.Checkpoint(ctx, c, "\x00step", []byte("\x00result")))
 			steps, err := store.Checkpoints(ctx, c)
 			require.NoError(t, err)
@@ -87,7 +88,7 @@ func TestPostgresAndMemoryAnswerRandomSequencesAlike(t *testing.T) {
 }
 
 // memory returns a memory store with a clock of its own, and what moves it.
-func memory() (core.Store, func(time.Duration)) {
+func memory() (driver.Store, func(time.Duration)) {
 	now := time.Now()
 	return memstore.New(memstore.Clock(func() time.Time { return now })), func(d time.Duration) { now = now.Add(d) }
 }
@@ -147,8 +148,8 @@ func TestVerbsOnOneKeyNeverInterleave(t *testing.T) {
 				if !assert.NoError(t, err) {
 					return
 				}
-				if entry.State != core.Claimed {
-					assert.Equal(t, core.InProgress, entry.State)
+				if entry.State != driver.Claimed {
+					assert.Equal(t, driver.InProgress, entry.State)
 					continue
 				}
 				mu.Lock()
@@ -163,7 +164,7 @@ func TestVerbsOnOneKeyNeverInterleave(t *testing.T) {
 				mu.Lock()
 				holders--
 				mu.Unlock()
-				assert.NoError(t, store.Fail(ctx, c, core.Failure{}))
+				assert.NoError(t, store.Fail(ctx, c, driver.Failure{}))
 			}
 		})
 	}
@@ -192,7 +193,7 @@ func TestAStoreOutlivesItsConnections(t *testing.T) {
 	aside := pgtest.Shared(t).Pool(t)
 	execute(t, aside, "SELECT pg_terminate_backend($1::int)", backend(t, pool))
 	if err := store.Extend(ctx, c); err != nil {
-		require.NotErrorIs(t, err, core.ErrLost, "a connection that is gone says nothing about the claim")
+		require.NotErrorIs(t, err, driver.ErrLost, "a connection that is gone says nothing about the claim")
 	}
 	require.NoError(t, store.Extend(ctx, c))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/pgstore"
 	"github.com/go-idem/idem/core/pgstore/internal/pgtest"
 	"github.com/go-idem/idem/core/storetest"
@@ -34,7 +34,7 @@ func (c *counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndDat
 func TestEachVerbIsOneStatement(t *testing.T) {
 	statements := &counter{}
 	store, _ := newStore(t, func(c *pgxpool.Config) { c.ConnConfig.Tracer = statements })
-	everything := func(c *core.Claim) { c.Waits, c.LateRetry, c.Steps = true, time.Hour, true }
+	everything := func(c *driver.Claim) { c.Waits, c.LateRetry, c.Steps = true, time.Hour, true }
 	c, failing := claimed(t, store, everything), claimed(t, store)
 	for _, verb := range []struct {
 		name string
@@ -47,7 +47,7 @@ func TestEachVerbIsOneStatement(t *testing.T) {
 		{"checkpoints", func() error { _, err := store.Checkpoints(ctx, c); return err }},
 		{"complete", func() error { return store.Complete(ctx, c, nil) }},
 		{"a replay", func() error { _, err := store.Begin(ctx, rival(c)); return err }},
-		{"fail", func() error { return store.Fail(ctx, failing, core.Failure{}) }},
+		{"fail", func() error { return store.Fail(ctx, failing, driver.Failure{}) }},
 		{"the next attempt", func() error { _, err := store.Begin(ctx, rival(failing)); return err }},
 	} {
 		before := statements.n.Load()
@@ -69,30 +69,30 @@ func TestAVerbWhoseReplyWasLostIsAnsweredTheSecondTimeAsTheFirst(t *testing.T) {
 		{"begin", func() error { return once(t, store, begun) }},
 		{"extend", func() error { return store.Extend(ctx, c) }},
 		{"complete", func() error { return store.Complete(ctx, c, []byte("kept")) }},
-		{"fail", func() error { return store.Fail(ctx, failing, core.Failure{}) }},
+		{"fail", func() error { return store.Fail(ctx, failing, driver.Failure{}) }},
 	} {
 		network.breakAt("\x00\x00", answered, nothing) // any message with arguments
 		require.Error(t, verb.send(), verb.name)
 		network.broke(t)
 		require.NoError(t, verb.send(), verb.name)
 	}
-	assert.Equal(t, core.InProgress, begin(t, store, rival(begun)).State)
+	assert.Equal(t, driver.InProgress, begin(t, store, rival(begun)).State)
 	assert.Equal(t, "kept", string(begin(t, store, rival(c)).Outcome))
 	assert.Equal(t, 2, begin(t, store, rival(failing)).Attempt)
 }
 
 // once begins c, whose first attempt it must remain.
-func once(t *testing.T, store core.Store, c core.Claim) error {
+func once(t *testing.T, store driver.Store, c driver.Claim) error {
 	entry, err := store.Begin(ctx, c)
 	if err == nil {
-		assert.Equal(t, core.Claimed, entry.State, "a claim must recognise itself")
+		assert.Equal(t, driver.Claimed, entry.State, "a claim must recognise itself")
 		assert.Equal(t, 1, entry.Attempt)
 	}
 	return err
 }
 
 // row is all that the store holds under c's key, in text.
-func row(t *testing.T, pool *pgxpool.Pool, schema string, c core.Claim) (text string) {
+func row(t *testing.T, pool *pgxpool.Pool, schema string, c driver.Claim) (text string) {
 	t.Helper()
 	require.NoError(t, pool.QueryRow(ctx, "SELECT r::text FROM "+schema+".record r WHERE key = $1", c.Key[:]).Scan(&text))
 	return text
@@ -110,13 +110,13 @@ func TestAVerbOfAnotherOwnerOrFenceLeavesTheRowAlone(t *testing.T) {
 		stale, stranger := c, rival(c)
 		stale.Fence--
 		stranger.Fence = c.Fence // without one, a Fail withdraws
-		for _, stranger := range []core.Claim{stranger, stale} {
-			assert.ErrorIs(t, store.Extend(ctx, stranger), core.ErrLost)
-			assert.ErrorIs(t, store.Complete(ctx, stranger, []byte("late")), core.ErrLost)
-			assert.ErrorIs(t, store.Fail(ctx, stranger, core.Failure{Free: true}), core.ErrLost)
-			assert.ErrorIs(t, store.Checkpoint(ctx, stranger, "step", nil), core.ErrLost)
+		for _, stranger := range []driver.Claim{stranger, stale} {
+			assert.ErrorIs(t, store.Extend(ctx, stranger), driver.ErrLost)
+			assert.ErrorIs(t, store.Complete(ctx, stranger, []byte("late")), driver.ErrLost)
+			assert.ErrorIs(t, store.Fail(ctx, stranger, driver.Failure{Free: true}), driver.ErrLost)
+			assert.ErrorIs(t, store.Checkpoint(ctx, stranger, "step", nil), driver.ErrLost)
 			_, err := store.Checkpoints(ctx, stranger)
-			assert.ErrorIs(t, err, core.ErrLost)
+			assert.ErrorIs(t, err, driver.ErrLost)
 			assert.Equal(t, before, row(t, pool, schema, c), state)
 		}
 	}
@@ -129,7 +129,7 @@ func TestAMismatchTellsTheRecordsFingerprintAndChangesNothing(t *testing.T) {
 	stranger := other(c)
 	stranger.Waits = true
 	entry := begin(t, store, stranger)
-	assert.Equal(t, core.Entry{State: core.Mismatch, Fingerprint: c.Fingerprint}, entry)
+	assert.Equal(t, driver.Entry{State: driver.Mismatch, Fingerprint: c.Fingerprint}, entry)
 	assert.Equal(t, before, row(t, pool, schema, c))
 }
 
@@ -144,9 +144,9 @@ func TestWhatWritesNothingDoesNotWait(t *testing.T) {
 	defer rollBack(tx)
 	_, err = tx.Exec(ctx, "SELECT FROM "+schema+".record FOR UPDATE")
 	require.NoError(t, err)
-	assert.Equal(t, core.Completed, begin(t, store, rival(done)).State)
-	assert.Equal(t, core.InProgress, begin(t, store, rival(running)).State)
-	assert.Equal(t, core.Mismatch, begin(t, store, other(running)).State)
+	assert.Equal(t, driver.Completed, begin(t, store, rival(done)).State)
+	assert.Equal(t, driver.InProgress, begin(t, store, rival(running)).State)
+	assert.Equal(t, driver.Mismatch, begin(t, store, other(running)).State)
 	await(t, store, running) // one is remembered already
 }
 
@@ -170,7 +170,7 @@ func TestALeaseThatIsExtendedIsNeverCalledOver(t *testing.T) {
 	require.NoError(t, err)
 	execute(t, pool, fmt.Sprintf(`CREATE OR REPLACE FUNCTION %s.now() RETURNS bigint LANGUAGE plpgsql AS
 		'BEGIN PERFORM pg_advisory_xact_lock_shared(%d); RETURN %d; END'`, schema, number, c.Fence+2*c.Lease.Microseconds()))
-	answer := make(chan core.Entry)
+	answer := make(chan driver.Entry)
 	go func() {
 		asking := rival(c)
 		asking.NoTakeover = true
@@ -183,7 +183,7 @@ func TestALeaseThatIsExtendedIsNeverCalledOver(t *testing.T) {
 	}, 10*time.Second, time.Millisecond)
 	execute(t, pool, "UPDATE "+schema+".record SET lease_end = lease_end + $1", 3*c.Lease.Microseconds())
 	rollBack(holder)
-	assert.Equal(t, core.InProgress, (<-answer).State)
+	assert.Equal(t, driver.InProgress, (<-answer).State)
 }
 
 func TestTheFenceNeverGoesBack(t *testing.T) {
@@ -191,7 +191,7 @@ func TestTheFenceNeverGoesBack(t *testing.T) {
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	base := storetest.NewClaim(time.Minute, time.Hour)
 	var last int64
-	next := func(why string, at time.Time) core.Claim {
+	next := func(why string, at time.Time) driver.Claim {
 		t.Helper()
 		setClock(t, pool, schema, at.UnixMicro())
 		c := rival(base)
@@ -202,7 +202,7 @@ func TestTheFenceNeverGoesBack(t *testing.T) {
 	}
 	c := next("at first it is the time", noon)
 	require.Equal(t, noon.UnixMicro(), c.Fence)
-	require.NoError(t, store.Fail(ctx, c, core.Failure{}))
+	require.NoError(t, store.Fail(ctx, c, driver.Failure{}))
 	c = next("after a clock that went back", noon.Add(-time.Hour/2))
 	require.Equal(t, noon.UnixMicro()+1, c.Fence)
 	c = next("after the retention, the row still there", noon.Add(time.Hour))
@@ -230,7 +230,7 @@ func TestTheServersClockCountsInMicroseconds(t *testing.T) {
 	setClock(t, pool, schema, now.UnixMicro()+1234566)
 	assert.Equal(t, time.Microsecond, begin(t, store, rival(c)).Left)
 	setClock(t, pool, schema, now.UnixMicro()+1234567)
-	assert.Equal(t, core.Claimed, begin(t, store, rival(c)).State)
+	assert.Equal(t, driver.Claimed, begin(t, store, rival(c)).State)
 }
 
 func TestTheClockIsTheServersOwn(t *testing.T) {
@@ -247,7 +247,7 @@ func TestAnAttemptIsCountedToSixDigits(t *testing.T) {
 	c := claimed(t, store)
 	execute(t, pool, "UPDATE "+schema+".record SET attempt = 999998")
 	for range 2 {
-		require.NoError(t, store.Fail(ctx, c, core.Failure{}))
+		require.NoError(t, store.Fail(ctx, c, driver.Failure{}))
 		c = rival(c)
 		claim(t, store, &c)
 		assert.Equal(t, 999999, c.Attempt)
@@ -262,7 +262,7 @@ func TestTheCauseOfAFailureIsKeptForOperators(t *testing.T) {
 		strings.Repeat("€", 100): strings.Repeat("€", 66) + "\xe2\x82",
 	} {
 		c := claimed(t, store)
-		require.NoError(t, store.Fail(ctx, c, core.Failure{Cause: cause}))
+		require.NoError(t, store.Fail(ctx, c, driver.Failure{Cause: cause}))
 		var found []byte
 		require.NoError(t, pool.QueryRow(ctx, "SELECT cause FROM "+schema+".record WHERE key = $1", c.Key[:]).Scan(&found))
 		assert.Equal(t, kept, string(found))
@@ -273,7 +273,7 @@ func TestTheCauseOfAFailureIsKeptForOperators(t *testing.T) {
 }
 
 // expire ends the retention of what is stored under c's key.
-func expire(t *testing.T, pool *pgxpool.Pool, schema string, c core.Claim) {
+func expire(t *testing.T, pool *pgxpool.Pool, schema string, c driver.Claim) {
 	t.Helper()
 	execute(t, pool, "UPDATE "+schema+".record SET expires = 1 WHERE key = $1", c.Key[:])
 }
@@ -281,7 +281,7 @@ func expire(t *testing.T, pool *pgxpool.Pool, schema string, c core.Claim) {
 func TestSweepDeletesWhatHasExpiredInBatches(t *testing.T) {
 	store, pool, schema := ownStore(t)
 	for range 5 {
-		c := claimed(t, store, func(c *core.Claim) { c.Steps = true })
+		c := claimed(t, store, func(c *driver.Claim) { c.Steps = true })
 		require.NoError(t, store.Checkpoint(ctx, c, "step", []byte("result")))
 		expire(t, pool, schema, c)
 	}
@@ -374,7 +374,7 @@ func TestSweepsAndVerbsDoNotWaitForEachOther(t *testing.T) {
 // other's way.
 func TestSweepsNeverTakeAClaimAway(t *testing.T) {
 	store, pool, schema := ownStore(t)
-	bases := make([]core.Claim, 8)
+	bases := make([]driver.Claim, 8)
 	for i := range bases {
 		bases[i] = storetest.NewClaim(time.Minute, time.Hour)
 	}
@@ -399,7 +399,7 @@ func TestSweepsNeverTakeAClaimAway(t *testing.T) {
 			for range 30 {
 				c := rival(base)
 				entry, err := store.Begin(ctx, c)
-				if !assert.NoError(t, err) || !assert.Equal(t, core.Claimed, entry.State) {
+				if !assert.NoError(t, err) || !assert.Equal(t, driver.Claimed, entry.State) {
 					return
 				}
 				assert.Equal(t, 1, entry.Attempt)
@@ -419,25 +419,25 @@ func TestSweepsNeverTakeAClaimAway(t *testing.T) {
 
 func TestATombstoneOutlivesTheOutcome(t *testing.T) {
 	store, pool, schema := ownStore(t)
-	late := func(c core.Claim) core.Claim {
+	late := func(c driver.Claim) driver.Claim {
 		c = rival(c)
 		c.LateRetry = time.Hour
 		return c
 	}
-	c := claimed(t, store, func(c *core.Claim) { c.LateRetry = time.Hour })
+	c := claimed(t, store, func(c *driver.Claim) { c.LateRetry = time.Hour })
 	require.NoError(t, store.Complete(ctx, c, []byte("kept")))
-	assert.Equal(t, core.Completed, begin(t, store, late(c)).State, "while there is an outcome, it is the answer")
+	assert.Equal(t, driver.Completed, begin(t, store, late(c)).State, "while there is an outcome, it is the answer")
 
 	expire(t, pool, schema, c)
-	assert.Equal(t, core.Entry{State: core.Expired}, begin(t, store, late(c)))
+	assert.Equal(t, driver.Entry{State: driver.Expired}, begin(t, store, late(c)))
 	n, err := store.Sweep(ctx, 10)
 	require.NoError(t, err)
 	require.Equal(t, 1, n, "the record, and not the tombstone")
-	assert.Equal(t, core.Entry{State: core.Expired}, begin(t, store, late(c)), "also when the row is gone")
-	assert.Equal(t, core.Expired, begin(t, store, late(other(c))).State, "to another request too")
+	assert.Equal(t, driver.Entry{State: driver.Expired}, begin(t, store, late(c)), "also when the row is gone")
+	assert.Equal(t, driver.Expired, begin(t, store, late(other(c))).State, "to another request too")
 
 	execute(t, pool, "UPDATE "+schema+".tombstone SET expires = 1")
-	assert.Equal(t, core.Claimed, begin(t, store, late(c)).State, "after it the key is new")
+	assert.Equal(t, driver.Claimed, begin(t, store, late(c)).State, "after it the key is new")
 	n, err = store.Sweep(ctx, 10)
 	require.NoError(t, err)
 	assert.Equal(t, 1, n)
@@ -447,23 +447,23 @@ func TestATombstoneOutlivesTheOutcome(t *testing.T) {
 func TestATombstoneEndsSoLongAfterTheRetention(t *testing.T) {
 	store, pool, schema := ownStore(t)
 	setClock(t, pool, schema, 1000)
-	c := claimed(t, store, func(c *core.Claim) {
+	c := claimed(t, store, func(c *driver.Claim) {
 		c.Lease, c.Retention, c.LateRetry = 10*time.Microsecond, 20*time.Microsecond, 30*time.Microsecond
 	})
 	setClock(t, pool, schema, 1001)
 	require.NoError(t, store.Complete(ctx, c, nil))
-	for at, want := range map[int64]core.State{1020: core.Completed, 1021: core.Expired, 1050: core.Expired} {
+	for at, want := range map[int64]driver.State{1020: driver.Completed, 1021: driver.Expired, 1050: driver.Expired} {
 		setClock(t, pool, schema, at)
 		again := rival(c)
 		assert.Equal(t, want, begin(t, store, again).State, at)
 	}
 	setClock(t, pool, schema, 1051)
-	assert.Equal(t, core.Claimed, begin(t, store, rival(c)).State)
+	assert.Equal(t, driver.Claimed, begin(t, store, rival(c)).State)
 }
 
 func TestATombstoneIsNeverCutShort(t *testing.T) {
 	store, pool, schema := ownStore(t)
-	c := claimed(t, store, func(c *core.Claim) { c.LateRetry = 2 * time.Hour })
+	c := claimed(t, store, func(c *driver.Claim) { c.LateRetry = 2 * time.Hour })
 	require.NoError(t, store.Complete(ctx, c, nil))
 	before := count(t, pool, "SELECT expires FROM "+schema+".tombstone")
 	expire(t, pool, schema, c)
@@ -481,16 +481,16 @@ func TestAClaimWithoutLateRetryIgnoresTombstonesAndLeavesNone(t *testing.T) {
 	require.NoError(t, store.Complete(ctx, plain, nil))
 	assert.Zero(t, count(t, pool, "SELECT count(*) FROM "+schema+".tombstone"))
 
-	c := claimed(t, store, func(c *core.Claim) { c.LateRetry = time.Hour })
+	c := claimed(t, store, func(c *driver.Claim) { c.LateRetry = time.Hour })
 	require.NoError(t, store.Complete(ctx, c, nil))
 	expire(t, pool, schema, c)
 	again := rival(c)
 	again.LateRetry = 0
-	assert.Equal(t, core.Claimed, begin(t, store, again).State)
-	failed := claimed(t, store, func(c *core.Claim) { c.LateRetry = time.Hour })
-	require.NoError(t, store.Fail(ctx, failed, core.Failure{}))
+	assert.Equal(t, driver.Claimed, begin(t, store, again).State)
+	failed := claimed(t, store, func(c *driver.Claim) { c.LateRetry = time.Hour })
+	require.NoError(t, store.Fail(ctx, failed, driver.Failure{}))
 	expire(t, pool, schema, failed)
-	assert.Equal(t, core.Claimed, begin(t, store, rival(failed)).State, "only an outcome leaves a tombstone")
+	assert.Equal(t, driver.Claimed, begin(t, store, rival(failed)).State, "only an outcome leaves a tombstone")
 }
 
 func TestMigrateMayRunManyTimesAtOnce(t *testing.T) {
@@ -522,7 +522,7 @@ func TestStoresInTwoSchemasNeverMeet(t *testing.T) {
 	require.NoError(t, pgstore.Migrate(ctx, pool, pgstore.Schema(schema)))
 	b := pgstore.New(pool, pgstore.Schema(schema))
 	c := claimed(t, a)
-	assert.Equal(t, core.Claimed, begin(t, b, other(c)).State)
+	assert.Equal(t, driver.Claimed, begin(t, b, other(c)).State)
 	_, err := a.Sweep(ctx, 1)
 	assert.NoError(t, err)
 }
@@ -530,7 +530,7 @@ func TestStoresInTwoSchemasNeverMeet(t *testing.T) {
 // A tenant's search_path, a common way to keep tenants apart, does not lead the functions elsewhere.
 func TestTheSearchPathDoesNotMatter(t *testing.T) {
 	store, _ := newStore(t, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["search_path"] = "nowhere" })
-	c := claimed(t, store, func(c *core.Claim) { c.LateRetry, c.Steps = time.Hour, true })
+	c := claimed(t, store, func(c *driver.Claim) { c.LateRetry, c.Steps = time.Hour, true })
 	require.NoError(t, store.Checkpoint(ctx, c, "step", nil))
 	require.NoError(t, store.Complete(ctx, c, nil))
 	_, err := store.Sweep(ctx, 10)
@@ -542,7 +542,7 @@ func TestAMissingSchemaIsNamed(t *testing.T) {
 	store := pgstore.New(pool, pgstore.Schema("missing"))
 	_, err := store.Begin(ctx, storetest.NewClaim(time.Minute, time.Hour))
 	assert.ErrorContains(t, err, "run pgstore.Migrate")
-	assert.ErrorContains(t, store.Extend(ctx, core.Claim{}), "run pgstore.Migrate")
+	assert.ErrorContains(t, store.Extend(ctx, driver.Claim{}), "run pgstore.Migrate")
 	_, err = store.Sweep(ctx, 1)
 	assert.ErrorContains(t, err, "run pgstore.Migrate")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 var (
@@ -58,12 +59,12 @@ func InTx(ctx context.Context, db DB, opts pgx.TxOptions, f func(pgx.Tx) error) 
 	return a.inTx(ctx, db, opts, f)
 }
 
-// CompleteTx is Complete as a part of tx: the outcome is kept if and when the caller commits. It returns [core.ErrLost] when
+// CompleteTx is Complete as a part of tx: the outcome is kept if and when the caller commits. It returns [driver.ErrLost] when
 // the claim does not hold the record; roll tx back then, as after any other error. Nothing but a commit that was answered says
 // that the outcome is kept; after one without an answer, a Begin of another owner tells. Call CompleteTx last: rivals wait for
 // tx to end.
 // In the handler of an engine use [InTx], because the engine completes the run itself.
-func (s *Store) CompleteTx(ctx context.Context, tx pgx.Tx, c core.Claim, outcome []byte) error {
+func (s *Store) CompleteTx(ctx context.Context, tx pgx.Tx, c driver.Claim, outcome []byte) error {
 	var word string
 	if err := scan(ctx, tx, []any{&word}, s.complete, held(&c, completion(&c, outcome))); err != nil {
 		return storeError(err)
@@ -72,9 +73,9 @@ func (s *Store) CompleteTx(ctx context.Context, tx pgx.Tx, c core.Claim, outcome
 }
 
 // commit ends a run whose effects are in tx, nil when tx has been ended or taken away before. The answer is nil when effects
-// and outcome are there, core.ErrLost when neither is there nor will be, and core.ErrOutcomeUnknown when the store could not
+// and outcome are there, driver.ErrLost when neither is there nor will be, and driver.ErrOutcomeUnknown when the store could not
 // find out. Whatever it is, nothing of the run is to be sent again, and only after nil is its answer to be shown.
-func (s *Store) commit(ctx context.Context, a *attendance, tx pgx.Tx, c *core.Claim, outcome []byte) error {
+func (s *Store) commit(ctx context.Context, a *attendance, tx pgx.Tx, c *driver.Claim, outcome []byte) error {
 	cause := errors.New("it was ended before")
 	if tx != nil {
 		cause = s.commitTx(ctx, a, tx, c, outcome)
@@ -85,15 +86,15 @@ func (s *Store) commit(ctx context.Context, a *attendance, tx pgx.Tx, c *core.Cl
 	switch err := s.turnedOut(ctx, c, outcome); {
 	case err == nil:
 		return nil
-	case !errors.Is(err, core.ErrLost) && a.asked.Load():
-		return fmt.Errorf("%w: whether the run's transaction is committed: %w; nor could the store look: %w", core.ErrOutcomeUnknown, cause, err)
+	case !errors.Is(err, driver.ErrLost) && a.asked.Load():
+		return fmt.Errorf("%w: whether the run's transaction is committed: %w; nor could the store look: %w", driver.ErrOutcomeUnknown, cause, err)
 	}
-	return fmt.Errorf("%w: the run's transaction is not committed: %w", core.ErrLost, cause)
+	return fmt.Errorf("%w: the run's transaction is not committed: %w", driver.ErrLost, cause)
 }
 
 // commitTx commits tx with the outcome in it. From the moment that it has asked for that, only the server's word tells that
 // tx is not committed.
-func (s *Store) commitTx(ctx context.Context, a *attendance, tx pgx.Tx, c *core.Claim, outcome []byte) error {
+func (s *Store) commitTx(ctx context.Context, a *attendance, tx pgx.Tx, c *driver.Claim, outcome []byte) error {
 	if err := s.CompleteTx(ctx, tx, *c, outcome); err != nil {
 		rollback(ctx, tx)
 		return err
@@ -106,15 +107,15 @@ func (s *Store) commitTx(ctx context.Context, a *attendance, tx pgx.Tx, c *core.
 	return err
 }
 
-// turnedOut looks whether a transaction without an answer was committed after all: nil when it was, core.ErrLost when it was
+// turnedOut looks whether a transaction without an answer was committed after all: nil when it was, driver.ErrLost when it was
 // not and will not be, another error when the store could not tell. Fail waits for the transaction's lock on the record. If
 // the transaction is gone, Fail frees the key; if it is not, Fail finds the record COMPLETED.
-func (s *Store) turnedOut(ctx context.Context, c *core.Claim, outcome []byte) error {
-	err := s.run(ctx, s.fail, c, failure(c, core.Failure{Cause: "transaction not committed"})...)
+func (s *Store) turnedOut(ctx context.Context, c *driver.Claim, outcome []byte) error {
+	err := s.run(ctx, s.fail, c, failure(c, driver.Failure{Cause: "transaction not committed"})...)
 	switch {
 	case err == nil:
-		return core.ErrLost
-	case errors.Is(err, core.ErrLost):
+		return driver.ErrLost
+	case errors.Is(err, driver.ErrLost):
 		return s.run(ctx, s.complete, c, completion(c, outcome)...)
 	}
 	return err
@@ -134,7 +135,7 @@ type attendanceKey struct{} // the attendance of the run that a context belongs 
 
 // attendance is what a Store knows of a run while it lasts: the transaction that the handler's effects are in.
 type attendance struct {
-	claim core.Claim
+	claim driver.Claim
 	asked atomic.Bool // the transaction may be committed: nobody has said that it is not
 
 	mu     sync.Mutex
@@ -144,9 +145,9 @@ type attendance struct {
 	over   bool   // the run has ended
 }
 
-// Attend implements core.Attendant: it makes the transaction of an [InTx] known to the verbs that end the run, and rolls
+// Attend implements driver.Attendant: it makes the transaction of an [InTx] known to the verbs that end the run, and rolls
 // back what none of them has ended.
-func (s *Store) Attend(ctx context.Context, c core.Claim) (run context.Context, leave func()) {
+func (s *Store) Attend(ctx context.Context, c driver.Claim) (run context.Context, leave func()) {
 	a := &attendance{claim: c}
 	leave = func() {
 		if tx, _ := a.finish(); tx != nil {
@@ -157,7 +158,7 @@ func (s *Store) Attend(ctx context.Context, c core.Claim) (run context.Context, 
 }
 
 // attending returns the attendance of c's run, nil when ctx belongs to none.
-func attending(ctx context.Context, c *core.Claim) *attendance {
+func attending(ctx context.Context, c *driver.Claim) *attendance {
 	if a, _ := ctx.Value(attendanceKey{}).(*attendance); a != nil && a.claim.Owner == c.Owner {
 		return a
 	}
@@ -218,7 +219,7 @@ func (a *attendance) take() (tx pgx.Tx, err error) {
 	defer a.mu.Unlock()
 	switch {
 	case a.over:
-		return nil, core.ErrLost
+		return nil, driver.ErrLost
 	case a.busy:
 		return nil, errBusy
 	}
@@ -233,7 +234,7 @@ func (a *attendance) giveBack(ctx context.Context, tx pgx.Tx, keep bool) (lost e
 	if keep && !a.over {
 		a.tx, a.joined, tx = tx, true, nil
 	} else if keep {
-		lost = core.ErrLost
+		lost = driver.ErrLost
 	}
 	a.mu.Unlock()
 	if tx != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/blobs"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/pgstore"
 	"github.com/go-idem/idem/core/pgstore/internal/pgtest"
@@ -256,7 +257,7 @@ func TestAnInTxThatIsAtWorkWhenTheRunEndsHasNoEffects(t *testing.T) {
 	})
 	assert.Equal(t, "claim-lost", result.Problem, "an answer whose effects are not there is not the outcome")
 	close(letGo)
-	assert.ErrorIs(t, <-done, core.ErrLost)
+	assert.ErrorIs(t, <-done, driver.ErrLost)
 	s.neither()
 }
 
@@ -267,7 +268,7 @@ func TestAfterTheRunAnInTxIsLost(t *testing.T) {
 		of = ctx
 		return created()
 	})
-	assert.ErrorIs(t, s.inTx(of), core.ErrLost)
+	assert.ErrorIs(t, s.inTx(of), driver.ErrLost)
 	assert.Zero(t, s.effects())
 }
 
@@ -413,9 +414,9 @@ func TestAnUnprotectedRunInsideARunDoesNotJoinItsTransaction(t *testing.T) {
 }
 
 // claimOf is the claim of a run, as the store has it.
-func claimOf(t testing.TB, s *service, run core.Run) core.Claim {
+func claimOf(t testing.TB, s *service, run core.Run) driver.Claim {
 	t.Helper()
-	c := core.Claim{Fence: run.Fence, Retention: time.Hour, Lease: time.Minute}
+	c := driver.Claim{Fence: run.Fence, Retention: time.Hour, Lease: time.Minute}
 	var key, owner, fingerprint []byte
 	row := s.aside.QueryRow(ctx, "SELECT key, owner, fingerprint FROM idem.record WHERE fence = $1", run.Fence)
 	require.NoError(t, row.Scan(&key, &owner, &fingerprint))
@@ -453,15 +454,15 @@ func TestCompleteTxKeepsTheOutcomeIfAndWhenItsTransactionIsCommitted(t *testing.
 		require.NoError(t, err)
 		require.NoError(t, store.CompleteTx(ctx, tx, c, []byte("kept")))
 		require.NoError(t, store.CompleteTx(ctx, tx, c, []byte("kept")), "again")
-		assert.ErrorIs(t, store.CompleteTx(ctx, tx, c, []byte("another")), core.ErrLost)
-		assert.ErrorIs(t, store.CompleteTx(ctx, tx, rival(c), []byte("kept")), core.ErrLost)
-		assert.Equal(t, core.InProgress, begin(t, store, rival(c)).State)
+		assert.ErrorIs(t, store.CompleteTx(ctx, tx, c, []byte("another")), driver.ErrLost)
+		assert.ErrorIs(t, store.CompleteTx(ctx, tx, rival(c), []byte("kept")), driver.ErrLost)
+		assert.Equal(t, driver.InProgress, begin(t, store, rival(c)).State)
 		require.NoError(t, end(tx))
 		if name == "commit" {
 			assert.Equal(t, "kept", string(begin(t, store, rival(c)).Outcome))
 			continue
 		}
-		assert.Equal(t, core.InProgress, begin(t, store, rival(c)).State)
+		assert.Equal(t, driver.InProgress, begin(t, store, rival(c)).State)
 		assert.NoError(t, store.Complete(ctx, c, []byte("another")))
 	}
 }
@@ -597,16 +598,16 @@ func TestLostIsSaidOfATransactionThatIsGoneAndUnknownOfOneThatMayBeCommitted(t *
 		want error
 		kept bool
 	}{
-		{"before the outcome", ".complete(", unsent, stay, core.ErrLost, false},
-		{"before the outcome, out of reach", ".complete(", unsent, fall, core.ErrLost, false},
-		{"after the outcome, out of reach", ".complete(", answered, fall, core.ErrLost, false},
-		{"before the outcome, silent", ".complete(", unsent, hang, core.ErrLost, false},
-		{"before the commit", "commit\x00", unsent, stay, core.ErrLost, false},
-		{"before the commit, out of reach", "commit\x00", unsent, fall, core.ErrOutcomeUnknown, false},
-		{"before the commit, silent", "commit\x00", unsent, hang, core.ErrOutcomeUnknown, false},
+		{"before the outcome", ".complete(", unsent, stay, driver.ErrLost, false},
+		{"before the outcome, out of reach", ".complete(", unsent, fall, driver.ErrLost, false},
+		{"after the outcome, out of reach", ".complete(", answered, fall, driver.ErrLost, false},
+		{"before the outcome, silent", ".complete(", unsent, hang, driver.ErrLost, false},
+		{"before the commit", "commit\x00", unsent, stay, driver.ErrLost, false},
+		{"before the commit, out of reach", "commit\x00", unsent, fall, driver.ErrOutcomeUnknown, false},
+		{"before the commit, silent", "commit\x00", unsent, hang, driver.ErrOutcomeUnknown, false},
 		{"after the commit", "commit\x00", answered, stay, nil, true},
-		{"after the commit, out of reach", "commit\x00", answered, fall, core.ErrOutcomeUnknown, true},
-		{"after the commit, silent", "commit\x00", answered, hang, core.ErrOutcomeUnknown, true},
+		{"after the commit, out of reach", "commit\x00", answered, fall, driver.ErrOutcomeUnknown, true},
+		{"after the commit, silent", "commit\x00", answered, hang, driver.ErrOutcomeUnknown, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			network := &network{}
@@ -621,7 +622,7 @@ func TestLostIsSaidOfATransactionThatIsGoneAndUnknownOfOneThatMayBeCommitted(t *
 // asked again.
 func (s *service) completes(network *network, text string, when when, then func(), want error) {
 	s.tb.Helper()
-	var c core.Claim
+	var c driver.Claim
 	s.send(func(running context.Context) (*core.Response, error) {
 		require.NoError(s.tb, s.inTx(running))
 		run, _ := core.FromContext(running)
@@ -631,7 +632,7 @@ func (s *service) completes(network *network, text string, when when, then func(
 			short, cancel := context.WithTimeout(running, 500*time.Millisecond)
 			err := s.store.Complete(short, c, []byte("outcome"))
 			cancel()
-			for _, e := range []error{core.ErrLost, core.ErrOutcomeUnknown} {
+			for _, e := range []error{driver.ErrLost, driver.ErrOutcomeUnknown} {
 				assert.Equal(s.tb, e == want, errors.Is(err, e), "%v: %v", e, err)
 			}
 			assert.Equal(s.tb, want == nil, err == nil, err)
@@ -697,8 +698,8 @@ func TestARefusedCommitIsLostAlsoOutOfReach(t *testing.T) {
 		run, _ := core.FromContext(running)
 		network.breakAt(".fail_2(", unsent, func() { network.down.Store(true) })
 		err := s.store.Complete(running, claimOf(t, s, run), nil)
-		assert.ErrorIs(t, err, core.ErrLost)
-		assert.NotErrorIs(t, err, core.ErrOutcomeUnknown)
+		assert.ErrorIs(t, err, driver.ErrLost)
+		assert.NotErrorIs(t, err, driver.ErrOutcomeUnknown)
 		network.down.Store(false)
 		return &core.Response{Status: 500}, nil
 	})

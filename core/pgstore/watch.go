@@ -52,7 +52,7 @@ func (w *watcher) tell(err error) {
 	}
 }
 
-// Watch implements core.Notifier. All watchers of a Store share one connection of its pool, held from the first to the last.
+// Watch implements driver.Notifier. All watchers of a Store share one connection of its pool, held from the first to the last.
 // When it is lost, another is made, with growing pauses, and then all are woken, for what they may have missed. wake must
 // be quick, and may still be called once while stop is.
 func (s *Store) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/pgstore"
 	"github.com/go-idem/idem/core/pgstore/internal/pgtest"
 	"github.com/go-idem/idem/core/storetest"
@@ -42,18 +43,18 @@ func watch(t *testing.T, store *pgstore.Store, key [32]byte, w wakes) {
 }
 
 // await has somebody wait for c.
-func await(t *testing.T, store *pgstore.Store, c core.Claim) {
+func await(t *testing.T, store *pgstore.Store, c driver.Claim) {
 	t.Helper()
 	waiting := rival(c)
 	waiting.Waits = true
-	require.Equal(t, core.InProgress, begin(t, store, waiting).State)
+	require.Equal(t, driver.InProgress, begin(t, store, waiting).State)
 }
 
 func TestTheEndOfAClaimWakesThoseWhoWaitForItsKey(t *testing.T) {
 	store, _, _ := ownStore(t)
-	for name, end := range map[string]func(core.Claim) error{
-		"complete": func(c core.Claim) error { return store.Complete(ctx, c, nil) },
-		"fail":     func(c core.Claim) error { return store.Fail(ctx, c, core.Failure{}) },
+	for name, end := range map[string]func(driver.Claim) error{
+		"complete": func(c driver.Claim) error { return store.Complete(ctx, c, nil) },
+		"fail":     func(c driver.Claim) error { return store.Fail(ctx, c, driver.Failure{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, another := claimed(t, store), claimed(t, store)
@@ -95,12 +96,12 @@ func TestNobodyIsNotifiedWhenNobodyWaits(t *testing.T) {
 	c, last := claimed(t, store), claimed(t, store)
 	watch(t, store, c.Key, woken)
 	watch(t, store, last.Key, woken)
-	require.Equal(t, core.InProgress, begin(t, store, rival(c)).State, "does not wait")
-	require.NoError(t, store.Fail(ctx, c, core.Failure{}))
+	require.Equal(t, driver.InProgress, begin(t, store, rival(c)).State, "does not wait")
+	require.NoError(t, store.Fail(ctx, c, driver.Failure{}))
 	c = rival(c)
 	claim(t, store, &c)
 	await(t, store, c)
-	require.NoError(t, store.Fail(ctx, c, core.Failure{}))
+	require.NoError(t, store.Fail(ctx, c, driver.Failure{}))
 	c = rival(c)
 	claim(t, store, &c)
 	require.NoError(t, store.Complete(ctx, c, nil)) // who waited for the claim before has been woken
@@ -145,7 +146,7 @@ func TestEveryWaiterGetsTheOutcomeWithoutAsking(t *testing.T) {
 				mine.Waits = true
 				for asks := 1; ; asks++ {
 					entry, err := store.Begin(ctx, mine)
-					if assert.NoError(t, err) && entry.State == core.InProgress && asks == 1 {
+					if assert.NoError(t, err) && entry.State == driver.InProgress && asks == 1 {
 						waiting.Done()
 						woken.wait(t)
 						continue

@@ -9,22 +9,22 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/storetest"
 )
 
 // withdraws sends the Fail of a run whose begin had no answer.
-func withdraws(t *testing.T, store core.Store, c core.Claim) error {
+func withdraws(t *testing.T, store driver.Store, c driver.Claim) error {
 	t.Helper()
 	c.Fence = 0
-	return store.Fail(ctx, c, core.Failure{Cause: "begin had no answer", Free: true, NotRun: true})
+	return store.Fail(ctx, c, driver.Failure{Cause: "begin had no answer", Free: true, NotRun: true})
 }
 
 // comesTooLate checks that a begin that is executed now gets nothing and changes nothing.
-func comesTooLate(t *testing.T, store core.Store, c core.Claim, why string) {
+func comesTooLate(t *testing.T, store driver.Store, c driver.Claim, why string) {
 	t.Helper()
 	_, err := store.Begin(ctx, c)
-	assert.ErrorIs(t, err, core.ErrLost, why)
+	assert.ErrorIs(t, err, driver.ErrLost, why)
 }
 
 // LSE-18: the begin is executed behind its own fail, which found nothing.
@@ -70,35 +70,35 @@ func TestARunThatFailedOrWithdrewIsRememberedUnderTheNextOnes(t *testing.T) {
 	store, pool, schema := ownStore(t)
 	first := claimed(t, store)
 	withdrawn := rival(first)
-	assert.ErrorIs(t, withdraws(t, store, withdrawn), core.ErrLost, "another run has the key")
+	assert.ErrorIs(t, withdraws(t, store, withdrawn), driver.ErrLost, "another run has the key")
 	before := row(t, pool, schema, first)
-	assert.ErrorIs(t, withdraws(t, store, withdrawn), core.ErrLost)
+	assert.ErrorIs(t, withdraws(t, store, withdrawn), driver.ErrLost)
 	assert.Equal(t, before, row(t, pool, schema, first), "again changes nothing")
 	comesTooLate(t, store, withdrawn, "while the other runs")
 	require.NoError(t, store.Extend(ctx, first), "whose claim stands")
 
-	require.NoError(t, store.Fail(ctx, first, core.Failure{}))
+	require.NoError(t, store.Fail(ctx, first, driver.Failure{}))
 	comesTooLate(t, store, withdrawn, "when the other has failed")
 	another := rival(first)
-	assert.ErrorIs(t, withdraws(t, store, another), core.ErrLost)
+	assert.ErrorIs(t, withdraws(t, store, another), driver.ErrLost)
 	next := rival(first)
 	claim(t, store, &next)
 	assert.Equal(t, 2, next.Attempt)
 	execute(t, pool, "UPDATE "+schema+".record SET lease_end = 1")
-	for _, c := range []core.Claim{first, withdrawn, another} {
+	for _, c := range []driver.Claim{first, withdrawn, another} {
 		comesTooLate(t, store, c, "when the next one has vanished")
 	}
 	require.NoError(t, store.Complete(ctx, next, []byte("kept")))
-	assert.Equal(t, core.Completed, begin(t, store, first).State, "an outcome is everybody's")
+	assert.Equal(t, driver.Completed, begin(t, store, first).State, "an outcome is everybody's")
 }
 
 func TestARecordRemembersTheLastSixteen(t *testing.T) {
 	store, pool, schema := ownStore(t)
 	holder := claimed(t, store)
-	var all []core.Claim
+	var all []driver.Claim
 	for range 40 {
 		all = append(all, rival(holder))
-		assert.ErrorIs(t, withdraws(t, store, all[len(all)-1]), core.ErrLost)
+		assert.ErrorIs(t, withdraws(t, store, all[len(all)-1]), driver.ErrLost)
 	}
 	execute(t, pool, "UPDATE "+schema+".record SET lease_end = 1")
 	for i, c := range all[24:] {
@@ -120,7 +120,7 @@ func TestNoOrderOfABeginAndItsWithdrawalHoldsTheKey(t *testing.T) {
 		}
 		wg.Wait()
 		entry := begin(t, store, other(base))
-		require.Equal(t, core.Claimed, entry.State, i)
+		require.Equal(t, driver.Claimed, entry.State, i)
 		require.Equal(t, 1, entry.Attempt, i)
 	}
 }
@@ -128,16 +128,16 @@ func TestNoOrderOfABeginAndItsWithdrawalHoldsTheKey(t *testing.T) {
 // A key that was completed once is not free because somebody withdrew.
 func TestAWithdrawalDoesNotHideATombstone(t *testing.T) {
 	store, pool, schema := ownStore(t)
-	late := func(c *core.Claim) { c.LateRetry = time.Hour }
+	late := func(c *driver.Claim) { c.LateRetry = time.Hour }
 	c := claimed(t, store, late)
 	require.NoError(t, store.Complete(ctx, c, []byte("kept")))
 	expire(t, pool, schema, c)
 	require.NoError(t, withdraws(t, store, rival(c)))
-	assert.Equal(t, core.Entry{State: core.Expired}, begin(t, store, rival(c)))
-	assert.Equal(t, core.Entry{State: core.Expired}, begin(t, store, other(c)))
+	assert.Equal(t, driver.Entry{State: driver.Expired}, begin(t, store, rival(c)))
+	assert.Equal(t, driver.Entry{State: driver.Expired}, begin(t, store, other(c)))
 	careless := rival(c)
 	careless.LateRetry = 0
-	assert.Equal(t, core.Claimed, begin(t, store, careless).State)
+	assert.Equal(t, driver.Claimed, begin(t, store, careless).State)
 }
 
 func TestAWithdrawalWakesNobodyAndFreesNothing(t *testing.T) {
@@ -146,9 +146,9 @@ func TestAWithdrawalWakesNobodyAndFreesNothing(t *testing.T) {
 	c := claimed(t, store)
 	watch(t, store, c.Key, woken)
 	await(t, store, c)
-	assert.ErrorIs(t, withdraws(t, store, rival(c)), core.ErrLost)
-	assert.Equal(t, core.InProgress, begin(t, store, rival(c)).State)
-	assert.Equal(t, core.Mismatch, begin(t, store, other(c)).State)
+	assert.ErrorIs(t, withdraws(t, store, rival(c)), driver.ErrLost)
+	assert.Equal(t, driver.InProgress, begin(t, store, rival(c)).State)
+	assert.Equal(t, driver.Mismatch, begin(t, store, other(c)).State)
 	require.NoError(t, store.Complete(ctx, c, nil))
 	woken.wait(t)
 	assert.Empty(t, woken)
@@ -157,7 +157,7 @@ func TestAWithdrawalWakesNobodyAndFreesNothing(t *testing.T) {
 // EVT-08: attempts count runs, not claims.
 func TestAClaimWithoutARunGivesItsAttemptBack(t *testing.T) {
 	store, _, _ := ownStore(t)
-	notRun := core.Failure{Free: true, NotRun: true}
+	notRun := driver.Failure{Free: true, NotRun: true}
 	c := claimed(t, store)
 	for range 5 {
 		require.NoError(t, store.Fail(ctx, c, notRun))
@@ -166,14 +166,14 @@ func TestAClaimWithoutARunGivesItsAttemptBack(t *testing.T) {
 		claim(t, store, &c)
 		require.Equal(t, 1, c.Attempt)
 	}
-	require.NoError(t, store.Fail(ctx, c, core.Failure{})) // a run
+	require.NoError(t, store.Fail(ctx, c, driver.Failure{})) // a run
 	for range 5 {
 		c = rival(c)
 		claim(t, store, &c)
 		require.Equal(t, 2, c.Attempt)
 		require.NoError(t, store.Fail(ctx, c, notRun))
 	}
-	assert.Equal(t, core.Mismatch, begin(t, store, other(c)).State, "the run may have had effects")
+	assert.Equal(t, driver.Mismatch, begin(t, store, other(c)).State, "the run may have had effects")
 }
 
 func TestAnOperationGoesOnUntilTheKeyIsFree(t *testing.T) {
@@ -188,15 +188,15 @@ func TestAnOperationGoesOnUntilTheKeyIsFree(t *testing.T) {
 		assert.Equal(t, operation, begin(t, store, c).Operation, "to who asks again")
 	}
 	assert.Equal(t, operation, c.Operation)
-	require.NoError(t, store.Fail(ctx, c, core.Failure{}))
+	require.NoError(t, store.Fail(ctx, c, driver.Failure{}))
 	next("after a failure")
-	require.NoError(t, store.Fail(ctx, c, core.Failure{Free: true, NotRun: true}))
+	require.NoError(t, store.Fail(ctx, c, driver.Failure{Free: true, NotRun: true}))
 	next("after a claim without a run")
 	execute(t, pool, "UPDATE "+schema+".record SET lease_end = 1")
 	next("after a takeover")
 
 	freed := claimed(t, store)
-	require.NoError(t, store.Fail(ctx, freed, core.Failure{Free: true}))
+	require.NoError(t, store.Fail(ctx, freed, driver.Failure{Free: true}))
 	again := rival(freed)
 	claim(t, store, &again)
 	assert.Equal(t, again.Fence, again.Operation, "a free key")

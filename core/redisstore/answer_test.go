@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // FuzzAnswer reads begin's answers.
@@ -31,13 +31,13 @@ func FuzzAnswer(f *testing.F) {
 		entry, err := entryOf(a)
 		known := slices.Contains([]string{"claimed", "in-progress", "unknown", "mismatch", "expired"}, a.word)
 		assert.Equal(t, known, err == nil, "%q: %v", text, err)
-		assert.Equal(t, a.word == "claimed", err == nil && entry.State == core.Claimed)
+		assert.Equal(t, a.word == "claimed", err == nil && entry.State == driver.Claimed)
 	})
 }
 
 // readsOutcomesOfItsRequest shows that a record is read by a claim of its own fingerprint alone.
 func readsOutcomesOfItsRequest(t *testing.T, record string) {
-	var own core.Claim
+	var own driver.Claim
 	if len(record) >= headerLength {
 		copy(own.Fingerprint[:], record[fingerprintStart:fingerprintEnd])
 	}

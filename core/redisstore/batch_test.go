@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
 	"github.com/go-idem/idem/internal/redistest"
@@ -62,7 +62,7 @@ func TestRequestsThatComeTogetherShareRoundTrips(t *testing.T) {
 		wg.Go(func() {
 			entry, err := store.Begin(ctx, storetest.NewClaim(time.Minute, time.Hour))
 			assert.NoError(t, err)
-			assert.Equal(t, core.Claimed, entry.State)
+			assert.Equal(t, driver.Claimed, entry.State)
 		})
 	}
 	require.Eventually(t, func() bool { return sent.n.Load() == 2 }, 20*time.Second, time.Millisecond, "two are under way at once")
@@ -143,7 +143,7 @@ func TestABatchLearnsTheScriptsAndSurvivesBadRecords(t *testing.T) {
 	for i := range 50 {
 		wg.Go(func() {
 			if i == 25 {
-				assert.ErrorIs(t, store.Complete(ctx, bad, nil), core.ErrUnreadable)
+				assert.ErrorIs(t, store.Complete(ctx, bad, nil), driver.ErrUnreadable)
 				return
 			}
 			c := storetest.NewClaim(time.Minute, time.Hour)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // Finding is something about servers or client that weakens what the engine promises.
@@ -163,7 +163,7 @@ func atLeast(version string, least ...int) bool {
 
 // checkScripts runs every verb on a record of its own, to see that the servers let this client.
 func (s *Store) checkScripts(ctx context.Context) []Finding {
-	c := core.Claim{Lease: time.Second, Retention: 2 * time.Second}
+	c := driver.Claim{Lease: time.Second, Retention: 2 * time.Second}
 	rand.Read(c.Key[:])
 	rand.Read(c.Owner[:])
 	c.Fingerprint[0] = 1
@@ -172,7 +172,7 @@ func (s *Store) checkScripts(ctx context.Context) []Finding {
 	for _, verb := range []func() error{
 		func() error { return s.Extend(ctx, c) },
 		func() error { return s.Checkpoint(ctx, c, "check", nil) },
-		func() error { return s.Fail(ctx, c, core.Failure{Cause: "check"}) },
+		func() error { return s.Fail(ctx, c, driver.Failure{Cause: "check"}) },
 	} {
 		if err == nil {
 			err = verb()

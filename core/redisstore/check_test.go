@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/internal/redistest"
 	"github.com/go-idem/idem/lua"
@@ -135,5 +135,5 @@ func TestWhatCheckSaysToAllowIsEnough(t *testing.T) {
 	c.TellLeft = true
 	entry, err := store.Begin(ctx, c)
 	require.NoError(t, err)
-	assert.Equal(t, core.Completed, entry.State)
+	assert.Equal(t, driver.Completed, entry.State)
 }

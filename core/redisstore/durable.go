@@ -7,11 +7,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // WaitReplicas has Begin and Complete wait, for at most timeout, until replicas have the write, by a WAIT in the pipeline of
-// the write itself. When fewer answer, Begin returns core.ErrNotDurable, so that nothing runs, and Complete is sent again.
+// the write itself. When fewer answer, Begin returns driver.ErrNotDurable, so that nothing runs, and Complete is sent again.
 // It costs a round trip to the replicas, and is no guarantee: a replica that has not got the write may be promoted. The
 // timeout must be less than Config.Limits.StoreTimeout and the client's ReadTimeout. Default: no wait.
 func WaitReplicas(replicas int, timeout time.Duration) Option {
@@ -72,7 +72,7 @@ func (d durability) enough(local, replicas int, err error) error {
 		return err
 	}
 	if local < 1 || replicas < d.replicas {
-		return fmt.Errorf("%w: %s: %d of %d replicas have it", core.ErrNotDurable, d.command, replicas, d.replicas)
+		return fmt.Errorf("%w: %s: %d of %d replicas have it", driver.ErrNotDurable, d.command, replicas, d.replicas)
 	}
 	return nil
 }

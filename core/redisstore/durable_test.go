@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
 	"github.com/go-idem/idem/internal/redistest"
@@ -38,10 +39,10 @@ func TestAWriteThatNoReplicaHasIsNotDurable(t *testing.T) {
 	replica.Pause()
 	c := storetest.NewClaim(time.Minute, time.Hour)
 	_, err := store.Begin(ctx, c)
-	assert.ErrorIs(t, err, core.ErrNotDurable)
-	assert.ErrorIs(t, store.Complete(ctx, completing, []byte("kept")), core.ErrNotDurable)
-	assert.ErrorIs(t, store.Complete(ctx, completing, []byte("kept")), core.ErrNotDurable, "sent again, it waits for the write before")
-	assert.NoError(t, store.Fail(ctx, failing, core.Failure{}), "what is lost of a failure is run again all the same")
+	assert.ErrorIs(t, err, driver.ErrNotDurable)
+	assert.ErrorIs(t, store.Complete(ctx, completing, []byte("kept")), driver.ErrNotDurable)
+	assert.ErrorIs(t, store.Complete(ctx, completing, []byte("kept")), driver.ErrNotDurable, "sent again, it waits for the write before")
+	assert.NoError(t, store.Fail(ctx, failing, driver.Failure{}), "what is lost of a failure is run again all the same")
 	other := failing
 	other.Fingerprint[5], other.Owner[0] = ^other.Fingerprint[5], ^other.Owner[0]
 	_, err = store.Begin(ctx, other)
@@ -104,7 +105,7 @@ func TestAClusterWaitsOnTheNodeOfTheKey(t *testing.T) {
 			continue
 		}
 		alone++
-		assert.ErrorIs(t, err, core.ErrNotDurable)
+		assert.ErrorIs(t, err, driver.ErrNotDurable)
 	}
 	assert.NotZero(t, alone, "no key is on the master that has lost its replica")
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
 	"github.com/go-idem/idem/internal/badnet"
@@ -17,37 +17,37 @@ import (
 )
 
 // calls are all that go over the network, by the name of the method.
-var calls = map[string]func(context.Context, redis.UniversalClient, *redisstore.Store, core.Claim) error{
-	"Begin": func(ctx context.Context, _ redis.UniversalClient, s *redisstore.Store, _ core.Claim) error {
+var calls = map[string]func(context.Context, redis.UniversalClient, *redisstore.Store, driver.Claim) error{
+	"Begin": func(ctx context.Context, _ redis.UniversalClient, s *redisstore.Store, _ driver.Claim) error {
 		c := storetest.NewClaim(time.Minute, time.Hour)
 		c.LateRetry = time.Hour
 		_, err := s.Begin(ctx, c)
 		return err
 	},
-	"Extend": func(ctx context.Context, _ redis.UniversalClient, s *redisstore.Store, c core.Claim) error {
+	"Extend": func(ctx context.Context, _ redis.UniversalClient, s *redisstore.Store, c driver.Claim) error {
 		return s.Extend(ctx, c)
 	},
-	"Complete": func(ctx context.Context, _ redis.UniversalClient, s *redisstore.Store, c core.Claim) error {
+	"Complete": func(ctx context.Context, _ redis.UniversalClient, s *redisstore.Store, c driver.Claim) error {
 		return s.Complete(ctx, c, []byte("outcome"))
 	},
-	"Fail": func(ctx context.Context, _ redis.UniversalClient, s *redisstore.Store, c core.Claim) error {
-		return s.Fail(ctx, c, core.Failure{})
+	"Fail": func(ctx context.Context, _ redis.UniversalClient, s *redisstore.Store, c driver.Claim) error {
+		return s.Fail(ctx, c, driver.Failure{})
 	},
-	"Checkpoint": func(ctx context.Context, _ redis.UniversalClient, s *redisstore.Store, c core.Claim) error {
+	"Checkpoint": func(ctx context.Context, _ redis.UniversalClient, s *redisstore.Store, c driver.Claim) error {
 		return s.Checkpoint(ctx, c, "step", nil)
 	},
-	"Checkpoints": func(ctx context.Context, _ redis.UniversalClient, s *redisstore.Store, c core.Claim) error {
+	"Checkpoints": func(ctx context.Context, _ redis.UniversalClient, s *redisstore.Store, c driver.Claim) error {
 		_, err := s.Checkpoints(ctx, c)
 		return err
 	},
-	"Reopen": func(ctx context.Context, _ redis.UniversalClient, s *redisstore.Store, c core.Claim) error {
+	"Reopen": func(ctx context.Context, _ redis.UniversalClient, s *redisstore.Store, c driver.Claim) error {
 		return s.Reopen(ctx, c, nil)
 	},
-	"Watch": func(ctx context.Context, _ redis.UniversalClient, s *redisstore.Store, c core.Claim) error {
+	"Watch": func(ctx context.Context, _ redis.UniversalClient, s *redisstore.Store, c driver.Claim) error {
 		_, err := s.Watch(ctx, storetest.NewClaim(time.Minute, time.Hour).Key, func() {})
 		return err
 	},
-	"Check": func(ctx context.Context, client redis.UniversalClient, _ *redisstore.Store, _ core.Claim) error {
+	"Check": func(ctx context.Context, client redis.UniversalClient, _ *redisstore.Store, _ driver.Claim) error {
 		_, err := redisstore.Check(ctx, client)
 		return err
 	},
@@ -90,7 +90,7 @@ func TestNoCallOutlivesItsContextWhenTheServersHang(t *testing.T) {
 }
 
 // hangs makes a call forty times at once. Each is to end within its bound.
-func hangs(t *testing.T, client redis.UniversalClient, store *redisstore.Store, c core.Claim, call func(context.Context, redis.UniversalClient, *redisstore.Store, core.Claim) error) {
+func hangs(t *testing.T, client redis.UniversalClient, store *redisstore.Store, c driver.Claim, call func(context.Context, redis.UniversalClient, *redisstore.Store, driver.Claim) error) {
 	took := make(chan time.Duration)
 	for range 40 {
 		go func() {

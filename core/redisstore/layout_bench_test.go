@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/internal/redistest"
@@ -142,11 +143,11 @@ var packedHead = sync.OnceValue(func() []byte {
 
 // keeper is a store that remembers the last outcome.
 type keeper struct {
-	core.Store
+	driver.Store
 	outcome []byte
 }
 
-func (k *keeper) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+func (k *keeper) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	k.outcome = outcome
 	return k.Store.Complete(ctx, c, outcome)
 }
@@ -154,8 +155,8 @@ func (k *keeper) Complete(ctx context.Context, c core.Claim, outcome []byte) err
 // oneString is the store as it is.
 type oneString struct{ store *redisstore.Store }
 
-func (l oneString) claim(key string) core.Claim {
-	c := core.Claim{Lease: 30 * time.Second, Retention: 24 * time.Hour, Owner: [16]byte{1}, Fingerprint: [32]byte{2}}
+func (l oneString) claim(key string) driver.Claim {
+	c := driver.Claim{Lease: 30 * time.Second, Retention: 24 * time.Hour, Owner: [16]byte{1}, Fingerprint: [32]byte{2}}
 	copy(c.Key[:], key)
 	return c
 }
@@ -217,7 +218,7 @@ func (l otherBegin) replay(key string) int {
 }
 
 // send returns how long the answer is.
-func (l otherBegin) send(c core.Claim, keys []string) int {
+func (l otherBegin) send(c driver.Claim, keys []string) int {
 	args := []any{c.Owner[:], c.Fingerprint[:], c.Lease.Microseconds(), c.Retention.Milliseconds(), "1", "0"}
 	if err := l.script.Load(ctx, l.client).Err(); err != nil {
 		panic(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/internal/redistest"
 )
@@ -19,7 +20,7 @@ import (
 
 var order = core.Message{Group: "billing", ID: "order-1", Payload: []byte("tea")}
 
-func consumer(t *testing.T, store core.Store, changes ...func(*core.Config)) *core.Engine {
+func consumer(t *testing.T, store driver.Store, changes ...func(*core.Config)) *core.Engine {
 	t.Helper()
 	cfg := core.Config{Store: store, Scope: core.SingleTenant, Messages: core.MessagesConfig{MaxAttempts: 2}}
 	cfg.Lease.Duration, cfg.Limits.StoreTimeout = 2*time.Second, 300*time.Millisecond

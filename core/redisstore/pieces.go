@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // While a slot of a Cluster moves, a record and what lies beside it may be on two nodes, and a script that names both is refused
@@ -18,7 +18,7 @@ import (
 func isSplit(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN") }
 
 // one runs a command on the record, or on the key beside it that has the name behind the record's.
-func (s *Store) one(ctx context.Context, c *core.Claim, beside string, command ...any) (any, error) {
+func (s *Store) one(ctx context.Context, c *driver.Claim, beside string, command ...any) (any, error) {
 	q := s.newQuery(oneScript, c)
 	q.args[3] = q.name + beside
 	q.args = append(q.args, command...)
@@ -35,7 +35,7 @@ func (s *Store) one(ctx context.Context, c *core.Claim, beside string, command .
 
 // beginInPieces looks for the tombstone, and then begins on the record. Who completes the key in between leaves a record that
 // begin finds.
-func (s *Store) beginInPieces(ctx context.Context, c *core.Claim) (*query, error) {
+func (s *Store) beginInPieces(ctx context.Context, c *driver.Claim) (*query, error) {
 	late, err := s.one(ctx, c, tombstone, "EXISTS")
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (s *Store) beginInPieces(ctx context.Context, c *core.Claim) (*query, error
 }
 
 // extendInPieces extends the record, and then keeps the steps alive.
-func (s *Store) extendInPieces(ctx context.Context, c core.Claim) error {
+func (s *Store) extendInPieces(ctx context.Context, c driver.Claim) error {
 	c.Steps = false
 	if err := s.Extend(ctx, c); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (s *Store) extendInPieces(ctx context.Context, c core.Claim) error {
 
 // completeInPieces keeps the outcome, then the tombstone, and drops the steps last. When one of them fails the whole verb is
 // sent again, and the record says that it is this claim's.
-func (s *Store) completeInPieces(ctx context.Context, c core.Claim, outcome []byte) error {
+func (s *Store) completeInPieces(ctx context.Context, c driver.Claim, outcome []byte) error {
 	ms := late(&c)
 	c.Steps, c.LateRetry = false, 0
 	if err := s.Complete(ctx, c, outcome); err != nil {
@@ -77,7 +77,7 @@ func (s *Store) completeInPieces(ctx context.Context, c core.Claim, outcome []by
 }
 
 // stepsInPieces has the claim checked on the record, and then reads or keeps steps.
-func (s *Store) stepsInPieces(ctx context.Context, c *core.Claim, stepAndResult ...any) ([]string, error) {
+func (s *Store) stepsInPieces(ctx context.Context, c *driver.Claim, stepAndResult ...any) ([]string, error) {
 	q := s.newQuery(stepScript, c).ofRun()
 	q.args = append(q.args, &q.duration)
 	if err := s.send(ctx, q); err != nil {

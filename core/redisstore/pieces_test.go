@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
 	"github.com/go-idem/idem/internal/redistest"
@@ -35,8 +35,8 @@ func TestStoreKeepsTheContractWhileSlotsMove(t *testing.T) {
 			store := redisstore.New(client, options...)
 			// A wake may be lost while the slot of its channel moves, so who waits is not part of this.
 			quiet := struct {
-				core.Store
-				core.Checkpointer
+				driver.Store
+				driver.Checkpointer
 			}{store, store}
 			storetest.Run(t, func(testing.TB) storetest.Harness { return storetest.Harness{Store: quiet, Advance: time.Sleep} })
 			t.Run("answers as memory does", func(t *testing.T) { alike(t, store, many(60, 2_000)) })
@@ -69,14 +69,14 @@ func TestEveryVerbFindsARecordAndWhatLiesBesideItOnTwoNodes(t *testing.T) {
 	client := cluster.Client(t)
 	for way, options := range ways {
 		store := redisstore.New(client, options...)
-		for name, moves := range map[string]func(core.Claim) []string{
-			"nothing has moved":        func(core.Claim) []string { return nil },
-			"the record has":           func(c core.Claim) []string { return []string{nameOf(c)} },
-			"what lies beside it has":  func(c core.Claim) []string { return []string{nameOf(c) + ":steps", nameOf(c) + ":late"} },
-			"the steps have":           func(c core.Claim) []string { return []string{nameOf(c) + ":steps"} },
-			"the record and steps":     func(c core.Claim) []string { return []string{nameOf(c), nameOf(c) + ":steps"} },
-			"the record and tombstone": func(c core.Claim) []string { return []string{nameOf(c), nameOf(c) + ":late"} },
-			"all have":                 func(c core.Claim) []string { return []string{nameOf(c), nameOf(c) + ":steps", nameOf(c) + ":late"} },
+		for name, moves := range map[string]func(driver.Claim) []string{
+			"nothing has moved":        func(driver.Claim) []string { return nil },
+			"the record has":           func(c driver.Claim) []string { return []string{nameOf(c)} },
+			"what lies beside it has":  func(c driver.Claim) []string { return []string{nameOf(c) + ":steps", nameOf(c) + ":late"} },
+			"the steps have":           func(c driver.Claim) []string { return []string{nameOf(c) + ":steps"} },
+			"the record and steps":     func(c driver.Claim) []string { return []string{nameOf(c), nameOf(c) + ":steps"} },
+			"the record and tombstone": func(c driver.Claim) []string { return []string{nameOf(c), nameOf(c) + ":late"} },
+			"all have":                 func(c driver.Claim) []string { return []string{nameOf(c), nameOf(c) + ":steps", nameOf(c) + ":late"} },
 		} {
 			t.Run(way+", "+name, func(t *testing.T) { t.Parallel(); s := splitter{t, cluster, client, store, moves}; s.life() })
 		}
@@ -88,11 +88,11 @@ type splitter struct {
 	cluster *redistest.Shards
 	client  *redis.ClusterClient
 	store   *redisstore.Store
-	moves   func(core.Claim) []string
+	moves   func(driver.Claim) []string
 }
 
 // split has the slot of c move, with some keys, and returns what ends that.
-func (s *splitter) split(c core.Claim) (end func() int) {
+func (s *splitter) split(c driver.Claim) (end func() int) {
 	s.t.Helper()
 	from := s.cluster.MasterOf(s.t, nameOf(c))
 	to := s.cluster.Nodes[0]
@@ -115,7 +115,7 @@ func (s *splitter) life() {
 	end := s.split(c)
 	entry, err := store.Begin(ctx, c)
 	require.NoError(t, err)
-	require.Equal(t, core.Claimed, entry.State)
+	require.Equal(t, driver.Claimed, entry.State)
 	c.Fence, c.Attempt, c.Operation = entry.Fence, entry.Attempt, entry.Operation
 	require.NoError(t, store.Checkpoint(ctx, c, "early", []byte("done")))
 	end()
@@ -139,7 +139,7 @@ func (s *splitter) life() {
 	rival.Owner[0] ^= 1
 	entry, err = store.Begin(ctx, rival)
 	require.NoError(t, err)
-	require.Equal(t, core.Entry{State: core.Completed, Outcome: []byte("kept")}, entry)
+	require.Equal(t, driver.Entry{State: driver.Completed, Outcome: []byte("kept")}, entry)
 	end()
 	require.Zero(t, s.client.Exists(ctx, nameOf(c)+":steps").Val(), "the steps are gone")
 
@@ -155,7 +155,7 @@ func (s *splitter) life() {
 	redistest.Eventually(t, "the retention is over", func() bool {
 		entry, err = store.Begin(ctx, rival)
 		require.NoError(t, err)
-		return entry.State == core.Expired
+		return entry.State == driver.Expired
 	})
 	end()
 }
@@ -165,13 +165,13 @@ func TestAStepOfAnOwnerThatWasTakenOverMeanwhileIsNotKept(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	client := cluster.Client(t)
-	for name, successor := range map[string]func(*redisstore.Store, core.Claim) core.Claim{
-		"its successor has kept the step": func(store *redisstore.Store, c core.Claim) core.Claim {
+	for name, successor := range map[string]func(*redisstore.Store, driver.Claim) driver.Claim{
+		"its successor has kept the step": func(store *redisstore.Store, c driver.Claim) driver.Claim {
 			c = heir(t, store, c)
 			require.NoError(t, store.Checkpoint(ctx, c, "ship", []byte("successor")))
 			return c
 		},
-		"it is an operation of the past": func(store *redisstore.Store, c core.Claim) core.Claim {
+		"it is an operation of the past": func(store *redisstore.Store, c driver.Claim) driver.Claim {
 			require.NoError(t, client.Del(ctx, nameOf(c), nameOf(c)+":steps").Err())
 			c = heir(t, store, c)
 			require.NoError(t, store.Checkpoint(ctx, c, "ship", []byte("successor")))
@@ -179,18 +179,18 @@ func TestAStepOfAnOwnerThatWasTakenOverMeanwhileIsNotKept(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := splitter{t, cluster, client, nil, func(c core.Claim) []string { return []string{nameOf(c)} }}
+			s := splitter{t, cluster, client, nil, func(c driver.Claim) []string { return []string{nameOf(c)} }}
 			c := heir(t, redisstore.New(client), storetest.NewClaim(50*time.Millisecond, time.Hour))
 			require.NoError(t, redisstore.New(client).Checkpoint(ctx, c, "first", nil))
 			end := s.split(c)
-			var next core.Claim
+			var next driver.Claim
 			paused := cluster.Client(t)
 			paused.AddHook(&betweenPieces{func() {
 				end()
 				time.Sleep(100 * time.Millisecond) // the lease ends
 				next = successor(redisstore.New(client), c)
 			}})
-			assert.ErrorIs(t, redisstore.New(paused).Checkpoint(ctx, c, "ship", []byte("stale")), core.ErrLost)
+			assert.ErrorIs(t, redisstore.New(paused).Checkpoint(ctx, c, "ship", []byte("stale")), driver.ErrLost)
 			require.NotZero(t, next.Fence, "there was no time between two pieces")
 			kept, err := redisstore.New(client).Checkpoints(ctx, next)
 			require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // script is one of package lua, by its text and its SHA-1, both in the form of an argument.
@@ -43,7 +43,7 @@ type query struct {
 }
 
 // newQuery returns a query on the record of c and on the keys beside it that have these names behind theirs.
-func (s *Store) newQuery(script *script, c *core.Claim, beside ...string) *query {
+func (s *Store) newQuery(script *script, c *driver.Claim, beside ...string) *query {
 	q := &query{script: script, name: s.name(c.Key), owner: c.Owner, fence: c.Fence}
 	q.lease, q.duration = min(c.Lease, longestLease).Microseconds(), milliseconds(c.Retention)
 	q.args = append(q.memory[:0], "evalsha", script.hash, 1+len(beside), q.name)

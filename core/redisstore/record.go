@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"strconv"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // The header of every record, as lua/record.lua describes it.
@@ -16,7 +16,7 @@ const (
 
 // completedRecord is the whole string of a COMPLETED record. Owner and fence are in it as one, so that only the claim that
 // completed can make it again.
-func completedRecord(c *core.Claim, outcome []byte) []byte {
+func completedRecord(c *driver.Claim, outcome []byte) []byte {
 	b := make([]byte, 0, headerLength+len(outcome))
 	b = append(b, '1', '2')
 	b = append(b, flag(c.Takeover)...)
@@ -38,7 +38,7 @@ func appendPadded(b []byte, n int64, width int) []byte {
 }
 
 // outcomeOf takes the outcome out of a COMPLETED record of c's request; false when the record is another by now.
-func outcomeOf[T string | []byte](record T, c *core.Claim) ([]byte, bool) {
+func outcomeOf[T string | []byte](record T, c *driver.Claim) ([]byte, bool) {
 	if len(record) < headerLength || record[1] != '2' || string(record[fingerprintStart:fingerprintEnd]) != string(c.Fingerprint[:]) {
 		return nil, false
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
 	"github.com/go-idem/idem/internal/redistest"
@@ -62,15 +62,15 @@ func FuzzRecord(f *testing.F) {
 			require.NoError(t, client.Set(ctx, key, record, time.Minute).Err())
 			entry, err := store.Begin(ctx, c)
 			switch {
-			case entry.State == core.Completed:
+			case entry.State == driver.Completed:
 				assert.Equal(t, record[58:], entry.Outcome)
 				assert.Equal(t, c.Fingerprint[:], record[26:58], "the outcome of another request")
 			case !isRecord(record):
-				assert.ErrorIs(t, err, core.ErrUnreadable)
+				assert.ErrorIs(t, err, driver.ErrUnreadable)
 				untouched(t, store, c)
 			default:
 				assert.NoError(t, err)
-				assert.False(t, record[1] == '2' && entry.State == core.Claimed, "runs again")
+				assert.False(t, record[1] == '2' && entry.State == driver.Claimed, "runs again")
 				continue
 			}
 			assert.Equal(t, record, []byte(client.Get(ctx, key).Val()), "it was changed")
@@ -79,12 +79,12 @@ func FuzzRecord(f *testing.F) {
 }
 
 // untouched sends the other verbs to what is no record.
-func untouched(t *testing.T, store *redisstore.Store, c core.Claim) {
+func untouched(t *testing.T, store *redisstore.Store, c driver.Claim) {
 	t.Helper()
 	for _, c.Fence = range []int64{1, 0} {
-		assert.ErrorIs(t, store.Extend(ctx, c), core.ErrUnreadable)
-		assert.ErrorIs(t, store.Complete(ctx, c, []byte("kept")), core.ErrUnreadable)
-		assert.ErrorIs(t, store.Fail(ctx, c, core.Failure{}), core.ErrUnreadable)
-		assert.ErrorIs(t, store.Checkpoint(ctx, c, "step", nil), core.ErrUnreadable)
+		assert.ErrorIs(t, store.Extend(ctx, c), driver.ErrUnreadable)
+		assert.ErrorIs(t, store.Complete(ctx, c, []byte("kept")), driver.ErrUnreadable)
+		assert.ErrorIs(t, store.Fail(ctx, c, driver.Failure{}), driver.ErrUnreadable)
+		assert.ErrorIs(t, store.Checkpoint(ctx, c, "step", nil), driver.ErrUnreadable)
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/lua"
 )
 
@@ -34,7 +34,7 @@ var (
 	oneScript      = newScript(lua.One)
 )
 
-// Store is a core.Store in Redis. Each verb is one round trip. Every key it writes has a TTL.
+// Store is a driver.Store in Redis. Each verb is one round trip. Every key it writes has a TTL.
 type Store struct {
 	client   redis.UniversalClient
 	prefix   string
@@ -82,31 +82,31 @@ const (
 	steps     = ":steps"
 )
 
-// Begin implements core.Store.
-func (s *Store) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
+// Begin implements driver.Store.
+func (s *Store) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
 	for range 3 { // a COMPLETED record may expire between the script and a GET: then the key is free
 		entry, again, err := s.begin(ctx, &c)
 		if !again {
 			return entry, err
 		}
 	}
-	return core.Entry{}, errors.New("idem: record changed on every read")
+	return driver.Entry{}, errors.New("idem: record changed on every read")
 }
 
 // begin sends the script. Most outcomes come with its answer; one that is longer is read by a GET, since Lua would take five
 // times as long for it, see docs/layout.md. Where that has happened, the next scripts have the GET behind them, in the same
 // round trip. again is true when the two did not see the same record.
-func (s *Store) begin(ctx context.Context, c *core.Claim) (entry core.Entry, again bool, err error) {
+func (s *Store) begin(ctx context.Context, c *driver.Claim) (entry driver.Entry, again bool, err error) {
 	q := s.beginQuery(c)
 	if err = s.send(ctx, q); isSplit(err) && c.LateRetry > 0 {
 		q, err = s.beginInPieces(ctx, c)
 	}
 	if err != nil {
-		return core.Entry{}, false, storeError(err)
+		return driver.Entry{}, false, storeError(err)
 	}
 	a, err := readAnswer(q.word())
 	if err != nil {
-		return core.Entry{}, false, err
+		return driver.Entry{}, false, err
 	}
 	if a.word != "completed" {
 		entry, err = entryOf(a)
@@ -117,11 +117,11 @@ func (s *Store) begin(ctx context.Context, c *core.Claim) (entry core.Entry, aga
 		s.long.Store(readBehind)
 		record, err := s.longRecord(ctx, c, q)
 		if err != nil {
-			return core.Entry{}, false, storeError(err)
+			return driver.Entry{}, false, storeError(err)
 		}
 		outcome, found = outcomeOf(record, c)
 	}
-	entry = core.Entry{State: core.Completed, Outcome: outcome}
+	entry = driver.Entry{State: driver.Completed, Outcome: outcome}
 	if c.TellLeft {
 		entry.Left = time.Duration(a.numbers[0]) * time.Millisecond
 	}
@@ -131,7 +131,7 @@ func (s *Store) begin(ctx context.Context, c *core.Claim) (entry core.Entry, aga
 // readBehind is how many scripts have a GET behind them after a long record.
 const readBehind = 100
 
-func (s *Store) beginQuery(c *core.Claim) (q *query) {
+func (s *Store) beginQuery(c *driver.Claim) (q *query) {
 	if c.LateRetry > 0 {
 		q = s.newQuery(beginScript, c, tombstone)
 	} else {
@@ -148,7 +148,7 @@ func (s *Store) beginQuery(c *core.Claim) (q *query) {
 
 // longRecord returns what the GET behind the script has read, or reads now. A record that has moved to another node is read by a
 // script, which follows it.
-func (s *Store) longRecord(ctx context.Context, c *core.Claim, q *query) ([]byte, error) {
+func (s *Store) longRecord(ctx context.Context, c *driver.Claim, q *query) ([]byte, error) {
 	if q.get && !isRedirect(q.found.Err()) {
 		return read(q.found)
 	}
@@ -166,26 +166,26 @@ func (s *Store) longRecord(ctx context.Context, c *core.Claim, q *query) ([]byte
 }
 
 // entryOf gives begin's answers their meaning, but for completed.
-func entryOf(a answer) (core.Entry, error) {
+func entryOf(a answer) (driver.Entry, error) {
 	switch n := a.numbers; a.word {
 	case "claimed":
-		return core.Entry{State: core.Claimed, Fence: n[0], Attempt: int(n[1]), Takeover: n[2] == 1, Left: microseconds(n[3]), Operation: n[4]}, nil
+		return driver.Entry{State: driver.Claimed, Fence: n[0], Attempt: int(n[1]), Takeover: n[2] == 1, Left: microseconds(n[3]), Operation: n[4]}, nil
 	case "in-progress":
-		return core.Entry{State: core.InProgress, Left: microseconds(n[0])}, nil
+		return driver.Entry{State: driver.InProgress, Left: microseconds(n[0])}, nil
 	case "unknown":
-		return core.Entry{State: core.Unknown, Fence: n[0]}, nil
+		return driver.Entry{State: driver.Unknown, Fence: n[0]}, nil
 	case "mismatch":
-		entry := core.Entry{State: core.Mismatch}
+		entry := driver.Entry{State: driver.Mismatch}
 		copy(entry.Fingerprint[:], a.rest)
 		return entry, nil
 	case "expired":
-		return core.Entry{State: core.Expired}, nil
+		return driver.Entry{State: driver.Expired}, nil
 	}
-	return core.Entry{}, wordError(a.word)
+	return driver.Entry{}, wordError(a.word)
 }
 
-// Extend implements core.Store.
-func (s *Store) Extend(ctx context.Context, c core.Claim) error {
+// Extend implements driver.Store.
+func (s *Store) Extend(ctx context.Context, c driver.Claim) error {
 	var beside []string
 	if c.Steps {
 		beside = []string{steps}
@@ -198,8 +198,8 @@ func (s *Store) Extend(ctx context.Context, c core.Claim) error {
 	return err
 }
 
-// Complete implements core.Store.
-func (s *Store) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+// Complete implements driver.Store.
+func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	var beside []string
 	if c.Steps || c.LateRetry > 0 {
 		beside = []string{tombstone, steps}
@@ -218,15 +218,15 @@ func (s *Store) Complete(ctx context.Context, c core.Claim, outcome []byte) erro
 }
 
 // late is how long a tombstone lives, ms.
-func late(c *core.Claim) int64 {
+func late(c *driver.Claim) int64 {
 	if c.LateRetry <= 0 {
 		return 0
 	}
 	return milliseconds(c.Retention) + milliseconds(c.LateRetry)
 }
 
-// Fail implements core.Store.
-func (s *Store) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
+// Fail implements driver.Store.
+func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	q := s.newQuery(failScript, &c).ofRun()
 	free := flag(f.Free)
 	if f.NotRun {
@@ -236,8 +236,8 @@ func (s *Store) Fail(ctx context.Context, c core.Claim, f core.Failure) error {
 }
 
 // Reopen lets a message that is dead, which is what its outcome says, be handled again: see core.Engine.Resolve. It returns
-// core.ErrLost when the key has another outcome, or none.
-func (s *Store) Reopen(ctx context.Context, c core.Claim, outcome []byte) error {
+// driver.ErrLost when the key has another outcome, or none.
+func (s *Store) Reopen(ctx context.Context, c driver.Claim, outcome []byte) error {
 	err := s.reopen(ctx, &c, outcome, tombstone)
 	if !isSplit(err) {
 		return err
@@ -248,7 +248,7 @@ func (s *Store) Reopen(ctx context.Context, c core.Claim, outcome []byte) error 
 	return err
 }
 
-func (s *Store) reopen(ctx context.Context, c *core.Claim, outcome []byte, beside ...string) error {
+func (s *Store) reopen(ctx context.Context, c *driver.Claim, outcome []byte, beside ...string) error {
 	q := s.newQuery(reopenScript, c, beside...)
 	q.record, q.durable = outcome, "ok"
 	return s.run(ctx, q, &q.owner, &q.duration, &q.record, "an operator revived it")
@@ -263,14 +263,14 @@ func (s *Store) run(ctx context.Context, q *query, args ...any) error {
 	return wordError(q.word())
 }
 
-// Checkpoint implements core.Checkpointer.
-func (s *Store) Checkpoint(ctx context.Context, c core.Claim, step string, result []byte) error {
+// Checkpoint implements driver.Checkpointer.
+func (s *Store) Checkpoint(ctx context.Context, c driver.Claim, step string, result []byte) error {
 	_, err := s.steps(ctx, &c, step, result)
 	return err
 }
 
-// Checkpoints implements core.Checkpointer.
-func (s *Store) Checkpoints(ctx context.Context, c core.Claim) (map[string][]byte, error) {
+// Checkpoints implements driver.Checkpointer.
+func (s *Store) Checkpoints(ctx context.Context, c driver.Claim) (map[string][]byte, error) {
 	pairs, err := s.steps(ctx, &c)
 	if err != nil {
 		return nil, err
@@ -283,7 +283,7 @@ func (s *Store) Checkpoints(ctx context.Context, c core.Claim) (map[string][]byt
 }
 
 // steps runs the step script and returns what follows its word.
-func (s *Store) steps(ctx context.Context, c *core.Claim, stepAndResult ...any) ([]string, error) {
+func (s *Store) steps(ctx context.Context, c *driver.Claim, stepAndResult ...any) ([]string, error) {
 	q := s.newQuery(stepScript, c, steps).ofRun()
 	q.args = append(append(q.args, &q.duration), stepAndResult...)
 	err := s.send(ctx, q)
@@ -323,7 +323,7 @@ func readAnswer(text string) (a answer, err error) {
 			return answer{}, fmt.Errorf("idem: begin answered %q", text)
 		}
 	}
-	isShort := a.word == "mismatch" && len(a.rest) != len(core.Claim{}.Fingerprint)
+	isShort := a.word == "mismatch" && len(a.rest) != len(driver.Claim{}.Fingerprint)
 	isLong := a.word != "mismatch" && a.word != "completed" && a.rest != ""
 	if isShort || isLong {
 		return answer{}, fmt.Errorf("idem: begin answered %q", text)
@@ -348,9 +348,9 @@ func wordError(word string) error {
 	case "ok":
 		return nil
 	case "lost":
-		return core.ErrLost
+		return driver.ErrLost
 	case "unreadable":
-		return core.ErrUnreadable
+		return driver.ErrUnreadable
 	}
 	return fmt.Errorf("idem: script answered %q", word)
 }
@@ -358,13 +358,13 @@ func wordError(word string) error {
 // storeError tells a key of a foreign type from a server that can not answer.
 func storeError(err error) error {
 	if strings.Contains(err.Error(), "WRONGTYPE") {
-		return fmt.Errorf("%w: %w", core.ErrUnreadable, err)
+		return fmt.Errorf("%w: %w", driver.ErrUnreadable, err)
 	}
 	return err
 }
 
 // takeover is what begin may take over: any claim, none, or one.
-func takeover(c *core.Claim) any {
+func takeover(c *driver.Claim) any {
 	if c.NoTakeover {
 		return c.Over
 	}
@@ -372,7 +372,7 @@ func takeover(c *core.Claim) any {
 }
 
 // waits is how the record of a run that c waits for is to tell.
-func (s *Store) waits(c *core.Claim) any {
+func (s *Store) waits(c *driver.Claim) any {
 	switch {
 	case !c.Waits:
 		return "0"

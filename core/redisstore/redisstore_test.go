@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
@@ -80,7 +80,7 @@ func TestAPromotedReplicaLearnsTheScripts(t *testing.T) {
 	require.EqualValues(t, 2, client.Wait(ctx, 2, 5*time.Second).Val(), "the replicas have the record")
 	primary.Kill()
 	c.Owner[0] ^= 1
-	var entry core.Entry
+	var entry driver.Entry
 	require.Eventually(t, func() bool {
 		attempt, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
@@ -88,7 +88,7 @@ func TestAPromotedReplicaLearnsTheScripts(t *testing.T) {
 		entry, err = store.Begin(attempt, c)
 		return err == nil
 	}, 30*time.Second, 50*time.Millisecond)
-	require.Equal(t, core.Completed, entry.State)
+	require.Equal(t, driver.Completed, entry.State)
 	require.Equal(t, "kept", string(entry.Outcome))
 	require.NotZero(t, executions(t, client, "eval"), "the promoted replica had the script: nothing was tested")
 }
@@ -151,12 +151,12 @@ func memory() (*memstore.Store, func(time.Duration)) {
 	return memstore.New(memstore.Clock(func() time.Time { return now })), func(d time.Duration) { now = now.Add(d) }
 }
 
-func claimed(t *testing.T, store core.Store, lease time.Duration) core.Claim {
+func claimed(t *testing.T, store driver.Store, lease time.Duration) driver.Claim {
 	t.Helper()
 	c := storetest.NewClaim(lease, time.Hour)
 	entry, err := store.Begin(ctx, c)
 	require.NoError(t, err)
-	require.Equal(t, core.Claimed, entry.State)
+	require.Equal(t, driver.Claimed, entry.State)
 	c.Fence, c.Attempt = entry.Fence, entry.Attempt
 	return c
 }
@@ -176,6 +176,6 @@ func prefixed(t testing.TB, client redis.UniversalClient) (*redisstore.Store, st
 }
 
 // nameOf is the name of a claim's record.
-func nameOf(c core.Claim) string {
+func nameOf(c driver.Claim) string {
 	return "idem:{" + base64.RawURLEncoding.EncodeToString(c.Key[:]) + "}"
 }

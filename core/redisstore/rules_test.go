@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
@@ -79,7 +80,7 @@ func TestRule1AVerbWhoseReplyWasLostIsAnsweredTheSecondTimeAsTheFirst(t *testing
 	warm := claimed(t, store, time.Minute)
 	require.NoError(t, store.Extend(ctx, warm))
 	require.NoError(t, store.Complete(ctx, warm, nil))
-	require.NoError(t, store.Fail(ctx, claimed(t, store, time.Minute), core.Failure{}))
+	require.NoError(t, store.Fail(ctx, claimed(t, store, time.Minute), driver.Failure{}))
 
 	twice := func(name string, verb func() error) {
 		before := executions(t, observer, "evalsha")
@@ -89,9 +90,9 @@ func TestRule1AVerbWhoseReplyWasLostIsAnsweredTheSecondTimeAsTheFirst(t *testing
 		require.Equal(t, before+2, executions(t, observer, "evalsha"), "%s was not executed twice", name)
 	}
 	c := storetest.NewClaim(time.Minute, time.Hour)
-	var entry core.Entry
+	var entry driver.Entry
 	twice("begin", func() (err error) { entry, err = store.Begin(ctx, c); return err })
-	require.Equal(t, core.Claimed, entry.State, "a claim must recognise itself")
+	require.Equal(t, driver.Claimed, entry.State, "a claim must recognise itself")
 	c.Fence, c.Attempt = entry.Fence, entry.Attempt
 	again, err := store.Begin(ctx, c)
 	require.NoError(t, err)
@@ -99,7 +100,7 @@ func TestRule1AVerbWhoseReplyWasLostIsAnsweredTheSecondTimeAsTheFirst(t *testing
 	twice("extend", func() error { return store.Extend(ctx, c) })
 	twice("complete", func() error { return store.Complete(ctx, c, []byte("kept")) })
 	failing := claimed(t, store, time.Minute)
-	twice("fail", func() error { return store.Fail(ctx, failing, core.Failure{}) })
+	twice("fail", func() error { return store.Fail(ctx, failing, driver.Failure{}) })
 }
 
 func TestRule2AVerbOfAnotherOwnerOrFenceLeavesTheBytesAlone(t *testing.T) {
@@ -112,10 +113,10 @@ func TestRule2AVerbOfAnotherOwnerOrFenceLeavesTheBytesAlone(t *testing.T) {
 		stranger, stale := c, c
 		stranger.Owner[0] ^= 1
 		stale.Fence--
-		for _, other := range []core.Claim{stranger, stale} {
-			assert.ErrorIs(t, store.Extend(ctx, other), core.ErrLost)
-			assert.ErrorIs(t, store.Complete(ctx, other, []byte("late")), core.ErrLost)
-			assert.ErrorIs(t, store.Fail(ctx, other, core.Failure{Free: true}), core.ErrLost)
+		for _, other := range []driver.Claim{stranger, stale} {
+			assert.ErrorIs(t, store.Extend(ctx, other), driver.ErrLost)
+			assert.ErrorIs(t, store.Complete(ctx, other, []byte("late")), driver.ErrLost)
+			assert.ErrorIs(t, store.Fail(ctx, other, driver.Failure{Free: true}), driver.ErrLost)
 			assert.Equal(t, before, client.Get(ctx, key).Val(), state)
 		}
 		_ = store.Complete(ctx, c, []byte("kept"))
@@ -137,19 +138,19 @@ func TestRule2AnOutcomeIsNotTakenForAnOwner(t *testing.T) {
 
 	for _, fence := range []int64{0, c.Fence} {
 		other.Fence = fence
-		assert.ErrorIs(t, store.Extend(ctx, other), core.ErrLost)
-		assert.ErrorIs(t, store.Complete(ctx, other, []byte("late")), core.ErrLost)
-		assert.ErrorIs(t, store.Complete(ctx, other, []byte(outcome)), core.ErrLost, "also with the outcome that is kept")
-		assert.ErrorIs(t, store.Fail(ctx, other, core.Failure{}), core.ErrLost)
-		assert.ErrorIs(t, store.Checkpoint(ctx, other, "step", nil), core.ErrLost)
+		assert.ErrorIs(t, store.Extend(ctx, other), driver.ErrLost)
+		assert.ErrorIs(t, store.Complete(ctx, other, []byte("late")), driver.ErrLost)
+		assert.ErrorIs(t, store.Complete(ctx, other, []byte(outcome)), driver.ErrLost, "also with the outcome that is kept")
+		assert.ErrorIs(t, store.Fail(ctx, other, driver.Failure{}), driver.ErrLost)
+		assert.ErrorIs(t, store.Checkpoint(ctx, other, "step", nil), driver.ErrLost)
 		entry, err := store.Begin(ctx, other)
 		require.NoError(t, err)
-		assert.Equal(t, core.Completed, entry.State)
+		assert.Equal(t, driver.Completed, entry.State)
 		assert.Equal(t, outcome, string(entry.Outcome))
 		assert.Equal(t, before, client.Get(ctx, key).Val())
 	}
 	c.Fence++
-	assert.ErrorIs(t, store.Complete(ctx, c, []byte(outcome)), core.ErrLost, "another fence")
+	assert.ErrorIs(t, store.Complete(ctx, c, []byte(outcome)), driver.ErrLost, "another fence")
 }
 
 func TestRule3TheFenceNeverGoesBack(t *testing.T) {
@@ -163,13 +164,13 @@ func TestRule3TheFenceNeverGoesBack(t *testing.T) {
 		c.Owner, c.Fence = run.Owner, 0
 		entry, err := store.Begin(ctx, c)
 		require.NoError(t, err)
-		require.Equal(t, core.Claimed, entry.State, why)
+		require.Equal(t, driver.Claimed, entry.State, why)
 		require.Greater(t, entry.Fence, last, why)
 		last = entry.Fence
 		c.Fence = entry.Fence
 	}
 	next("first: not below the server's clock")
-	require.NoError(t, store.Fail(ctx, c, core.Failure{}))
+	require.NoError(t, store.Fail(ctx, c, driver.Failure{}))
 	next("after fail")
 	key := onlyKey(t, client, prefix)
 	require.NoError(t, client.Del(ctx, key).Err())
@@ -180,7 +181,7 @@ func TestRule3TheFenceNeverGoesBack(t *testing.T) {
 	require.NoError(t, client.SetRange(ctx, key, 10, strconv.FormatInt(ahead, 10)).Err())
 	c.Fence, last = ahead, ahead
 	require.Len(t, record, 90)
-	require.NoError(t, store.Fail(ctx, c, core.Failure{}))
+	require.NoError(t, store.Fail(ctx, c, driver.Failure{}))
 	next("after a clock that went back")
 	require.Equal(t, ahead+1, last)
 }
@@ -204,22 +205,22 @@ func TestRule4NoDurationIsTooLong(t *testing.T) {
 	c.LateRetry, c.TellLeft = longest, true
 	entry, err := store.Begin(ctx, c)
 	require.NoError(t, err)
-	require.Equal(t, core.Claimed, entry.State)
+	require.Equal(t, driver.Claimed, entry.State)
 	require.Greater(t, entry.Left, 99*365*24*time.Hour)
 	c.Fence, c.Attempt = entry.Fence, entry.Attempt
 	require.NoError(t, store.Extend(ctx, c))
 	rival := c
 	rival.Owner[0] ^= 1
 	rival.Fence = 0
-	require.ErrorIs(t, store.Fail(ctx, rival, core.Failure{}), core.ErrLost)
+	require.ErrorIs(t, store.Fail(ctx, rival, driver.Failure{}), driver.ErrLost)
 	rival.Owner[0] ^= 2
 	entry, err = store.Begin(ctx, rival)
 	require.NoError(t, err)
-	require.Equal(t, core.InProgress, entry.State)
+	require.Equal(t, driver.InProgress, entry.State)
 	require.NoError(t, store.Complete(ctx, c, []byte("kept")))
 	entry, err = store.Begin(ctx, rival)
 	require.NoError(t, err)
-	require.Equal(t, core.Completed, entry.State)
+	require.Equal(t, driver.Completed, entry.State)
 	require.Greater(t, entry.Left, longest-time.Hour)
 }
 
@@ -248,7 +249,7 @@ func TestRule6AMismatchChangesNothing(t *testing.T) {
 	other.Key = c.Key
 	entry, err := store.Begin(ctx, other)
 	require.NoError(t, err)
-	assert.Equal(t, core.Mismatch, entry.State)
+	assert.Equal(t, driver.Mismatch, entry.State)
 	assert.Equal(t, before, client.Get(ctx, key).Val())
 	assert.LessOrEqual(t, client.PTTL(ctx, key).Val(), ttl)
 }
@@ -310,18 +311,18 @@ func TestRule8WhatIsNoRecordOfThisFormatIsRefusedAndLeftAlone(t *testing.T) {
 		for _, rival.LateRetry = range []time.Duration{0, time.Hour} {
 			for _, rival.TellLeft = range []bool{false, true} {
 				_, err := store.Begin(ctx, rival)
-				assert.ErrorIs(t, err, core.ErrUnreadable, name)
+				assert.ErrorIs(t, err, driver.ErrUnreadable, name)
 			}
 		}
 		withdrawn := rival
 		withdrawn.Fence = 0
-		assert.ErrorIs(t, store.Fail(ctx, withdrawn, core.Failure{}), core.ErrUnreadable, name)
-		assert.ErrorIs(t, store.Checkpoint(ctx, c, "step", nil), core.ErrUnreadable, name)
+		assert.ErrorIs(t, store.Fail(ctx, withdrawn, driver.Failure{}), driver.ErrUnreadable, name)
+		assert.ErrorIs(t, store.Checkpoint(ctx, c, "step", nil), driver.ErrUnreadable, name)
 		_, err := store.Checkpoints(ctx, c)
-		assert.ErrorIs(t, err, core.ErrUnreadable, name)
-		assert.ErrorIs(t, store.Extend(ctx, c), core.ErrUnreadable, name)
-		assert.ErrorIs(t, store.Complete(ctx, c, nil), core.ErrUnreadable, name)
-		assert.ErrorIs(t, store.Fail(ctx, c, core.Failure{}), core.ErrUnreadable, name)
+		assert.ErrorIs(t, err, driver.ErrUnreadable, name)
+		assert.ErrorIs(t, store.Extend(ctx, c), driver.ErrUnreadable, name)
+		assert.ErrorIs(t, store.Complete(ctx, c, nil), driver.ErrUnreadable, name)
+		assert.ErrorIs(t, store.Fail(ctx, c, driver.Failure{}), driver.ErrUnreadable, name)
 		assert.Equal(t, before, client.Dump(ctx, key).Val(), "%s was changed", name)
 	}
 	for name, content := range contents {
@@ -353,11 +354,11 @@ func TestRule8NoFlippedBitOfAKeptHeaderRunsTheHandlerAgain(t *testing.T) {
 		entry, err := store.Begin(ctx, rival)
 		switch {
 		case err != nil:
-			require.ErrorIs(t, err, core.ErrUnreadable, "bit %d", bit)
-		case entry.State == core.Completed:
+			require.ErrorIs(t, err, driver.ErrUnreadable, "bit %d", bit)
+		case entry.State == driver.Completed:
 			require.Equal(t, "kept", string(entry.Outcome), "bit %d", bit)
 		default:
-			require.Equal(t, core.Mismatch, entry.State, "bit %d", bit)
+			require.Equal(t, driver.Mismatch, entry.State, "bit %d", bit)
 		}
 	}
 }
@@ -377,15 +378,15 @@ func TestRule9AFullServerRefusesBeginAndRecordsWhatWasBegun(t *testing.T) {
 	}
 
 	absent := storetest.NewClaim(time.Minute, time.Hour)
-	assert.ErrorIs(t, store.Fail(ctx, absent, core.Failure{Free: true}), core.ErrLost, "there is no room to note it, nor for its begin")
+	assert.ErrorIs(t, store.Fail(ctx, absent, driver.Failure{Free: true}), driver.ErrLost, "there is no room to note it, nor for its begin")
 	_, err := store.Begin(ctx, absent)
 	assert.ErrorContains(t, err, "OOM")
 	for range 16 {
 		withdrawn := extending
 		withdrawn.Owner, withdrawn.Fence = storetest.NewClaim(0, 0).Owner, 0
-		assert.ErrorIs(t, store.Fail(ctx, withdrawn, core.Failure{Free: true}), core.ErrLost)
+		assert.ErrorIs(t, store.Fail(ctx, withdrawn, driver.Failure{Free: true}), driver.ErrLost)
 		_, err = store.Begin(ctx, withdrawn)
-		assert.ErrorIs(t, err, core.ErrLost, "it is noted in the record of another")
+		assert.ErrorIs(t, err, driver.ErrLost, "it is noted in the record of another")
 	}
 	assert.NoError(t, store.Extend(ctx, extending))
 	assert.NoError(t, store.Checkpoint(ctx, extending, "charge", []byte("done")))
@@ -394,11 +395,11 @@ func TestRule9AFullServerRefusesBeginAndRecordsWhatWasBegun(t *testing.T) {
 	waiting.Waits = true
 	waits, err := store.Begin(ctx, waiting)
 	assert.NoError(t, err, "who waits is not woken then, but waits")
-	assert.Equal(t, core.InProgress, waits.State)
+	assert.Equal(t, driver.InProgress, waits.State)
 	assert.NoError(t, store.Complete(ctx, plain, make([]byte, 4096)))
 	completing.LateRetry, completing.Steps = time.Hour, true
 	assert.NoError(t, store.Complete(ctx, completing, make([]byte, 4096)))
-	assert.NoError(t, store.Fail(ctx, failing, core.Failure{Cause: "test"}))
+	assert.NoError(t, store.Fail(ctx, failing, driver.Failure{Cause: "test"}))
 	completing.Owner[0] ^= 1
 	entry, err := store.Begin(ctx, completing)
 	require.NoError(t, err, "a replay needs no memory")
@@ -437,7 +438,7 @@ func TestRule10AClaimWhoseBeginHadNoAnswerIsGivenBack(t *testing.T) {
 // LSE-18: nothing ran, so nothing is in progress, and nothing is unknown.
 func TestRule10ABeginThatIsExecutedAfterItsOwnFailHoldsNothing(t *testing.T) {
 	inRedis, _ := prefixed(t, redistest.Shared(t).Client(t))
-	for name, store := range map[string]core.Store{"memory": memstore.New(), "Redis": inRedis} {
+	for name, store := range map[string]driver.Store{"memory": memstore.New(), "Redis": inRedis} {
 		for rules, onUnknown := range map[string]func(context.Context, *core.Request) (*core.Response, error){"runs again": nil, "refuses what is unknown": core.RefuseUnknown} {
 			t.Run(name+" "+rules, func(t *testing.T) {
 				slow := storetest.NewFaulty(store)
@@ -534,7 +535,7 @@ func TestANewRequestIsTwoRoundTripsAndEverythingElseOne(t *testing.T) {
 		assert.EqualValues(t, wantScripts, executions(t, client, "evalsha")-scripts, "%s: scripts that the server executed", name)
 	}
 	c := storetest.NewClaim(time.Minute, time.Hour)
-	begin := func(c core.Claim, want core.State) core.Entry {
+	begin := func(c driver.Claim, want driver.State) driver.Entry {
 		entry, err := store.Begin(ctx, c)
 		require.NoError(t, err)
 		require.Equal(t, want, entry.State)
@@ -545,18 +546,18 @@ func TestANewRequestIsTwoRoundTripsAndEverythingElseOne(t *testing.T) {
 	stranger.Owner[0] ^= 2
 	stranger.Fingerprint[0] ^= 1
 	expect("begin and conflict", 2, 2, func() {
-		c.Fence = begin(c, core.Claimed).Fence
-		begin(rival, core.InProgress)
+		c.Fence = begin(c, driver.Claimed).Fence
+		begin(rival, driver.InProgress)
 	})
 	short := storetest.NewClaim(time.Minute, time.Hour)
-	short.Fence = begin(short, core.Claimed).Fence
+	short.Fence = begin(short, driver.Claimed).Fence
 	expect("complete", 1, 1, func() { require.NoError(t, store.Complete(ctx, c, make([]byte, 64<<10))) })
 	expect("complete", 1, 1, func() { require.NoError(t, store.Complete(ctx, short, make([]byte, 1<<10))) })
-	expect("replay of 1 KiB", 1, 1, func() { require.Len(t, begin(short, core.Completed).Outcome, 1<<10) })
-	expect("mismatch", 1, 1, func() { begin(stranger, core.Mismatch) })
-	expect("the first replay of 64 KiB", 2, 1, func() { require.Len(t, begin(rival, core.Completed).Outcome, 64<<10) })
-	begin(rival, core.Completed) // pipelines have connections of their own, which introduce themselves
-	expect("replay of 64 KiB", 1, 1, func() { require.Len(t, begin(rival, core.Completed).Outcome, 64<<10) })
+	expect("replay of 1 KiB", 1, 1, func() { require.Len(t, begin(short, driver.Completed).Outcome, 1<<10) })
+	expect("mismatch", 1, 1, func() { begin(stranger, driver.Mismatch) })
+	expect("the first replay of 64 KiB", 2, 1, func() { require.Len(t, begin(rival, driver.Completed).Outcome, 64<<10) })
+	begin(rival, driver.Completed) // pipelines have connections of their own, which introduce themselves
+	expect("replay of 64 KiB", 1, 1, func() { require.Len(t, begin(rival, driver.Completed).Outcome, 64<<10) })
 }
 
 func TestADeadServerIsAnErrorWithinTheDeadline(t *testing.T) {
@@ -569,7 +570,7 @@ func TestADeadServerIsAnErrorWithinTheDeadline(t *testing.T) {
 	defer cancel()
 	_, err := store.Begin(deadline, storetest.NewClaim(time.Minute, time.Hour))
 	require.Error(t, err)
-	require.False(t, errors.Is(err, core.ErrLost))
+	require.False(t, errors.Is(err, driver.ErrLost))
 	require.NoError(t, ctx.Err())
 	require.Error(t, deadline.Err(), "it must wait for the deadline, and no longer")
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
 	"github.com/go-idem/idem/internal/redistest"
@@ -18,14 +18,14 @@ import (
 // has not done them.
 func TestStepsOfAnEarlierOperationAreNotThoseOfANewOne(t *testing.T) {
 	const short = 100 * time.Millisecond
-	for name, end := range map[string]func(*testing.T, *redis.Client, *redisstore.Store, core.Claim){
-		"an operator deletes the record": func(t *testing.T, client *redis.Client, _ *redisstore.Store, c core.Claim) {
+	for name, end := range map[string]func(*testing.T, *redis.Client, *redisstore.Store, driver.Claim){
+		"an operator deletes the record": func(t *testing.T, client *redis.Client, _ *redisstore.Store, c driver.Claim) {
 			for _, key := range client.Keys(ctx, "idem:*}").Val() {
 				require.NoError(t, client.Del(ctx, key).Err())
 			}
 		},
-		"the next deployment keeps less, and its run vanishes": func(t *testing.T, client *redis.Client, store *redisstore.Store, c core.Claim) {
-			require.NoError(t, store.Fail(ctx, c, core.Failure{}))
+		"the next deployment keeps less, and its run vanishes": func(t *testing.T, client *redis.Client, store *redisstore.Store, c driver.Claim) {
+			require.NoError(t, store.Fail(ctx, c, driver.Failure{}))
 			c.Retention, c.Lease = short, short/2
 			require.Equal(t, 2, heir(t, store, c).Attempt)
 			redistest.Eventually(t, "the record is gone", func() bool { return len(client.Keys(ctx, "idem:*}").Val()) == 0 })
@@ -41,7 +41,7 @@ func TestStepsOfAnEarlierOperationAreNotThoseOfANewOne(t *testing.T) {
 
 			c = heir(t, store, c)
 			require.Equal(t, 1, c.Attempt)
-			require.NoError(t, store.Fail(ctx, c, core.Failure{}))
+			require.NoError(t, store.Fail(ctx, c, driver.Failure{}))
 			c = heir(t, store, c)
 			require.Equal(t, 2, c.Attempt)
 			steps, err := store.Checkpoints(ctx, c)
@@ -62,17 +62,17 @@ func TestStepsAreHandedOnFromRunToRun(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, steps, attempt)
 		require.NoError(t, store.Checkpoint(ctx, c, string(rune('a'+attempt)), []byte("done")))
-		require.NoError(t, store.Fail(ctx, c, core.Failure{Cause: "a cause that is no fence"}))
+		require.NoError(t, store.Fail(ctx, c, driver.Failure{Cause: "a cause that is no fence"}))
 	}
 }
 
 // heir returns a claim like c of another run.
-func heir(t *testing.T, store *redisstore.Store, c core.Claim) core.Claim {
+func heir(t *testing.T, store *redisstore.Store, c driver.Claim) driver.Claim {
 	t.Helper()
 	c.Owner = storetest.NewClaim(time.Minute, time.Hour).Owner
 	entry, err := store.Begin(ctx, c)
 	require.NoError(t, err)
-	require.Equal(t, core.Claimed, entry.State)
+	require.Equal(t, driver.Claimed, entry.State)
 	c.Fence, c.Attempt = entry.Fence, entry.Attempt
 	return c
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
 	"github.com/go-idem/idem/internal/badnet"
@@ -66,7 +67,7 @@ type waitingService struct {
 	engine *core.Engine
 }
 
-func newWaitingService(t *testing.T, store core.Store) *waitingService {
+func newWaitingService(t *testing.T, store driver.Store) *waitingService {
 	cfg := core.Config{Store: store, Scope: core.SingleTenant}
 	cfg.Wait.Timeout, cfg.Wait.MaxPerKey, cfg.Limits.StoreTimeout = waits, 100, storeTimeout
 	engine, err := core.New(cfg)
@@ -220,10 +221,10 @@ func wakes(t *testing.T, waiter, runner *redisstore.Store) {
 	for begins := 1; ; begins++ {
 		entry, err := waiter.Begin(ctx, rival)
 		require.NoError(t, err)
-		if entry.State == core.Completed {
+		if entry.State == driver.Completed {
 			break
 		}
-		require.Equal(t, core.InProgress, entry.State)
+		require.Equal(t, driver.InProgress, entry.State)
 		if begins == 1 {
 			require.NoError(t, runner.Complete(ctx, c, []byte("kept")))
 		}

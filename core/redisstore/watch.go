@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Watch implements core.Notifier: by one subscription for the process, or on Cluster one for each master with records
+// Watch implements driver.Notifier: by one subscription for the process, or on Cluster one for each master with records
 // that are waited for, open only while somebody waits. It returns when ctx ends, whatever the connection does; connections
 // are made, used and closed in the background. On Cluster the sharded commands of Redis 7.0 are used where the servers have
 // them and let this client use them, else those for the whole Cluster.

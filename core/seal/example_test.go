@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/seal"
 )
 
@@ -23,7 +23,7 @@ func Example() {
 	fmt.Printf("%s %v\n", outcome, err)
 
 	_, err = codec.Decode(theirs, kept)
-	fmt.Println(errors.Is(err, core.ErrUnreadable))
+	fmt.Println(errors.Is(err, driver.ErrUnreadable))
 	// Output:
 	// 1 outcome <nil>
 	// true

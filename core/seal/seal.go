@@ -17,7 +17,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // A sealed outcome is
@@ -48,7 +48,7 @@ type Option func(*Codec)
 // the last process that did not seal, and no longer, because who can write to the store can then write plain records.
 func AcceptPlain() Option { return func(c *Codec) { c.acceptPlain = true } }
 
-// Codec is a core.Codec. It is safe for concurrent use.
+// Codec is a driver.Codec. It is safe for concurrent use.
 type Codec struct {
 	sealing     string
 	keys        map[string]derive
@@ -124,34 +124,34 @@ func additional(id string, name [32]byte) []byte {
 	return append(header(id, len(name)), name[:]...)
 }
 
-// Encode implements core.Codec. Two calls with the same arguments give different results: a run that stores its outcome
+// Encode implements driver.Codec. Two calls with the same arguments give different results: a run that stores its outcome
 // again sends what the first call made.
 func (c *Codec) Encode(name [32]byte, outcome []byte) []byte {
 	aead := c.keys[c.sealing](name)
 	return aead.Seal(header(c.sealing, len(outcome)+overhead), nil, outcome, additional(c.sealing, name))
 }
 
-// Decode implements core.Codec. What is not sealed is unreadable, unless AcceptPlain is set: then what does not begin with
+// Decode implements driver.Codec. What is not sealed is unreadable, unless AcceptPlain is set: then what does not begin with
 // 's' is returned unchanged.
 func (c *Codec) Decode(name [32]byte, kept []byte) ([]byte, error) {
 	if len(kept) == 0 || kept[0] != mark {
 		if c.acceptPlain {
 			return kept, nil
 		}
-		return nil, fmt.Errorf("%w: it is not sealed; seal.AcceptPlain takes such records during a roll-out", core.ErrUnreadable)
+		return nil, fmt.Errorf("%w: it is not sealed; seal.AcceptPlain takes such records during a roll-out", driver.ErrUnreadable)
 	}
 	if len(kept) < 2 || len(kept) < 2+int(kept[1]) {
-		return nil, fmt.Errorf("%w: too short for a sealed outcome", core.ErrUnreadable)
+		return nil, fmt.Errorf("%w: too short for a sealed outcome", driver.ErrUnreadable)
 	}
 	start := 2 + int(kept[1])
 	id := string(kept[2:start])
 	derive := c.keys[id]
 	if derive == nil {
-		return nil, fmt.Errorf("%w: sealed with key %q, which the codec does not have", core.ErrUnreadable, id)
+		return nil, fmt.Errorf("%w: sealed with key %q, which the codec does not have", driver.ErrUnreadable, id)
 	}
 	outcome, err := derive(name).Open(nil, nil, kept[start:], additional(id, name))
 	if err != nil {
-		return nil, fmt.Errorf("%w: key %q does not open it: it is damaged, of another place, or sealed with another secret", core.ErrUnreadable, id)
+		return nil, fmt.Errorf("%w: key %q does not open it: it is damaged, of another place, or sealed with another secret", driver.ErrUnreadable, id)
 	}
 	return outcome, nil
 }

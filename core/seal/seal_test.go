@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/compress"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/seal"
 )
 
-var _ core.Codec = (*seal.Codec)(nil)
+var _ driver.Codec = (*seal.Codec)(nil)
 
 var record, other = [32]byte{1}, [32]byte{2}
 
@@ -43,7 +43,7 @@ func decode(tb testing.TB, c *seal.Codec, kept []byte) string {
 func unreadable(tb testing.TB, c *seal.Codec, record [32]byte, kept []byte, msg ...any) {
 	tb.Helper()
 	outcome, err := c.Decode(record, kept)
-	assert.ErrorIs(tb, err, core.ErrUnreadable, msg...)
+	assert.ErrorIs(tb, err, driver.ErrUnreadable, msg...)
 	assert.True(tb, outcome == nil, msg...)
 	assert.NotContains(tb, fmt.Sprint(err), "secret may", msg...)
 }

@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // watch returns a channel that gets what wakes key, and what ends that.
 func (s *suite) watch(key [32]byte) (woken <-chan struct{}, stop func()) {
 	s.Helper()
 	wakes := make(chan struct{}, 100)
-	stop, err := s.store.(core.Notifier).Watch(context.Background(), key, func() { wakes <- struct{}{} })
+	stop, err := s.store.(driver.Notifier).Watch(context.Background(), key, func() { wakes <- struct{}{} })
 	if err != nil {
 		s.Fatalf("Watch: %v", err)
 	}
@@ -21,11 +21,11 @@ func (s *suite) watch(key [32]byte) (woken <-chan struct{}, stop func()) {
 }
 
 // waits is a begin of a rival that meets a running claim and is going to wait for it.
-func (s *suite) waits(c core.Claim) {
+func (s *suite) waits(c driver.Claim) {
 	s.Helper()
 	waiter := rival(c)
 	waiter.Waits = true
-	s.state(s.begin(waiter), core.InProgress)
+	s.state(s.begin(waiter), driver.InProgress)
 }
 
 func (s *suite) isWoken(woken <-chan struct{}) {
@@ -38,9 +38,9 @@ func (s *suite) isWoken(woken <-chan struct{}) {
 }
 
 // ends are the ways for a claim to end.
-var ends = []func(*suite, core.Claim) error{
-	func(s *suite, c core.Claim) error { return s.complete(c, "kept") },
-	func(s *suite, c core.Claim) error { return s.fail(c, false) },
+var ends = []func(*suite, driver.Claim) error{
+	func(s *suite, c driver.Claim) error { return s.complete(c, "kept") },
+	func(s *suite, c driver.Claim) error { return s.fail(c, false) },
 }
 
 var notifying = []test{
@@ -90,7 +90,7 @@ var notifying = []test{
 	{"a watch that is not wanted any more is an error", func(s *suite) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		stop, err := s.store.(core.Notifier).Watch(ctx, NewClaim(long, longer).Key, func() {})
+		stop, err := s.store.(driver.Notifier).Watch(ctx, NewClaim(long, longer).Key, func() {})
 		if err == nil { // a store whose watch needs nobody to answer
 			stop()
 		} else if !errors.Is(err, context.Canceled) {
@@ -99,14 +99,14 @@ var notifying = []test{
 	}},
 }
 
-func (s *suite) checkpoint(c core.Claim, step, result string) error {
-	return s.store.(core.Checkpointer).Checkpoint(context.Background(), c, step, []byte(result))
+func (s *suite) checkpoint(c driver.Claim, step, result string) error {
+	return s.store.(driver.Checkpointer).Checkpoint(context.Background(), c, step, []byte(result))
 }
 
 // kept checks what the run of c finds of earlier steps.
-func (s *suite) kept(c core.Claim, want map[string]string) {
+func (s *suite) kept(c driver.Claim, want map[string]string) {
 	s.Helper()
-	steps, err := s.store.(core.Checkpointer).Checkpoints(context.Background(), c)
+	steps, err := s.store.(driver.Checkpointer).Checkpoints(context.Background(), c)
 	s.is(err, nil)
 	got := map[string]string{}
 	for step, result := range steps {
@@ -129,7 +129,7 @@ var checkpointing = []test{
 		heir.Lease = long
 		s.claim(&heir)
 		s.kept(heir, map[string]string{"charge": "2", "notify \x00": "\x00\xff"})
-		s.is(s.checkpoint(c, "charge", "late"), core.ErrLost)
+		s.is(s.checkpoint(c, "charge", "late"), driver.ErrLost)
 		s.is(s.fail(heir, false), nil)
 		next := rival(heir)
 		s.claim(&next)
@@ -139,13 +139,13 @@ var checkpointing = []test{
 		c := s.claimed(long)
 		stale := c
 		stale.Fence--
-		s.is(s.checkpoint(stale, "charge", "1"), core.ErrLost)
-		s.is(s.checkpoint(rival(c), "charge", "1"), core.ErrLost)
-		s.is(s.checkpoint(NewClaim(long, longer), "charge", "1"), core.ErrLost)
+		s.is(s.checkpoint(stale, "charge", "1"), driver.ErrLost)
+		s.is(s.checkpoint(rival(c), "charge", "1"), driver.ErrLost)
+		s.is(s.checkpoint(NewClaim(long, longer), "charge", "1"), driver.ErrLost)
 		s.is(s.complete(c, "kept"), nil)
-		s.is(s.checkpoint(c, "charge", "1"), core.ErrLost)
-		_, err := s.store.(core.Checkpointer).Checkpoints(context.Background(), c)
-		s.is(err, core.ErrLost)
+		s.is(s.checkpoint(c, "charge", "1"), driver.ErrLost)
+		_, err := s.store.(driver.Checkpointer).Checkpoints(context.Background(), c)
+		s.is(err, driver.ErrLost)
 	}},
 	{"another request under the key does not find the steps of the first", func(s *suite) {
 		c := s.claimed(long)
@@ -186,6 +186,6 @@ var checkpointing = []test{
 		c.Retention = longer
 		s.is(s.checkpoint(c, "charge", "1"), nil)
 		s.advance(moment + overtime)
-		s.state(s.begin(other(c)), core.Mismatch)
+		s.state(s.begin(other(c)), driver.Mismatch)
 	}},
 }

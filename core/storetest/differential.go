@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // Differential runs one random sequence of verbs, made from seed, on two stores and fails at the first answer that
@@ -86,14 +86,14 @@ func randomOp(r *rand.Rand) op {
 
 // player runs a sequence on one store. Fences differ between stores, so they are named by the order they appear in.
 type player struct {
-	store  core.Store
-	claims [3]core.Claim // as the owner last began
-	first  [3]int64      // fence of the owner's first claim
+	store  driver.Store
+	claims [3]driver.Claim // as the owner last began
+	first  [3]int64        // fence of the owner's first claim
 	fences []int64
 	gone   int64 // fence of the claim that was last reported as vanished
 }
 
-func newPlayer(h Harness, base core.Claim) *player {
+func newPlayer(h Harness, base driver.Claim) *player {
 	p := &player{store: h.Store}
 	for i := range p.claims {
 		p.claims[i] = base
@@ -105,7 +105,7 @@ func newPlayer(h Harness, base core.Claim) *player {
 // renew makes the owner begin a new run.
 func (p *player) renew(owner int, run int64, other bool) {
 	c := &p.claims[owner]
-	*c = core.Claim{Key: c.Key, Fingerprint: c.Fingerprint}
+	*c = driver.Claim{Key: c.Key, Fingerprint: c.Fingerprint}
 	binary.BigEndian.PutUint64(c.Owner[:], uint64(run))
 	c.Fingerprint[0] = 0
 	if other {
@@ -146,15 +146,15 @@ func (p *player) play(o op) string {
 	if o.noFence {
 		held.Fence = 0
 	}
-	return word(p.store.Fail(ctx, held, core.Failure{Cause: "test", Free: o.free || o.notRun, NotRun: o.notRun}))
+	return word(p.store.Fail(ctx, held, driver.Failure{Cause: "test", Free: o.free || o.notRun, NotRun: o.notRun}))
 }
 
-func (p *player) describe(owner int, e core.Entry, err error) string {
-	if e.State == core.Unknown {
+func (p *player) describe(owner int, e driver.Entry, err error) string {
+	if e.State == driver.Unknown {
 		p.gone = e.Fence
 		return fmt.Sprintf("unknown fence %d", p.rank(e.Fence))
 	}
-	if err != nil || e.State != core.Claimed {
+	if err != nil || e.State != driver.Claimed {
 		return fmt.Sprintf("%s %s %q left %t", word(err), e.State, e.Outcome, e.Left > 0)
 	}
 	if p.first[owner] == 0 {
@@ -184,7 +184,7 @@ func word(err error) string {
 	switch {
 	case err == nil:
 		return "ok"
-	case errors.Is(err, core.ErrLost):
+	case errors.Is(err, driver.ErrLost):
 		return "lost"
 	}
 	return "error: " + err.Error()

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // ErrInjected is what a Faulty store fails with.
@@ -29,17 +29,17 @@ const (
 // Faulty wraps a store and fails calls as it is told. It counts calls per verb, once they
 // are over: "begin", "extend", "complete", "fail", and of the abilities "watch", "checkpoint", "checkpoints", "reopen".
 type Faulty struct {
-	core.Store
+	driver.Store
 
 	mu     sync.Mutex
 	faults map[string][]Fault
 	calls  map[string]int
-	late   map[[16]byte]core.Claim // by owner
+	late   map[[16]byte]driver.Claim // by owner
 }
 
 // NewFaulty returns a wrapper that fails nothing yet.
-func NewFaulty(s core.Store) *Faulty {
-	return &Faulty{Store: s, faults: map[string][]Fault{}, calls: map[string]int{}, late: map[[16]byte]core.Claim{}}
+func NewFaulty(s driver.Store) *Faulty {
+	return &Faulty{Store: s, faults: map[string][]Fault{}, calls: map[string]int{}, late: map[[16]byte]driver.Claim{}}
 }
 
 // Inject makes the next n calls of verb fail.
@@ -94,8 +94,8 @@ func (f *Faulty) callWith(ctx context.Context, verb string, fault Fault, do func
 	return do()
 }
 
-// Begin implements core.Store.
-func (f *Faulty) Begin(ctx context.Context, c core.Claim) (entry core.Entry, err error) {
+// Begin implements driver.Store.
+func (f *Faulty) Begin(ctx context.Context, c driver.Claim) (entry driver.Entry, err error) {
 	fault := f.next("begin")
 	if fault == Late {
 		f.mu.Lock()
@@ -107,23 +107,23 @@ func (f *Faulty) Begin(ctx context.Context, c core.Claim) (entry core.Entry, err
 		return err
 	})
 	if err != nil {
-		entry = core.Entry{}
+		entry = driver.Entry{}
 	}
 	return entry, err
 }
 
-// Extend implements core.Store.
-func (f *Faulty) Extend(ctx context.Context, c core.Claim) error {
+// Extend implements driver.Store.
+func (f *Faulty) Extend(ctx context.Context, c driver.Claim) error {
 	return f.call(ctx, "extend", func() error { return f.Store.Extend(ctx, c) })
 }
 
-// Complete implements core.Store.
-func (f *Faulty) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+// Complete implements driver.Store.
+func (f *Faulty) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	return f.call(ctx, "complete", func() error { return f.Store.Complete(ctx, c, outcome) })
 }
 
-// Fail implements core.Store.
-func (f *Faulty) Fail(ctx context.Context, c core.Claim, failure core.Failure) error {
+// Fail implements driver.Store.
+func (f *Faulty) Fail(ctx context.Context, c driver.Claim, failure driver.Failure) error {
 	return f.call(ctx, "fail", func() error {
 		err := f.Store.Fail(ctx, c, failure)
 		f.arrive(ctx, c.Owner)
@@ -143,7 +143,7 @@ func (f *Faulty) arrive(ctx context.Context, owner [16]byte) {
 }
 
 // Reopen is the store's, if the store below has it: see core.Engine.Resolve.
-func (f *Faulty) Reopen(ctx context.Context, c core.Claim, outcome []byte) error {
+func (f *Faulty) Reopen(ctx context.Context, c driver.Claim, outcome []byte) error {
 	store, ok := f.Store.(reopener)
 	if !ok {
 		return errNot
@@ -154,9 +154,9 @@ func (f *Faulty) Reopen(ctx context.Context, c core.Claim, outcome []byte) error
 // errNot says that the store below has not got an ability.
 var errNot = errors.New("storetest: the store has not got this ability")
 
-// Watch implements core.Notifier, if the store below does.
+// Watch implements driver.Notifier, if the store below does.
 func (f *Faulty) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error) {
-	store, ok := f.Store.(core.Notifier)
+	store, ok := f.Store.(driver.Notifier)
 	if !ok {
 		return nil, errNot
 	}
@@ -170,18 +170,18 @@ func (f *Faulty) Watch(ctx context.Context, key [32]byte, wake func()) (stop fun
 	return stop, err
 }
 
-// Checkpoint implements core.Checkpointer, if the store below does.
-func (f *Faulty) Checkpoint(ctx context.Context, c core.Claim, step string, result []byte) error {
-	store, ok := f.Store.(core.Checkpointer)
+// Checkpoint implements driver.Checkpointer, if the store below does.
+func (f *Faulty) Checkpoint(ctx context.Context, c driver.Claim, step string, result []byte) error {
+	store, ok := f.Store.(driver.Checkpointer)
 	if !ok {
 		return errNot
 	}
 	return f.call(ctx, "checkpoint", func() error { return store.Checkpoint(ctx, c, step, result) })
 }
 
-// Checkpoints implements core.Checkpointer, if the store below does.
-func (f *Faulty) Checkpoints(ctx context.Context, c core.Claim) (steps map[string][]byte, err error) {
-	store, ok := f.Store.(core.Checkpointer)
+// Checkpoints implements driver.Checkpointer, if the store below does.
+func (f *Faulty) Checkpoints(ctx context.Context, c driver.Claim) (steps map[string][]byte, err error) {
+	store, ok := f.Store.(driver.Checkpointer)
 	if !ok {
 		return nil, errNot
 	}

@@ -4,20 +4,20 @@ import (
 	"context"
 	"sync"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // reopener is the ability to reopen a COMPLETED record: see core.Engine.Resolve.
 type reopener interface {
-	Reopen(ctx context.Context, c core.Claim, outcome []byte) error
+	Reopen(ctx context.Context, c driver.Claim, outcome []byte) error
 }
 
-func (s *suite) reopen(c core.Claim, outcome string) error {
+func (s *suite) reopen(c driver.Claim, outcome string) error {
 	return s.store.(reopener).Reopen(context.Background(), c, []byte(outcome))
 }
 
 // dead returns the claim of a run whose outcome is kept, and was that of its third attempt.
-func (s *suite) dead() core.Claim {
+func (s *suite) dead() driver.Claim {
 	s.Helper()
 	c := s.claimed(long)
 	for range 2 {
@@ -35,15 +35,15 @@ var reopening = []test{
 		by := rival(c)
 		s.is(s.reopen(by, "dead"), nil)
 		s.is(s.reopen(by, "dead"), nil)
-		s.state(s.begin(other(c)), core.Mismatch)
+		s.state(s.begin(other(c)), driver.Mismatch)
 		next := rival(c)
 		entry := s.claim(&next)
 		if entry.Attempt != 1 || !entry.Takeover || entry.Fence <= c.Fence || entry.Operation != entry.Fence {
 			s.Errorf("Begin after a Reopen: %+v, want attempt 1, a takeover, a fence above %d, and an operation of its own", entry, c.Fence)
 		}
-		s.state(s.begin(rival(c)), core.InProgress)
+		s.state(s.begin(rival(c)), driver.InProgress)
 		s.is(s.fail(next, true), nil)
-		s.state(s.begin(other(c)), core.Mismatch)
+		s.state(s.begin(other(c)), driver.Mismatch)
 		again := rival(c)
 		if entry := s.claim(&again); entry.Attempt != 2 || !entry.Takeover || entry.Operation != next.Operation {
 			s.Errorf("Begin after that: %+v, want attempt 2 of the same operation", entry)
@@ -57,7 +57,7 @@ var reopening = []test{
 		first := rival(c)
 		s.claim(&first)
 		s.is(s.notRun(first), nil)
-		s.state(s.begin(other(c)), core.Mismatch)
+		s.state(s.begin(other(c)), driver.Mismatch)
 		next := rival(c)
 		s.attempt(&next, 1, true)
 		if next.Operation != first.Operation {
@@ -70,29 +70,29 @@ var reopening = []test{
 	}},
 	{"EVT-11 only a record with this outcome is reopened, and no other is changed", func(s *suite) {
 		c := s.dead()
-		s.is(s.reopen(rival(c), "other"), core.ErrLost)
-		s.is(s.reopen(NewClaim(long, longer), "dead"), core.ErrLost)
+		s.is(s.reopen(rival(c), "other"), driver.ErrLost)
+		s.is(s.reopen(NewClaim(long, longer), "dead"), driver.ErrLost)
 		s.outcome(rival(c), "dead")
 		running := s.claimed(long)
-		s.is(s.reopen(rival(running), "dead"), core.ErrLost)
-		s.is(s.reopen(running, "dead"), core.ErrLost)
+		s.is(s.reopen(rival(running), "dead"), driver.ErrLost)
+		s.is(s.reopen(running, "dead"), driver.ErrLost)
 		s.is(s.extend(running), nil)
 		s.is(s.fail(running, false), nil)
-		s.is(s.reopen(rival(running), "dead"), core.ErrLost)
+		s.is(s.reopen(rival(running), "dead"), driver.ErrLost)
 	}},
 	{"EVT-11 who had the record before it was reopened has lost it, and so has who reopened it", func(s *suite) {
 		c := s.dead()
 		by := rival(c)
 		s.is(s.reopen(by, "dead"), nil)
-		s.is(s.complete(c, "dead"), core.ErrLost)
-		s.is(s.extend(c), core.ErrLost)
-		if _, err := s.store.Begin(context.Background(), by); err != core.ErrLost {
-			s.Errorf("Begin of who reopened it: error %v, want %v", err, core.ErrLost)
+		s.is(s.complete(c, "dead"), driver.ErrLost)
+		s.is(s.extend(c), driver.ErrLost)
+		if _, err := s.store.Begin(context.Background(), by); err != driver.ErrLost {
+			s.Errorf("Begin of who reopened it: error %v, want %v", err, driver.ErrLost)
 		}
 		next := rival(c)
 		s.claim(&next)
-		s.is(s.complete(c, "dead"), core.ErrLost)
-		s.is(s.reopen(rival(c), "dead"), core.ErrLost)
+		s.is(s.complete(c, "dead"), driver.ErrLost)
+		s.is(s.reopen(rival(c), "dead"), driver.ErrLost)
 		s.is(s.complete(next, "kept"), nil)
 		s.outcome(rival(c), "kept")
 	}},
@@ -122,7 +122,7 @@ var reopening = []test{
 			if err == nil {
 				done++
 			} else {
-				s.is(err, core.ErrLost)
+				s.is(err, driver.ErrLost)
 			}
 		}
 		if done != 1 {

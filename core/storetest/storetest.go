@@ -1,4 +1,4 @@
-// Package storetest checks that a core.Store keeps its contract. It needs nothing but the standard library, so that
+// Package storetest checks that a driver.Store keeps its contract. It needs nothing but the standard library, so that
 // stores elsewhere can use it:
 //
 //	func TestStore(t *testing.T) {
@@ -19,12 +19,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // Harness is a store under test. Tests use keys of their own, so one store may serve many.
 type Harness struct {
-	Store core.Store
+	Store driver.Store
 
 	// Advance lets at least d pass on the store's clock: time.Sleep for a store with a clock of its own.
 	Advance func(d time.Duration)
@@ -45,10 +45,10 @@ const (
 func Run(t *testing.T, newHarness func(testing.TB) Harness) {
 	tests := slices.Concat(contract, withdrawing)
 	store := newHarness(t).Store
-	if _, ok := store.(core.Notifier); ok {
+	if _, ok := store.(driver.Notifier); ok {
 		tests = append(tests, notifying...)
 	}
-	if _, ok := store.(core.Checkpointer); ok {
+	if _, ok := store.(driver.Checkpointer); ok {
 		tests = append(append(tests, checkpointing...), operations...)
 	}
 	if _, ok := store.(reopener); ok {
@@ -64,8 +64,8 @@ func Run(t *testing.T, newHarness func(testing.TB) Harness) {
 }
 
 // NewClaim returns the claim of a new run of a key that nobody else uses.
-func NewClaim(lease, retention time.Duration) core.Claim {
-	c := core.Claim{Lease: lease, Retention: retention}
+func NewClaim(lease, retention time.Duration) driver.Claim {
+	c := driver.Claim{Lease: lease, Retention: retention}
 	rand.Read(c.Key[:])
 	rand.Read(c.Owner[:])
 	rand.Read(c.Fingerprint[:])
@@ -75,25 +75,25 @@ func NewClaim(lease, retention time.Duration) core.Claim {
 // suite is one test: a store and what is expected of it.
 type suite struct {
 	testing.TB
-	store   core.Store
+	store   driver.Store
 	advance func(time.Duration)
 }
 
 // rival returns the claim of another run of the same request.
-func rival(c core.Claim) core.Claim {
+func rival(c driver.Claim) driver.Claim {
 	rand.Read(c.Owner[:])
 	c.Fence, c.Attempt, c.Operation, c.Takeover = 0, 0, 0, false
 	return c
 }
 
 // other returns the claim of another request under the same key.
-func other(c core.Claim) core.Claim {
+func other(c driver.Claim) driver.Claim {
 	c = rival(c)
 	rand.Read(c.Fingerprint[:])
 	return c
 }
 
-func (s *suite) begin(c core.Claim) core.Entry {
+func (s *suite) begin(c driver.Claim) driver.Entry {
 	s.Helper()
 	entry, err := s.store.Begin(context.Background(), c)
 	if err != nil {
@@ -103,23 +103,23 @@ func (s *suite) begin(c core.Claim) core.Entry {
 }
 
 // claim begins c, which must succeed, and fills in what the store answered.
-func (s *suite) claim(c *core.Claim) core.Entry {
+func (s *suite) claim(c *driver.Claim) driver.Entry {
 	s.Helper()
 	entry := s.begin(*c)
-	s.state(entry, core.Claimed)
+	s.state(entry, driver.Claimed)
 	c.Fence, c.Attempt, c.Operation, c.Takeover = entry.Fence, entry.Attempt, entry.Operation, entry.Takeover
 	return entry
 }
 
 // claimed returns a claim that was just begun on a new key.
-func (s *suite) claimed(lease time.Duration) core.Claim {
+func (s *suite) claimed(lease time.Duration) driver.Claim {
 	s.Helper()
 	c := NewClaim(lease, longer)
 	s.claim(&c)
 	return c
 }
 
-func (s *suite) state(entry core.Entry, want core.State) {
+func (s *suite) state(entry driver.Entry, want driver.State) {
 	s.Helper()
 	if entry.State != want {
 		s.Fatalf("Begin says %q, want %q", entry.State, want)
@@ -133,24 +133,24 @@ func (s *suite) is(err, want error) {
 	}
 }
 
-func (s *suite) extend(c core.Claim) error {
+func (s *suite) extend(c driver.Claim) error {
 	return s.store.Extend(context.Background(), c)
 }
 
-func (s *suite) complete(c core.Claim, outcome string) error {
+func (s *suite) complete(c driver.Claim, outcome string) error {
 	return s.store.Complete(context.Background(), c, []byte(outcome))
 }
 
-func (s *suite) fail(c core.Claim, free bool) error {
-	return s.store.Fail(context.Background(), c, core.Failure{Cause: "test", Free: free})
+func (s *suite) fail(c driver.Claim, free bool) error {
+	return s.store.Fail(context.Background(), c, driver.Failure{Cause: "test", Free: free})
 }
 
 // outcome checks that a retry of c gets want.
-func (s *suite) outcome(c core.Claim, want string) {
+func (s *suite) outcome(c driver.Claim, want string) {
 	s.Helper()
 	retry := rival(c)
 	entry := s.begin(retry)
-	if s.state(entry, core.Completed); entry.Left != 0 {
+	if s.state(entry, driver.Completed); entry.Left != 0 {
 		s.Fatalf("%v are left, which nobody asked for", entry.Left)
 	}
 	retry.TellLeft = true
@@ -165,11 +165,11 @@ func (s *suite) outcome(c core.Claim, want string) {
 // verbs are the three that need a claim.
 var verbs = []struct {
 	name string
-	do   func(*suite, core.Claim) error
+	do   func(*suite, driver.Claim) error
 }{
-	{"extend", func(s *suite, c core.Claim) error { return s.extend(c) }},
-	{"complete", func(s *suite, c core.Claim) error { return s.complete(c, "late") }},
-	{"fail", func(s *suite, c core.Claim) error { return s.fail(c, false) }},
+	{"extend", func(s *suite, c driver.Claim) error { return s.extend(c) }},
+	{"complete", func(s *suite, c driver.Claim) error { return s.complete(c, "late") }},
+	{"fail", func(s *suite, c driver.Claim) error { return s.fail(c, false) }},
 }
 
 type test struct {
@@ -195,9 +195,9 @@ var contract = []test{
 				if err != nil {
 					s.Errorf("Begin: %v", err)
 				}
-				if entry.State == core.Claimed {
+				if entry.State == driver.Claimed {
 					claims.Store(i, true)
-				} else if entry.State != core.InProgress || entry.Left <= 0 || entry.Left > long {
+				} else if entry.State != driver.InProgress || entry.Left <= 0 || entry.Left > long {
 					s.Errorf("entry is %+v", entry)
 				}
 			})
@@ -233,7 +233,7 @@ var contract = []test{
 		c := s.claimed(long)
 		s.is(s.fail(c, false), nil)
 		_, err := s.store.Begin(context.Background(), c)
-		s.is(err, core.ErrLost)
+		s.is(err, driver.ErrLost)
 		next := rival(c)
 		if s.claim(&next); next.Attempt != 2 {
 			s.Fatalf("attempt %d: the late begin changed the record", next.Attempt)
@@ -244,7 +244,7 @@ var contract = []test{
 		s.claim(&c)
 		mismatch := func() {
 			entry := s.begin(other(c))
-			if s.state(entry, core.Mismatch); entry.Fingerprint != c.Fingerprint {
+			if s.state(entry, driver.Mismatch); entry.Fingerprint != c.Fingerprint {
 				s.Fatalf("the record's fingerprint is %x, not %x", c.Fingerprint, entry.Fingerprint)
 			}
 		}
@@ -277,18 +277,18 @@ var contract = []test{
 		s.is(s.fail(c, true), nil)
 		mended := other(c)
 		s.claim(&mended)
-		s.state(s.begin(rival(c)), core.Mismatch)
+		s.state(s.begin(rival(c)), driver.Mismatch)
 	}},
 	{"a key that fails free keeps its request when an earlier run may have had effects", func(s *suite) {
 		failed, vanished := s.claimed(long), s.claimed(short)
 		s.is(s.fail(failed, false), nil)
 		s.advance(overtime)
-		for _, c := range []core.Claim{failed, vanished} {
+		for _, c := range []driver.Claim{failed, vanished} {
 			next := rival(c)
 			next.Lease = long
 			s.claim(&next)
 			s.is(s.fail(next, true), nil)
-			s.state(s.begin(other(c)), core.Mismatch)
+			s.state(s.begin(other(c)), driver.Mismatch)
 		}
 	}},
 	{"a takeover is remembered by the attempts that follow it", func(s *suite) {
@@ -305,7 +305,7 @@ var contract = []test{
 	}},
 	{"a claim whose lease ended is taken over", func(s *suite) {
 		c := s.claimed(moment)
-		s.state(s.begin(rival(c)), core.InProgress)
+		s.state(s.begin(rival(c)), driver.InProgress)
 		s.advance(moment + overtime)
 		heir := rival(c)
 		entry := s.claim(&heir)
@@ -319,7 +319,7 @@ var contract = []test{
 		cautious := rival(c)
 		cautious.NoTakeover = true
 		entry := s.begin(cautious)
-		if s.state(entry, core.Unknown); entry.Fence != c.Fence {
+		if s.state(entry, driver.Unknown); entry.Fence != c.Fence {
 			s.Fatalf("the vanished claim's fence is %d, not %d", c.Fence, entry.Fence)
 		}
 		s.is(s.complete(c, "kept"), nil)
@@ -330,7 +330,7 @@ var contract = []test{
 		s.advance(overtime)
 		cautious := rival(c)
 		cautious.NoTakeover, cautious.Over = true, c.Fence-1
-		s.state(s.begin(cautious), core.Unknown)
+		s.state(s.begin(cautious), driver.Unknown)
 		cautious.Over = c.Fence
 		if entry := s.claim(&cautious); !entry.Takeover || entry.Attempt != 2 {
 			s.Fatalf("entry is %+v", entry)
@@ -341,7 +341,7 @@ var contract = []test{
 		c.Lease = long
 		s.is(s.extend(c), nil)
 		s.advance(overtime)
-		s.state(s.begin(rival(c)), core.InProgress)
+		s.state(s.begin(rival(c)), driver.InProgress)
 	}},
 	{"an owner whose lease ended is heard until it is taken over", func(s *suite) {
 		for _, verb := range verbs {
@@ -357,9 +357,9 @@ var contract = []test{
 			heir := rival(c)
 			heir.Lease = long
 			s.claim(&heir)
-			s.is(verb.do(s, c), core.ErrLost)
+			s.is(verb.do(s, c), driver.ErrLost)
 			s.is(s.complete(heir, "heir"), nil)
-			s.is(verb.do(s, c), core.ErrLost)
+			s.is(verb.do(s, c), driver.ErrLost)
 			s.outcome(c, "heir")
 		}
 	}},
@@ -367,14 +367,14 @@ var contract = []test{
 		for _, verb := range verbs {
 			c := s.claimed(long)
 			c.Fence--
-			s.is(verb.do(s, c), core.ErrLost)
+			s.is(verb.do(s, c), driver.ErrLost)
 		}
 	}},
 	{"every verb on an absent key is lost and leaves it absent", func(s *suite) {
 		for _, verb := range verbs {
 			c := NewClaim(long, longer)
 			c.Fence = 1
-			s.is(verb.do(s, c), core.ErrLost)
+			s.is(verb.do(s, c), driver.ErrLost)
 			if s.claim(&c); c.Attempt != 1 {
 				s.Fatalf("%s left something behind: attempt %d", verb.name, c.Attempt)
 			}
@@ -401,25 +401,25 @@ var contract = []test{
 	{"a kept outcome never changes", func(s *suite) {
 		c := s.claimed(long)
 		s.is(s.complete(c, "first"), nil)
-		s.is(s.complete(c, "second"), core.ErrLost)
-		s.is(s.fail(c, true), core.ErrLost)
-		s.is(s.extend(c), core.ErrLost)
+		s.is(s.complete(c, "second"), driver.ErrLost)
+		s.is(s.fail(c, true), driver.ErrLost)
+		s.is(s.extend(c), driver.ErrLost)
 		s.outcome(c, "first")
 	}},
 	{"a failed claim can not be completed or extended", func(s *suite) {
 		c := s.claimed(long)
 		s.is(s.fail(c, false), nil)
-		s.is(s.complete(c, "late"), core.ErrLost)
-		s.is(s.extend(c), core.ErrLost)
+		s.is(s.complete(c, "late"), driver.ErrLost)
+		s.is(s.extend(c), driver.ErrLost)
 	}},
 	{"a fail that does not know its fence frees its own claim only", func(s *suite) {
 		c := s.claimed(long)
 		c.Fence = 0
-		s.is(s.fail(rival(c), false), core.ErrLost)
+		s.is(s.fail(rival(c), false), driver.ErrLost)
 		s.is(s.fail(c, false), nil)
 		next := rival(c)
 		s.claim(&next)
-		s.is(s.fail(c, false), core.ErrLost)
+		s.is(s.fail(c, false), driver.ErrLost)
 	}},
 	{"an outcome comes back as it was", func(s *suite) {
 		random := make([]byte, 1<<20)
@@ -428,7 +428,7 @@ var contract = []test{
 			c := s.claimed(long)
 			s.is(s.complete(c, outcome), nil)
 			entry := s.begin(rival(c))
-			if s.state(entry, core.Completed); !bytes.Equal(entry.Outcome, []byte(outcome)) {
+			if s.state(entry, driver.Completed); !bytes.Equal(entry.Outcome, []byte(outcome)) {
 				s.Fatalf("%d bytes came back as %d others", len(outcome), len(entry.Outcome))
 			}
 		}
@@ -451,7 +451,7 @@ var contract = []test{
 		late := other(c)
 		late.Retention = longer
 		for range 2 {
-			s.state(s.begin(late), core.Expired)
+			s.state(s.begin(late), driver.Expired)
 		}
 		careless := rival(c)
 		careless.LateRetry, careless.Retention = 0, longer
@@ -479,7 +479,7 @@ var contract = []test{
 			c.Retention = longer
 			s.is(verb.do(s, c), nil)
 			s.advance(moment + overtime)
-			if entry := s.begin(other(c)); entry.State != core.Mismatch {
+			if entry := s.begin(other(c)); entry.State != driver.Mismatch {
 				s.Fatalf("after %s and the first retention, another request gets %q", verb.name, entry.State)
 			}
 		}
@@ -490,15 +490,15 @@ var contract = []test{
 		if entry := s.claim(&c); entry.Left < long {
 			s.Fatalf("%v are left", entry.Left)
 		}
-		s.is(s.withdraw(rival(c)), core.ErrLost)
-		for _, verb := range []func(core.Claim) error{s.extend, func(c core.Claim) error { return s.fail(c, false) }} {
+		s.is(s.withdraw(rival(c)), driver.ErrLost)
+		for _, verb := range []func(driver.Claim) error{s.extend, func(c driver.Claim) error { return s.fail(c, false) }} {
 			s.is(verb(c), nil)
 			s.advance(overtime)
-			s.state(s.begin(other(c)), core.Mismatch)
+			s.state(s.begin(other(c)), driver.Mismatch)
 		}
 		next := rival(c)
 		s.claim(&next)
-		s.state(s.begin(rival(c)), core.InProgress)
+		s.state(s.begin(rival(c)), driver.InProgress)
 		s.is(s.complete(next, "kept"), nil)
 		s.advance(overtime)
 		s.outcome(next, "kept")
@@ -511,7 +511,7 @@ var contract = []test{
 			c := NewClaim(short/2, short)
 			s.claim(&c)
 			s.advance(overtime)
-			s.is(verb.do(s, c), core.ErrLost)
+			s.is(verb.do(s, c), driver.ErrLost)
 		}
 	}},
 	{"keys do not meet", func(s *suite) {
@@ -533,4 +533,4 @@ var contract = []test{
 }
 
 // sameEntry compares all that a claim is answered with.
-func sameEntry(a, b core.Entry) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
+func sameEntry(a, b driver.Entry) bool { return fmt.Sprint(a) == fmt.Sprint(b) }

@@ -4,31 +4,31 @@ import (
 	"context"
 	"time"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // withdraw is the fail of an owner whose begin had no answer.
-func (s *suite) withdraw(c core.Claim) error {
+func (s *suite) withdraw(c driver.Claim) error {
 	c.Fence = 0
-	return s.store.Fail(context.Background(), c, core.Failure{Cause: "begin had no answer", Free: true, NotRun: true})
+	return s.store.Fail(context.Background(), c, driver.Failure{Cause: "begin had no answer", Free: true, NotRun: true})
 }
 
 // late checks that the begin of an owner that has failed or withdrawn gets nothing.
-func (s *suite) late(c core.Claim) {
+func (s *suite) late(c driver.Claim) {
 	s.Helper()
 	for _, c.NoTakeover = range []bool{false, true} {
 		_, err := s.store.Begin(context.Background(), c)
-		s.is(err, core.ErrLost)
+		s.is(err, driver.ErrLost)
 	}
 }
 
 // notRun is the fail of an owner that never ran.
-func (s *suite) notRun(c core.Claim) error {
-	return s.store.Fail(context.Background(), c, core.Failure{Cause: "test", Free: true, NotRun: true})
+func (s *suite) notRun(c driver.Claim) error {
+	return s.store.Fail(context.Background(), c, driver.Failure{Cause: "test", Free: true, NotRun: true})
 }
 
 // attempt claims c, and checks what it is told of the past.
-func (s *suite) attempt(c *core.Claim, want int, takeover bool) {
+func (s *suite) attempt(c *driver.Claim, want int, takeover bool) {
 	s.Helper()
 	if entry := s.claim(c); entry.Attempt != want || entry.Takeover != takeover {
 		s.Fatalf("attempt %d, takeover %t; want %d, %t", entry.Attempt, entry.Takeover, want, takeover)
@@ -38,7 +38,7 @@ func (s *suite) attempt(c *core.Claim, want int, takeover bool) {
 // What a store owes to owners that never ran, and how it tells one operation from the next.
 var withdrawing = []test{
 	{"LSE-18: a begin that comes after its own fail found nothing is lost, and the key is free at once", func(s *suite) {
-		for _, next := range []func(core.Claim) core.Claim{rival, other} {
+		for _, next := range []func(driver.Claim) driver.Claim{rival, other} {
 			for _, noTakeover := range []bool{false, true} {
 				c := NewClaim(long, longer)
 				c.NoTakeover = noTakeover
@@ -78,38 +78,38 @@ var withdrawing = []test{
 		c := s.claimed(long)
 		w := other(c)
 		for range 2 {
-			s.is(s.withdraw(w), core.ErrLost)
+			s.is(s.withdraw(w), driver.ErrLost)
 			s.late(w)
 		}
-		s.state(s.begin(rival(c)), core.InProgress)
-		s.state(s.begin(other(c)), core.Mismatch)
+		s.state(s.begin(rival(c)), driver.InProgress)
+		s.state(s.begin(other(c)), driver.Mismatch)
 		s.is(s.extend(c), nil)
 		s.late(w)
 		s.is(s.fail(c, true), nil)
 		s.late(w)
 		v := rival(w)
-		s.is(s.withdraw(v), core.ErrLost)
+		s.is(s.withdraw(v), driver.ErrLost)
 		s.late(w)
 		s.late(v)
 		s.late(c)
 		next := other(c)
 		s.attempt(&next, 2, false)
-		for _, ended := range []core.Claim{w, v, c} {
+		for _, ended := range []driver.Claim{w, v, c} {
 			s.late(ended)
 		}
 		s.is(s.complete(next, "kept"), nil)
-		s.is(s.withdraw(other(c)), core.ErrLost)
+		s.is(s.withdraw(other(c)), driver.ErrLost)
 		s.outcome(next, "kept")
 	}},
 	{"LSE-18: a record notes the last 16 owners", func(s *suite) {
 		absent, started, failed := NewClaim(long, longer), s.claimed(long), s.claimed(long)
 		s.is(s.withdraw(absent), nil)
 		s.is(s.fail(failed, false), nil)
-		for _, c := range []core.Claim{absent, started, failed} {
-			var owners []core.Claim
+		for _, c := range []driver.Claim{absent, started, failed} {
+			var owners []driver.Claim
 			for range 16 + 4 {
 				w := rival(c)
-				s.is(s.withdraw(w), core.ErrLost)
+				s.is(s.withdraw(w), driver.ErrLost)
 				owners = append(owners, w)
 			}
 			for _, w := range owners[4:] {
@@ -131,7 +131,7 @@ var withdrawing = []test{
 		s.claim(&c)
 		w := rival(c)
 		w.Lease, w.Retention = long, longer
-		s.is(s.withdraw(w), core.ErrLost)
+		s.is(s.withdraw(w), driver.ErrLost)
 		s.advance(moment + overtime)
 		next := other(c)
 		next.Lease, next.Retention = long, longer
@@ -144,10 +144,10 @@ var withdrawing = []test{
 		s.advance(overtime)
 		late := rival(c)
 		late.Retention = longer
-		s.state(s.begin(late), core.Expired)
+		s.state(s.begin(late), driver.Expired)
 		s.is(s.withdraw(late), nil)
 		s.late(late)
-		s.state(s.begin(rival(late)), core.Expired)
+		s.state(s.begin(rival(late)), driver.Expired)
 	}},
 	{"EVT-08: a claim without a run gives its attempt back, and the key", func(s *suite) {
 		c := NewClaim(long, longer)
@@ -167,19 +167,19 @@ var withdrawing = []test{
 		failed, vanished := s.claimed(long), s.claimed(short)
 		s.is(s.fail(failed, false), nil)
 		s.advance(overtime)
-		for c, takeover := range map[core.Claim]bool{failed: false, vanished: true} {
+		for c, takeover := range map[driver.Claim]bool{failed: false, vanished: true} {
 			for range 3 {
 				next := rival(c)
 				next.Lease = long
 				s.attempt(&next, 2, takeover)
 				s.is(s.notRun(next), nil)
-				s.state(s.begin(other(c)), core.Mismatch)
+				s.state(s.begin(other(c)), driver.Mismatch)
 			}
 		}
 	}},
 	{"an operation lasts through failures and takeovers, and ends when the key is free or absent", func(s *suite) {
 		c := s.claimed(long)
-		next := func(want int64, end func(core.Claim) error) {
+		next := func(want int64, end func(driver.Claim) error) {
 			s.Helper()
 			c = rival(c)
 			if s.claim(&c); want == 0 {
@@ -190,9 +190,9 @@ var withdrawing = []test{
 			}
 			s.is(end(c), nil)
 		}
-		vanish := func(core.Claim) error { s.advance(overtime); return nil }
-		failFree := func(c core.Claim) error { return s.fail(c, true) }
-		fail := func(c core.Claim) error { return s.fail(c, false) }
+		vanish := func(driver.Claim) error { s.advance(overtime); return nil }
+		failFree := func(c driver.Claim) error { return s.fail(c, true) }
+		fail := func(c driver.Claim) error { return s.fail(c, false) }
 		s.is(s.notRun(c), nil)
 		next(0, failFree)
 		next(0, fail)
@@ -203,7 +203,7 @@ var withdrawing = []test{
 		next(first, vanish)
 		c.Lease = long
 		next(first, s.notRun)
-		next(first, func(c core.Claim) error { c.Retention = short; return s.complete(c, "kept") })
+		next(first, func(c driver.Claim) error { c.Retention = short; return s.complete(c, "kept") })
 		s.advance(overtime)
 		c.Retention = longer
 		next(0, fail)
@@ -222,26 +222,26 @@ var operations = []test{
 	{"steps outlive claims without a run, and withdrawals", func(s *suite) {
 		c := s.claimed(short)
 		s.is(s.checkpoint(c, "charge", "1"), nil)
-		s.is(s.withdraw(rival(c)), core.ErrLost)
+		s.is(s.withdraw(rival(c)), driver.ErrLost)
 		s.advance(overtime)
 		heir := rival(c)
 		heir.Lease = long
 		s.attempt(&heir, 2, true)
 		s.is(s.notRun(heir), nil)
-		s.is(s.withdraw(rival(c)), core.ErrLost)
+		s.is(s.withdraw(rival(c)), driver.ErrLost)
 		next := rival(heir)
 		s.attempt(&next, 2, true)
 		s.kept(next, map[string]string{"charge": "1"})
 	}},
 	{"who waits is woken by the end of a run in whose time others have withdrawn", func(s *suite) {
-		if _, ok := s.store.(core.Notifier); !ok {
+		if _, ok := s.store.(driver.Notifier); !ok {
 			s.Skip("the store wakes nobody")
 		}
 		c := s.claimed(time.Hour)
 		woken, stop := s.watch(c.Key)
 		defer stop()
 		s.waits(c)
-		s.is(s.withdraw(rival(c)), core.ErrLost)
+		s.is(s.withdraw(rival(c)), driver.ErrLost)
 		s.is(s.complete(c, "kept"), nil)
 		s.isWoken(woken)
 	}},

@@ -43,6 +43,7 @@ import (
 
 	idem "github.com/go-idem/idem/adapters/fiber"
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/redisstore"
 )
@@ -66,7 +67,7 @@ func main() {
 	}
 }
 
-func newStore(redisURL string) (core.Store, error) {
+func newStore(redisURL string) (driver.Store, error) {
 	if redisURL == "" {
 		log.Print("records live in this process's memory; set REDIS_URL=redis://127.0.0.1:6379/0 to keep them in Redis")
 		return memstore.New(), nil

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
@@ -202,11 +203,11 @@ func made(t *testing.T, body int) []byte {
 
 // keeper is a store that remembers the last outcome.
 type keeper struct {
-	core.Store
+	driver.Store
 	outcome []byte
 }
 
-func (k *keeper) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+func (k *keeper) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	k.outcome = outcome
 	return k.Store.Complete(ctx, c, outcome)
 }

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"reflect"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // apply sends a call to a store.
-func apply(ctx context.Context, s core.Store, c Call) (a Answer) {
+func apply(ctx context.Context, s driver.Store, c Call) (a Answer) {
 	switch c.Verb {
 	case Begin:
 		a.Entry, a.Err = s.Begin(ctx, c.Claim)
@@ -19,10 +19,10 @@ func apply(ctx context.Context, s core.Store, c Call) (a Answer) {
 	case Complete:
 		a.Err = s.Complete(ctx, c.Claim, []byte(c.Outcome))
 	case Fail:
-		a.Err = s.Fail(ctx, c.Claim, core.Failure{Free: c.Free, NotRun: c.NotRun})
+		a.Err = s.Fail(ctx, c.Claim, driver.Failure{Free: c.Free, NotRun: c.NotRun})
 	}
-	if errors.Is(a.Err, core.ErrLost) {
-		a.Err = core.ErrLost
+	if errors.Is(a.Err, driver.ErrLost) {
+		a.Err = driver.ErrLost
 	}
 	return a
 }

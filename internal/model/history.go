@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // Concurrent clients use a store, and what they were answered is checked against the model: is there an order of the calls,
@@ -43,7 +43,7 @@ const never = math.MaxInt64
 // had no answer.
 type client struct {
 	Load
-	store   core.Store
+	store   driver.Store
 	random  *rand.Rand
 	began   time.Time
 	history []porcupine.Operation
@@ -56,7 +56,7 @@ func (c *client) send(key int, call Call) (Answer, bool) {
 	defer cancel()
 	answer := apply(timeout, c.store, call)
 	until := time.Since(c.began).Nanoseconds()
-	known := answer.Err == nil || errors.Is(answer.Err, core.ErrLost)
+	known := answer.Err == nil || errors.Is(answer.Err, driver.ErrLost)
 	var output any
 	if known {
 		output = answer
@@ -81,7 +81,7 @@ func (c *client) chance(percent int) bool { return c.random.Intn(100) < percent 
 
 func (c *client) run() {
 	key := c.random.Intn(c.Keys)
-	call := Call{Verb: Begin, Claim: core.Claim{Lease: c.Lease, Retention: c.Retention, NoTakeover: c.chance(10)}}
+	call := Call{Verb: Begin, Claim: driver.Claim{Lease: c.Lease, Retention: c.Retention, NoTakeover: c.chance(10)}}
 	binary.BigEndian.PutUint64(call.Claim.Key[:], uint64(key)+1)
 	binary.BigEndian.PutUint64(call.Claim.Owner[:], c.random.Uint64())
 	call.Claim.Fingerprint[0] = 1
@@ -108,7 +108,7 @@ func (c *client) run() {
 		if c.chance(30) { // that begin is executed now
 			c.send(key, late)
 		}
-	case answer.Entry.State == core.Claimed:
+	case answer.Entry.State == driver.Claimed:
 		call.Claim.Fence, call.Claim.Attempt, call.Claim.Takeover = answer.Entry.Fence, answer.Entry.Attempt, answer.Entry.Takeover
 		c.work(key, call)
 	default:
@@ -157,7 +157,7 @@ func (c *client) afterthought(key int, call Call) {
 }
 
 // Record lets the clients use a store, and returns the history.
-func (l Load) Record(store core.Store, seed int64) (history []porcupine.Operation) {
+func (l Load) Record(store driver.Store, seed int64) (history []porcupine.Operation) {
 	began := time.Now()
 	clients := make([]*client, l.Clients)
 	var wg sync.WaitGroup
@@ -239,7 +239,7 @@ func IsLinearizable(tb testing.TB, history []porcupine.Operation, seed int64) {
 
 // IsFoundWrong checks that of a few short histories of a store one shows a mistake. Every answer has to arrive: one that is
 // missing can hide it.
-func IsFoundWrong(tb testing.TB, store core.Store) {
+func IsFoundWrong(tb testing.TB, store driver.Store) {
 	tb.Helper()
 	for _, seed := range seeds(tb, 10, 10) {
 		if check(tb, HotKey.Record(store, seed), seed) == porcupine.Illegal {
@@ -250,25 +250,25 @@ func IsFoundWrong(tb testing.TB, store core.Store) {
 }
 
 // trusting is a client of a right store that does not listen to it.
-type trusting struct{ core.Store }
+type trusting struct{ driver.Store }
 
-func (s trusting) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
-	if err := s.Store.Complete(ctx, c, outcome); !errors.Is(err, core.ErrLost) {
+func (s trusting) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
+	if err := s.Store.Complete(ctx, c, outcome); !errors.Is(err, driver.ErrLost) {
 		return err
 	}
 	return nil
 }
 
 // forgetful makes a new owner of each begin, also of one that it sends again.
-type forgetful struct{ core.Store }
+type forgetful struct{ driver.Store }
 
-func (s forgetful) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
+func (s forgetful) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
 	binary.BigEndian.PutUint64(c.Owner[8:], rand.Uint64())
 	return s.Store.Begin(ctx, c)
 }
 
 // Misuses make a store wrong by the way it is used.
-var Misuses = map[string]func(core.Store) core.Store{
-	"a lost complete is taken for one":      func(s core.Store) core.Store { return trusting{s} },
-	"the owner is made anew for each begin": func(s core.Store) core.Store { return forgetful{s} },
+var Misuses = map[string]func(driver.Store) driver.Store{
+	"a lost complete is taken for one":      func(s driver.Store) driver.Store { return trusting{s} },
+	"the owner is made anew for each begin": func(s driver.Store) driver.Store { return forgetful{s} },
 }

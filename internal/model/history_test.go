@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/internal/badnet"
@@ -21,7 +21,7 @@ import (
 
 // flaky loses answers of a store that needs no network.
 type flaky struct {
-	core.Store
+	driver.Store
 	mu     sync.Mutex
 	random *rand.Rand
 	loss   float64
@@ -40,10 +40,10 @@ func (f *flaky) loses() bool {
 	return lost
 }
 
-func (f *flaky) Begin(ctx context.Context, c core.Claim) (core.Entry, error) {
+func (f *flaky) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
 	entry, err := f.Store.Begin(ctx, c)
 	if f.loses() {
-		return core.Entry{}, errAway
+		return driver.Entry{}, errAway
 	}
 	return entry, err
 }
@@ -55,19 +55,19 @@ func (f *flaky) after(err error) error {
 	return err
 }
 
-func (f *flaky) Extend(ctx context.Context, c core.Claim) error {
+func (f *flaky) Extend(ctx context.Context, c driver.Claim) error {
 	return f.after(f.Store.Extend(ctx, c))
 }
 
-func (f *flaky) Complete(ctx context.Context, c core.Claim, outcome []byte) error {
+func (f *flaky) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	return f.after(f.Store.Complete(ctx, c, outcome))
 }
 
-func (f *flaky) Fail(ctx context.Context, c core.Claim, failure core.Failure) error {
+func (f *flaky) Fail(ctx context.Context, c driver.Claim, failure driver.Failure) error {
 	return f.after(f.Store.Fail(ctx, c, failure))
 }
 
-func newFlaky(s core.Store, seed int64, loss float64) *flaky {
+func newFlaky(s driver.Store, seed int64, loss float64) *flaky {
 	return &flaky{Store: s, random: rand.New(rand.NewSource(seed)), loss: loss}
 }
 
@@ -88,7 +88,7 @@ func TestHistoriesOfRedisAreLinearizable(t *testing.T) {
 }
 
 // lossyRedis is a store behind a network that loses one to five percent of the replies, and half as many requests.
-func lossyRedis(t *testing.T, seed int64) (core.Store, *badnet.Net) {
+func lossyRedis(t *testing.T, seed int64) (driver.Store, *badnet.Net) {
 	network := badnet.New(seed)
 	client := redistest.Shared(t).Client(t, func(o *redis.Options) {
 		o.Dialer, o.MaxRetries, o.PoolSize = network.Dial, -1, 32 // a lost reply is an error here, not another attempt
@@ -118,20 +118,20 @@ func (s *stepStore) call(c Call) Answer {
 	return answer
 }
 
-func (s *stepStore) Begin(_ context.Context, c core.Claim) (core.Entry, error) {
+func (s *stepStore) Begin(_ context.Context, c driver.Claim) (driver.Entry, error) {
 	a := s.call(Call{Verb: Begin, Claim: c})
 	return a.Entry, a.Err
 }
 
-func (s *stepStore) Extend(_ context.Context, c core.Claim) error {
+func (s *stepStore) Extend(_ context.Context, c driver.Claim) error {
 	return s.call(Call{Verb: Extend, Claim: c}).Err
 }
 
-func (s *stepStore) Complete(_ context.Context, c core.Claim, outcome []byte) error {
+func (s *stepStore) Complete(_ context.Context, c driver.Claim, outcome []byte) error {
 	return s.call(Call{Verb: Complete, Claim: c, Outcome: string(outcome)}).Err
 }
 
-func (s *stepStore) Fail(_ context.Context, c core.Claim, f core.Failure) error {
+func (s *stepStore) Fail(_ context.Context, c driver.Claim, f driver.Failure) error {
 	return s.call(Call{Verb: Fail, Claim: c, Free: f.Free, NotRun: f.NotRun}).Err
 }
 

@@ -6,7 +6,7 @@ package model
 import (
 	"time"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // State is where a record is. A record without one is absent.
@@ -61,7 +61,7 @@ func isNoted(noted string, owner [16]byte) bool {
 // Verb is one of the four that a store knows.
 type Verb string
 
-// The verbs of core.Store.
+// The verbs of driver.Store.
 const (
 	Begin    Verb = "begin"
 	Extend   Verb = "extend"
@@ -72,18 +72,18 @@ const (
 // Call is a verb with what it carries: Outcome belongs to Complete, Free and NotRun to Fail.
 type Call struct {
 	Verb         Verb
-	Claim        core.Claim
+	Claim        driver.Claim
 	Outcome      string
 	Free, NotRun bool
 }
 
-// Answer is what a call returns. Entry belongs to Begin; Err is nil or core.ErrLost.
+// Answer is what a call returns. Entry belongs to Begin; Err is nil or driver.ErrLost.
 type Answer struct {
-	Entry core.Entry
+	Entry driver.Entry
 	Err   error
 }
 
-var lost = Answer{Err: core.ErrLost}
+var lost = Answer{Err: driver.ErrLost}
 
 // Step applies one call to r at the given time and returns the record that it leaves and its answer.
 func Step(r Record, c Call, now time.Duration) (Record, Answer) {
@@ -107,12 +107,12 @@ func Step(r Record, c Call, now time.Duration) (Record, Answer) {
 
 // holds: is the record's last claim this one? A fence of 0 is one that the owner was never told. The lease is not asked:
 // a claim is over when another takes its place.
-func holds(r Record, c core.Claim) bool {
+func holds(r Record, c driver.Claim) bool {
 	return r.State != Absent && r.Owner == c.Owner && (c.Fence == 0 || c.Fence == r.Fence)
 }
 
 // begin: the claim's own record first, then another request's, then what became of this one's.
-func begin(r Record, c core.Claim, now time.Duration) (Record, Answer) {
+func begin(r Record, c driver.Claim, now time.Duration) (Record, Answer) {
 	own := r.State != Absent && r.Owner == c.Owner
 	switch {
 	case own && r.State == Started:
@@ -122,23 +122,23 @@ func begin(r Record, c core.Claim, now time.Duration) (Record, Answer) {
 	case r.State == Absent:
 		return claim(r, c, now)
 	case r.Fingerprint != c.Fingerprint && !r.Free:
-		return r, Answer{Entry: core.Entry{State: core.Mismatch, Fingerprint: r.Fingerprint}}
+		return r, Answer{Entry: driver.Entry{State: driver.Mismatch, Fingerprint: r.Fingerprint}}
 	case r.State == Completed:
-		return r, Answer{Entry: core.Entry{State: core.Completed, Outcome: []byte(r.Outcome)}}
+		return r, Answer{Entry: driver.Entry{State: driver.Completed, Outcome: []byte(r.Outcome)}}
 	case r.State == Failed:
 		r.Effects, r.Noted = !r.Free, note(r.Noted, r.Owner)
 		return claim(r, c, now)
 	case r.LeaseEnd > now:
-		return r, Answer{Entry: core.Entry{State: core.InProgress, Left: r.LeaseEnd - now}}
+		return r, Answer{Entry: driver.Entry{State: driver.InProgress, Left: r.LeaseEnd - now}}
 	case c.NoTakeover && c.Over != r.Fence:
-		return r, Answer{Entry: core.Entry{State: core.Unknown, Fence: r.Fence}}
+		return r, Answer{Entry: driver.Entry{State: driver.Unknown, Fence: r.Fence}}
 	}
 	r.Vanished, r.Effects = true, true
 	return claim(r, c, now)
 }
 
 // claim gives the record to c: under a higher fence than any before, which the clock sees to once the record is gone.
-func claim(r Record, c core.Claim, now time.Duration) (Record, Answer) {
+func claim(r Record, c driver.Claim, now time.Duration) (Record, Answer) {
 	next := Record{
 		State: Started, Owner: c.Owner, Fingerprint: c.Fingerprint,
 		Fence: max(r.Fence+1, now.Microseconds()), Attempt: r.Attempt + 1, Operation: r.Operation,
@@ -152,14 +152,14 @@ func claim(r Record, c core.Claim, now time.Duration) (Record, Answer) {
 }
 
 func claimed(r Record, now time.Duration) Answer {
-	return Answer{Entry: core.Entry{
-		State: core.Claimed, Fence: r.Fence, Attempt: r.Attempt, Operation: r.Operation, Takeover: r.Vanished, Left: r.LeaseEnd - now,
+	return Answer{Entry: driver.Entry{
+		State: driver.Claimed, Fence: r.Fence, Attempt: r.Attempt, Operation: r.Operation, Takeover: r.Vanished, Left: r.LeaseEnd - now,
 	}}
 }
 
 // withdraw sees to it that a begin of c that comes later gets nothing: an absent record becomes one that c has failed, a
 // record of another owner notes c.
-func withdraw(r Record, c core.Claim, now time.Duration) (Record, Answer) {
+func withdraw(r Record, c driver.Claim, now time.Duration) (Record, Answer) {
 	switch r.State {
 	case Absent:
 		return Record{State: Failed, Owner: c.Owner, Fence: now.Microseconds(), Free: true, Expires: now + c.Lease}, Answer{}
@@ -169,7 +169,7 @@ func withdraw(r Record, c core.Claim, now time.Duration) (Record, Answer) {
 	return r, lost
 }
 
-func extend(r Record, c core.Claim, now time.Duration) (Record, Answer) {
+func extend(r Record, c driver.Claim, now time.Duration) (Record, Answer) {
 	if r.State != Started {
 		return r, lost
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // What the walk does: any of these calls may arrive at any moment, any number of times, whatever its owner has been
@@ -80,7 +80,7 @@ var moves = func() []move {
 func (m move) call(latest int64) Call {
 	c := Call{Verb: m.verb, Outcome: m.outcome, Free: m.free, NotRun: m.notRun}
 	owner := owners[m.owner]
-	c.Claim = core.Claim{
+	c.Claim = driver.Claim{
 		Lease: owner.lease * tick, Retention: owner.retention * tick, Fence: m.fence.fence(latest), NoTakeover: m.noTakeover, Over: m.over.fence(latest),
 	}
 	c.Claim.Owner[0] = byte(m.owner) + 1

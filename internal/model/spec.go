@@ -7,7 +7,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // belief is what the answers so far allow a record to be. The record's times are those of the three phases below; when
@@ -112,14 +112,14 @@ func (b *belief) learn(fence int64) { b.record.Fence, b.highest, b.guess = fence
 func (b belief) step(in sent, phase time.Duration, answer Answer, known bool) (belief, bool) {
 	r := b.in(phase)
 	next, want := Step(r, in.Call, phase)
-	granted := want.Entry.State == core.Claimed && !(r.State == Started && r.Owner == in.Claim.Owner)
+	granted := want.Entry.State == driver.Claimed && !(r.State == Started && r.Owner == in.Claim.Owner)
 	next.Operation = b.operation(r, next, granted)
 	want.Entry.Operation = next.Operation
 	b.guess = b.guess || granted // until the answer tells
 	if known && !b.agrees(want, answer) {
 		return b, false
 	}
-	if known && want.Entry.State == core.Claimed && next.Operation == unseen {
+	if known && want.Entry.State == driver.Claimed && next.Operation == unseen {
 		next.Operation = answer.Entry.Operation
 	}
 	withdrawn := in.Verb == Fail && r.State == Absent && next.State == Failed
@@ -172,7 +172,7 @@ func (b belief) operation(r, next Record, granted bool) int64 {
 // agrees compares what the store answered with what Step says, and learns the fence from it.
 func (b *belief) agrees(want, got Answer) bool {
 	fence := got.Entry.Fence
-	if want.Entry.State == core.Claimed || want.Entry.State == core.Unknown {
+	if want.Entry.State == driver.Claimed || want.Entry.State == driver.Unknown {
 		if b.guess && fence <= b.highest || !b.guess && fence != b.record.Fence {
 			return false
 		}
@@ -180,14 +180,14 @@ func (b *belief) agrees(want, got Answer) bool {
 		want.Entry.Fence = fence
 	}
 	switch operation := got.Entry.Operation; {
-	case want.Entry.State != core.Claimed:
+	case want.Entry.State != driver.Claimed:
 		want.Entry.Operation = 0
 	case want.Entry.Operation == first:
 		want.Entry.Operation = fence
 	case want.Entry.Operation == unseen && 0 < operation && operation < fence:
 		want.Entry.Operation = operation
 	}
-	if got.Entry.Left > 0 || got.Entry.State == core.Claimed {
+	if got.Entry.Left > 0 || got.Entry.State == driver.Claimed {
 		want.Entry.Left = got.Entry.Left
 	}
 	return alike(got, want)

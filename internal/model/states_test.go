@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 var update = flag.Bool("update", false, "write docs/states.md anew from the model")
@@ -75,7 +75,7 @@ func (s situation) asker(m move) string {
 }
 
 // beginner is the line of the table that a begin belongs to.
-func (s situation) beginner(m move, c core.Claim, own bool) string {
+func (s situation) beginner(m move, c driver.Claim, own bool) string {
 	r := s.record
 	switch {
 	case own:
@@ -160,7 +160,7 @@ func insert(m map[[2]string][]string, key [2]string, value string) {
 
 func words(a Answer) string {
 	switch {
-	case errors.Is(a.Err, core.ErrLost):
+	case errors.Is(a.Err, driver.ErrLost):
 		return "lost"
 	case a.Entry.State == "":
 		return "ok"

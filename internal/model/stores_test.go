@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/internal/redistest"
@@ -29,7 +29,7 @@ var ctx = context.Background()
 
 // clocked is a store whose clock stands still until it is moved.
 type clocked struct {
-	core.Store
+	driver.Store
 	now     func() time.Duration
 	advance func(time.Duration) // lets time pass
 	jump    func(time.Duration) // sets the clock, while no time passes
@@ -215,7 +215,7 @@ func TestTheScriptsAnswerAsTheModelDoesOnTheServersClock(t *testing.T) {
 
 // playInTime makes moves on a store with a clock of its own, and on the model. It is timely when each call came soon after
 // its tick began; leases and retentions end in the middle of one.
-func playInTime(s core.Store, key []byte, way []move, length time.Duration) (timely bool, err error) {
+func playInTime(s driver.Store, key []byte, way []move, length time.Duration) (timely bool, err error) {
 	var record Record
 	var model, store fences
 	began, ticks := time.Now(), time.Duration(0)
@@ -249,7 +249,7 @@ type fences struct {
 }
 
 func (f *fences) words(a Answer) string {
-	if a.Entry.State == core.Claimed && a.Entry.Fence > f.latest {
+	if a.Entry.State == driver.Claimed && a.Entry.Fence > f.latest {
 		f.latest = a.Entry.Fence
 		f.given = append(f.given, f.latest)
 	}
@@ -267,7 +267,7 @@ func TestAClockThatJumpsMovesLeasesAndNothingElse(t *testing.T) {
 	a1, b1 := move{verb: Begin, owner: 0}, move{verb: Begin, owner: 1}
 	for _, jump := range []time.Duration{60 * tick, -60 * tick} {
 		server := clockedRedis(t, redistest.Shared(t))
-		begin := func(m move) core.Entry {
+		begin := func(m move) driver.Entry {
 			call := m.call(0)
 			call.Claim.Retention = 1000 * tick
 			answer := apply(ctx, server.Store, call)
@@ -281,14 +281,14 @@ func TestAClockThatJumpsMovesLeasesAndNothingElse(t *testing.T) {
 		if jump > 0 {
 			assert.True(t, second.Takeover)
 			assert.Greater(t, second.Fence, first.Fence)
-			assert.ErrorIs(t, apply(ctx, server.Store, complete).Err, core.ErrLost)
+			assert.ErrorIs(t, apply(ctx, server.Store, complete).Err, driver.ErrLost)
 			continue
 		}
-		assert.Equal(t, core.InProgress, second.State)
+		assert.Equal(t, driver.InProgress, second.State)
 		assert.Equal(t, 62*tick, second.Left)
 		assert.NoError(t, apply(ctx, server.Store, move{verb: Fail, owner: 0, fence: newest}.call(first.Fence)).Err)
 		third := begin(b1)
 		assert.Greater(t, third.Fence, first.Fence, "the clock is behind the last fence")
-		assert.ErrorIs(t, apply(ctx, server.Store, complete).Err, core.ErrLost)
+		assert.ErrorIs(t, apply(ctx, server.Store, complete).Err, driver.ErrLost)
 	}
 }

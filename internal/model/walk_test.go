@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // epoch is the time at which the walk looks at every situation.
@@ -196,7 +196,7 @@ type bug struct {
 var bugs = []bug{
 	{"begin does not compare the owner: a resent begin meets its own claim", itself, func(r Record, c Call, now time.Duration) (Record, Answer) {
 		if c.Verb == Begin && r.State == Started && r.Owner == c.Claim.Owner && r.Expires > now {
-			return r, Answer{Entry: core.Entry{State: core.InProgress, Left: r.LeaseEnd - now}}
+			return r, Answer{Entry: driver.Entry{State: driver.InProgress, Left: r.LeaseEnd - now}}
 		}
 		return Step(r, c, now)
 	}, false},
@@ -228,7 +228,7 @@ var bugs = []bug{
 	}, false},
 	{"fences begin again at 1 after the retention", fencesGrow, func(r Record, c Call, now time.Duration) (Record, Answer) {
 		next, a := Step(r, c, now)
-		if a.Entry.State == core.Claimed && r.Expires <= now {
+		if a.Entry.State == driver.Claimed && r.Expires <= now {
 			return refenced(next, a)
 		}
 		return next, a
@@ -271,7 +271,7 @@ var bugs = []bug{
 	}, true},
 	{"a fail forgets a takeover", pastKnown, func(r Record, c Call, now time.Duration) (Record, Answer) {
 		next, a := Step(r, c, now)
-		if r.State == Failed && a.Entry.State == core.Claimed {
+		if r.State == Failed && a.Entry.State == driver.Claimed {
 			next.Vanished, a.Entry.Takeover = false, false
 		}
 		return next, a

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // The promises, as the walk names them when one is broken.
@@ -69,7 +69,7 @@ func (w witness) sees(c Call, a Answer, now time.Duration) (witness, error) {
 		return w, &broken{keptStays, fmt.Sprintf("accepted in %s", w.state)}
 	case a.Err != nil && mine && allowed:
 		return w, &broken{itself, "refused to the claim that holds the record"}
-	case a.Err != nil && !errors.Is(a.Err, core.ErrLost):
+	case a.Err != nil && !errors.Is(a.Err, driver.ErrLost):
 		return w, &broken{neverStuck, a.Err.Error()}
 	case a.Err == nil && w.state == Started:
 		return w.accepted(c, now), nil
@@ -94,8 +94,8 @@ func (w witness) accepted(c Call, now time.Duration) witness {
 }
 
 // seesWithdrawal: an owner that does not hold the record says that it wants no claim any more.
-func (w witness) seesWithdrawal(c core.Claim, a Answer, now time.Duration) (witness, error) {
-	if absent := w.state == Absent; absent != (a.Err == nil) || !absent && !errors.Is(a.Err, core.ErrLost) {
+func (w witness) seesWithdrawal(c driver.Claim, a Answer, now time.Duration) (witness, error) {
+	if absent := w.state == Absent; absent != (a.Err == nil) || !absent && !errors.Is(a.Err, driver.ErrLost) {
 		return w, &broken{itself, fmt.Sprintf("a withdrawal is answered %v in %s", a.Err, w.state)}
 	}
 	switch w.state {
@@ -107,10 +107,10 @@ func (w witness) seesWithdrawal(c core.Claim, a Answer, now time.Duration) (witn
 	return w, nil
 }
 
-func (w witness) seesBegin(c core.Claim, a Answer, mine bool, now time.Duration) (witness, error) {
+func (w witness) seesBegin(c driver.Claim, a Answer, mine bool, now time.Duration) (witness, error) {
 	same := w.state != Absent && w.fingerprint == c.Fingerprint
 	if a.Err != nil {
-		if errors.Is(a.Err, core.ErrLost) && (mine && w.state == Failed || isNoted(w.noted, c.Owner)) {
+		if errors.Is(a.Err, driver.ErrLost) && (mine && w.state == Failed || isNoted(w.noted, c.Owner)) {
 			return w, nil
 		}
 		return w, &broken{neverStuck, "begin is refused without a reason"}
@@ -118,7 +118,7 @@ func (w witness) seesBegin(c core.Claim, a Answer, mine bool, now time.Duration)
 	if isNoted(w.noted, c.Owner) || mine && w.state == Failed {
 		return w, &broken{itself, fmt.Sprintf("begin says %s to an owner that has failed or withdrawn", a.Entry.State)}
 	}
-	if other := w.state != Absent && !same && !w.free; other != (a.Entry.State == core.Mismatch) {
+	if other := w.state != Absent && !same && !w.free; other != (a.Entry.State == driver.Mismatch) {
 		return w, &broken{noMixing, fmt.Sprintf("begin says %s, another request: %t", a.Entry.State, other)}
 	}
 	holds := func(promise string, ok bool) (witness, error) {
@@ -128,28 +128,28 @@ func (w witness) seesBegin(c core.Claim, a Answer, mine bool, now time.Duration)
 		return w, nil
 	}
 	switch e := a.Entry; e.State {
-	case core.Mismatch:
+	case driver.Mismatch:
 		return w, nil
-	case core.Completed:
+	case driver.Completed:
 		return holds(keptStays, w.state == Completed && string(e.Outcome) == w.outcome)
-	case core.InProgress:
+	case driver.InProgress:
 		promise := neverStuck
 		if mine {
 			promise = itself
 		}
 		return holds(promise, w.state == Started && !mine && w.until > now && e.Left == w.until-now)
-	case core.Unknown:
+	case driver.Unknown:
 		return holds(neverStuck, w.state == Started && w.until <= now && c.NoTakeover && c.Over != w.fence && e.Fence == w.fence)
 	}
 	if mine && w.state == Started {
-		e := core.Entry{State: core.Claimed, Fence: w.fence, Attempt: w.attempt, Operation: w.operation, Takeover: w.vanished, Left: w.until - now}
+		e := driver.Entry{State: driver.Claimed, Fence: w.fence, Attempt: w.attempt, Operation: w.operation, Takeover: w.vanished, Left: w.until - now}
 		return holds(itself, alike(a, Answer{Entry: e}))
 	}
 	return w.seesGrant(c, a.Entry, now)
 }
 
 // seesGrant: a new claim was given.
-func (w witness) seesGrant(c core.Claim, e core.Entry, now time.Duration) (witness, error) {
+func (w witness) seesGrant(c driver.Claim, e driver.Entry, now time.Duration) (witness, error) {
 	left := w.state == Started // by an owner that said nothing more
 	switch {
 	case left && w.until > now:

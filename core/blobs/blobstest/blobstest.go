@@ -1,4 +1,4 @@
-// Package blobstest checks that a core.Blobs keeps its contract. It needs nothing but the standard library, so that
+// Package blobstest checks that a driver.Blobs keeps its contract. It needs nothing but the standard library, so that
 // implementations elsewhere can use it:
 //
 //	func TestBlobs(t *testing.T) {
@@ -18,12 +18,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // Harness is what is under test. Tests use ids of their own, so one place may serve many.
 type Harness struct {
-	Blobs core.Blobs
+	Blobs driver.Blobs
 
 	// Advance lets at least d pass on the clock by which blobs expire: time.Sleep for a clock that is not the test's.
 	Advance func(d time.Duration)
@@ -69,7 +69,7 @@ var contract = []struct {
 // suite is one test: a place for blobs and what is expected of it.
 type suite struct {
 	testing.TB
-	blobs   core.Blobs
+	blobs   driver.Blobs
 	advance func(time.Duration)
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
-	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/blobs/s3"
+	"github.com/go-idem/idem/core/driver"
 )
 
 func ExampleNew() {
@@ -23,5 +23,5 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	var _ core.Blobs = store
+	var _ driver.Blobs = store
 }

@@ -29,8 +29,8 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 
-	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/blobs"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // Option changes a Store.
@@ -42,7 +42,7 @@ func Prefix(p string) Option { return func(s *Store) { s.prefix = p } }
 // Clock replaces the clock, for tests.
 func Clock(now func() time.Time) Option { return func(s *Store) { s.now = now } }
 
-// Store is a core.Blobs in a bucket. Each verb is one request.
+// Store is a driver.Blobs in a bucket. Each verb is one request.
 type Store struct {
 	client minio.Core
 	bucket string
@@ -50,7 +50,7 @@ type Store struct {
 	now    func() time.Time
 }
 
-var _ core.Blobs = (*Store)(nil)
+var _ driver.Blobs = (*Store)(nil)
 
 // expiresKey is the metadata that says when a blob ends, as minio-go writes its name.
 const expiresKey = "Idem-Expires"
@@ -75,7 +75,7 @@ func New(client *minio.Client, bucket string, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// Put implements core.Blobs. The ttl is counted in milliseconds and must be positive.
+// Put implements driver.Blobs. The ttl is counted in milliseconds and must be positive.
 func (s *Store) Put(ctx context.Context, id string, data []byte, ttl time.Duration) error {
 	if err := blobs.CheckID(id); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (s *Store) Put(ctx context.Context, id string, data []byte, ttl time.Durati
 	return err
 }
 
-// Get implements core.Blobs. The error for a blob that is not there, or no longer, is fs.ErrNotExist.
+// Get implements driver.Blobs. The error for a blob that is not there, or no longer, is fs.ErrNotExist.
 func (s *Store) Get(ctx context.Context, id string) ([]byte, error) {
 	if err := blobs.CheckID(id); err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (s *Store) Get(ctx context.Context, id string) ([]byte, error) {
 	return data, nil
 }
 
-// Delete implements core.Blobs. A blob that is not there is no error.
+// Delete implements driver.Blobs. A blob that is not there is no error.
 func (s *Store) Delete(ctx context.Context, id string) error {
 	if err := blobs.CheckID(id); err != nil {
 		return err

@@ -1,4 +1,6 @@
-package core
+// Package driver is what a store, a codec or a blob store implements. Applications do not import it: they hand such a value to
+// core.New.
+package driver
 
 import (
 	"context"
