@@ -82,6 +82,33 @@ func TestAnAnswerThatEndsLater(t *testing.T) {
 		end(whole, nil)
 		assert.Equal(t, []string{"attend", "complete", "leave"}, a.events)
 	})
+	for name, isUnknown := range map[string]bool{
+		"runs again when the policy panics": false, "is unknown when the policy panics, to who asks about such": true,
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			f := newFixture(t, func(cfg *core.Config) {
+				cfg.Keep.Policy = func(r *core.Response) core.Disposition {
+					if r.Status == 202 {
+						panic("in the policy")
+					}
+					return core.Keep
+				}
+				if isUnknown {
+					cfg.Lease.OnUnknown = core.RefuseUnknown
+				}
+			})
+			_, end := f.stream(t)
+			time.Sleep(lease) // it has been extended
+			assert.PanicsWithValue(t, "in the policy", func() { end(&core.Response{Status: 202, Sent: true}, nil) })
+			f.close()
+			if !isUnknown {
+				f.runsAgain(request("K", "B"))
+				return
+			}
+			time.Sleep(lease)
+			f.refused(f.send(request("K", "B"), made), 409, "outcome-unknown")
+		})
+	}
 	inBubble(t, "goes on by itself without a claim", func(t *testing.T) {
 		f := newFixture(t, func(c *core.Config) { c.DangerouslyFailOpen = true })
 		f.store.Inject("begin", storetest.Before, 1)

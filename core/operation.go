@@ -467,6 +467,11 @@ func (op *operation) goOn(later func(func(*Response, error))) {
 	later(func(r *Response, err error) {
 		defer op.engine.late.done()
 		defer op.leaveUnlessHeld()
+		defer func() {
+			if !op.ended { // a panic, as of the policy: nobody else would end the run, and its claim is kept alive until then
+				op.brokeOff("the end of the answer panicked")
+			}
+		}()
 		if err != nil || op.isCut(r) {
 			op.brokeOff("the answer broke off")
 			return
