@@ -218,6 +218,29 @@ func TestAStreamOfFiberThatNobodyReadsEndsItsRun(t *testing.T) {
 	<-source.closed
 }
 
+// closePanics is a source whose Close panics.
+type closePanics struct{ strings.Reader }
+
+func (*closePanics) Close() error { panic("in close") }
+
+func TestAStreamOfFiberThatNobodyReadsAndWhoseSourcePanicsEndsItsRunAndNotTheProcess(t *testing.T) {
+	var runs atomic.Int64
+	app := newFiber(t, fiber.Config{}, func(c *fiber.Ctx) error {
+		err := c.Next()
+		if runs.Load() == 1 {
+			c.Context().TimeoutErrorWithCode("slow", 503)
+		}
+		return err
+	})
+	app.Post("/", firstRun(&runs, func(c *fiber.Ctx) error { return c.SendStream(&closePanics{}) }))
+	url := serveFiber(t, app)
+	assert.Equal(t, 503, submit(t, url, "B").status)
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		return submit(t, url, "B").body == "run 2"
+	}, 5*time.Second, time.Millisecond)
+}
+
 // fileOf writes a file of n bytes.
 func fileOf(t *testing.T, n int) string {
 	name := filepath.Join(t.TempDir(), "file.txt")

@@ -60,8 +60,15 @@ func watch(response *fasthttp.Response, limit int, r core.Response) *stream {
 	s := &stream{source: response.BodyStream(), size: declaredSize(response), limit: limit, response: r}
 	replaceStream(response, s)
 	// Who times the request out outside forgets the response, and the claim would be renewed for ever.
-	runtime.SetFinalizer(s, func(s *stream) { _ = s.Close() })
+	runtime.SetFinalizer(s, func(s *stream) { go s.drop() })
 	return s
+}
+
+// drop closes a stream that nobody will read. It has a goroutine of its own, because to close the source and to settle the run
+// may take long, and all finalizers of the process share one. A panic has no recovery outside any more, and ends the run only.
+func (s *stream) drop() {
+	defer func() { _ = recover() }()
+	_ = s.Close()
 }
 
 // replaceStream puts s in the place of the stream of response, which fasthttp would close. All else stays.
