@@ -95,7 +95,7 @@ func consume[T any](ctx context.Context, e *Engine, m Message, place chan struct
 	op := e.message(ctx, m)
 	op.place = place
 	var d Delivery[T]
-	if k := enclosing(ctx, op.claim.Key); k != nil {
+	if k := e.enclosing(ctx, op.claim.Key, m.Group, m.ID, e.route(&op.req, true)); k != nil {
 		if err := e.standsAside(k.op.engine); err != nil {
 			op.hear(e.cfg.Hooks.StoreError, 0, err)
 			return Delivery[T]{Verdict: Failed, Err: err, RedeliverAfter: time.Second}

@@ -63,8 +63,9 @@ func (e *Engine) prepare(ctx context.Context, req *Request, key string, c *drive
 	if scope == "" {
 		return nil, codeScopeMissing, false
 	}
-	c.Key = e.hashing.record(scope, key, e.route(req, false)...)
-	if k := enclosing(ctx, c.Key); k != nil {
+	route := e.route(req, false)
+	c.Key = e.hashing.record(scope, key, route...)
+	if k := e.enclosing(ctx, c.Key, scope, key, route); k != nil {
 		if err := e.standsAside(k.op.engine); err != nil {
 			e.cfg.Hooks.StoreError.call(ctx, req, c, 0, err)
 			return nil, codeNestedEngine, false

@@ -24,6 +24,19 @@ func (e *Engine) route(req *Request, isMessage bool) []string {
 	return nil
 }
 
+// enclosing returns the keeper of a run around ctx that is one of the record own, or lies under the name that a previous secret
+// gives that record; nil without one. To look for the latter in the store would be to meet the run's own claim.
+func (e *Engine) enclosing(ctx context.Context, own [32]byte, scope, key string, route []string) *keeper {
+	if placeOf(ctx) == nil {
+		return nil
+	}
+	k := enclosing(ctx, own)
+	for i := 0; k == nil && i < len(e.previous); i++ {
+		k = enclosing(ctx, e.previous[i].record(scope, key, route...))
+	}
+	return k
+}
+
 // rename makes op's claim one of the record that h names, as if it had not been asked for.
 func (op *operation) rename(h hashing) {
 	e := op.engine

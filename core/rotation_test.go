@@ -127,6 +127,26 @@ func TestARunUnderAPreviousSecretIsStoodAsideFor(t *testing.T) {
 	})
 }
 
+// So it is for an engine that knows the run's record by a previous name only.
+func TestARunUnderAPreviousSecretIsStoodAsideForByAnEngineOfTheNext(t *testing.T) {
+	eachRotation(t, func(t *testing.T, before, after *fixture) {
+		result := before.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+			result, err := after.Do(ctx, request("K", "B"), made)
+			require.NoError(t, err)
+			assert.True(t, result.Bypassed, "%+v", result)
+			return made(ctx)
+		})
+		before.answered(result, 201, "made")
+		d := before.consume(message, func(ctx context.Context) (receipt, error) {
+			inner := core.Consume(ctx, after.Engine, message, after.numbered)
+			assert.Equal(t, core.Done, inner.Verdict, inner.Err)
+			return inner.Result, inner.Err
+		})
+		assert.Equal(t, core.Done, d.Verdict, d.Err)
+		after.ran(2)
+	})
+}
+
 // Neighbouring deploys of a rotation run a key once, however their calls of the store interleave.
 func TestNeighboursInARotationRunAKeyOnce(t *testing.T) {
 	phases := []func(*core.Config){
