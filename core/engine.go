@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/internal/inflight"
 )
 
 // Engine runs each keyed request at most once at a time and replays its kept outcome to every retry. It is immutable
@@ -21,7 +22,7 @@ type Engine struct {
 	algorithm algorithm
 	rules     headerRules
 	refusals  refusals
-	late      *background
+	late      *inflight.Group
 	rooms     *waitingRooms
 	pendings  *pendings
 	local     *local
@@ -49,7 +50,7 @@ func New(cfg Config) (*Engine, error) {
 		algorithm: cfg.Fingerprint.algorithm(),
 		rules:     newHeaderRules(&cfg.Keep),
 		refusals:  newRefusals(cfg.Problems),
-		late:      newBackground(),
+		late:      inflight.New(),
 		rooms:     newWaitingRooms(),
 		pendings:  newPendings(),
 		local:     newLocal(cfg.Keep.LocalReplays),
@@ -86,7 +87,7 @@ func (e *Engine) Config() Config { return e.cfg.withDefaults() }
 // Close waits until nothing is written to the store any more: outcomes that the store did not take when their handlers
 // returned are sent again, for at most ten leases. Call it when the server has stopped, on the first engine or on any
 // that came out of With. It returns ctx's cause if that comes first.
-func (e *Engine) Close(ctx context.Context) error { return e.late.wait(ctx) }
+func (e *Engine) Close(ctx context.Context) error { return e.late.Wait(ctx) }
 
 // Do takes one request through its whole life. run runs the handler, under a context that is not cancelled when the
 // client leaves but is, with cause [ErrLost], when the claim is lost; it is called at most once, and not at all when a

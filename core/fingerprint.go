@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/go-idem/idem/core/internal/canonical"
 )
 
 // hashing makes the hashes that reach a store. With a secret they are HMACs. Its states are used again and again.
@@ -253,7 +255,7 @@ func (f *FingerprintConfig) digest(h hashing, a algorithm, req *Request, body []
 // query returns what is compared of a query, and how.
 func (f *FingerprintConfig) query(raw string) (form, query string) {
 	if f.SortQuery {
-		if sorted, ok := canonicalQuery(raw); ok {
+		if sorted, ok := canonical.Query(raw); ok {
 			return "sorted", sorted
 		}
 	}
@@ -269,12 +271,12 @@ func (f *FingerprintConfig) body(req *Request, body []byte) (form string, compar
 	media, _, _ := mime.ParseMediaType(line)
 	isJSON := media == "application/json" || strings.HasPrefix(media, "application/") && strings.HasSuffix(media, "+json")
 	if f.JSON && isJSON {
-		if canonical, ok := canonicalJSON(body); ok {
+		if canonical, ok := canonical.JSON(body); ok {
 			return "json", canonical
 		}
 	}
 	if f.Multipart && media == "multipart/form-data" {
-		if canonical, ok := canonicalMultipart(line, body); ok {
+		if canonical, ok := canonical.Multipart(line, body); ok {
 			return "multipart", canonical
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/go-idem/idem/core/internal/sfv"
 )
 
 // neverKept are the header lines of an answer that HTTP forbids to repeat: hop-by-hop (RPL-12), of proxies (RPL-14),
@@ -63,7 +65,7 @@ func (h headerRules) appendKept(kept []Field, r *Response) []Field {
 	for _, f := range r.Header {
 		var buf [64]byte
 		name := lower(buf[:0], f.Name)
-		if h.keeps(name) && !isOneOf(hops, name) && isToken(f.Name) {
+		if h.keeps(name) && !isOneOf(hops, name) && sfv.IsToken(f.Name) {
 			kept = append(kept, Field{f.Name, withoutBreaks(f.Value)})
 		}
 	}
@@ -89,7 +91,7 @@ func isOneOf(names []string, name []byte) bool {
 // removals returns the names whose lines a replay takes away again.
 func (h headerRules) removals(r *Response) (kept []string) {
 	for _, name := range r.Removed {
-		if isToken(name) && h.keeps(lower(nil, name)) {
+		if sfv.IsToken(name) && h.keeps(lower(nil, name)) {
 			kept = append(kept, name)
 		}
 	}

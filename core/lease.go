@@ -204,8 +204,8 @@ func (k *keeper) extend() {
 	over, claim := k.over, k.op.claim
 	if !over {
 		k.plan()
-		k.op.engine.late.enter() // before stop can return, so that Close waits for it
-		defer k.op.engine.late.done()
+		k.op.engine.late.Add() // before stop can return, so that Close waits for it
+		defer k.op.engine.late.Done()
 	}
 	k.mu.Unlock()
 	if over {

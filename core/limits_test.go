@@ -88,7 +88,7 @@ func (a *away) Fail(ctx context.Context, c driver.Claim, failure driver.Failure)
 func inBackground() int {
 	stacks := make([]byte, 16<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
-	return bytes.Count(stacks, []byte("core.(*background).run.func1("))
+	return bytes.Count(stacks, []byte("inflight.(*Group).Go.func1("))
 }
 
 // LSE-07: what is done for requests that were refused does not grow with the outage.

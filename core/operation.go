@@ -293,12 +293,12 @@ const fewBackground = 1000
 func (op *operation) giveBack() {
 	e, claim, ctx := op.engine, op.claim, context.WithoutCancel(op.ctx)
 	until := time.Now().Add(claim.Lease)
-	if e.late.count() >= fewBackground {
+	if e.late.Len() >= fewBackground {
 		until = time.Now()
 	}
 	nothing := !e.cfg.DangerouslyFailOpen // has run, or will
 	failure := driver.Failure{Cause: "begin had no answer", Free: nothing, NotRun: nothing}
-	e.late.run(func() {
+	e.late.Go(func() {
 		again(until, func() bool {
 			err := e.call(ctx, func(ctx context.Context) error { return e.cfg.Store.Fail(ctx, claim, failure) })
 			return err == nil || errors.Is(err, ErrLost)
@@ -452,7 +452,7 @@ func (op *operation) whenIdle(end func() error) error {
 		return end()
 	}
 	op.isHeld = true
-	op.engine.late.run(func() {
+	op.engine.late.Go(func() {
 		defer op.next.end()
 		defer op.leaves()
 		op.keeper.await(busy)
@@ -464,9 +464,9 @@ func (op *operation) whenIdle(end func() error) error {
 // goOn leaves the end of the run to whom later gives it to: the claim is kept alive until then.
 func (op *operation) goOn(later func(func(*Response, error))) {
 	op.goesOn = true
-	op.engine.late.enter()
+	op.engine.late.Add()
 	later(func(r *Response, err error) {
-		defer op.engine.late.done()
+		defer op.engine.late.Done()
 		defer op.leaveUnlessHeld()
 		defer func() {
 			if !op.ended { // a panic, as of the policy: nobody else would end the run, and its claim is kept alive until then

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
-	"strings"
 
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/internal/wire"
 )
 
 // An outcome is a Response in bytes, as stores keep it:
@@ -41,11 +41,11 @@ func encodeOutcome(r *Response, blob string) []byte {
 	b = binary.AppendUvarint(b, uint64(r.Status))
 	b = binary.AppendUvarint(b, uint64(len(r.Removed)))
 	for _, name := range r.Removed {
-		b = appendName(b, name)
+		b = wire.AppendName(b, name)
 	}
 	b = binary.AppendUvarint(b, uint64(len(r.Header)))
 	for _, f := range r.Header {
-		b = appendLine(b, f)
+		b = wire.AppendField(b, wire.Field(f))
 	}
 	switch b[1] {
 	case 0:
@@ -54,24 +54,6 @@ func encodeOutcome(r *Response, blob string) []byte {
 		b = append(b, blob...)
 	}
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
-}
-
-func appendLine(b []byte, f Field) []byte {
-	if place := places[f]; place > 0 && f.Value != "" {
-		return append(b, place)
-	}
-	return appendText(appendName(b, f.Name), f.Value)
-}
-
-func appendName(b []byte, name string) []byte {
-	if place := places[Field{Name: name}]; place > 0 {
-		return append(b, place)
-	}
-	return appendText(append(b, 0), name)
-}
-
-func appendText(b []byte, s string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
 // decodeOutcome unpacks what encodeOutcome packed, and says in which blob the body is; Body shares b's memory. Its error wraps
@@ -84,22 +66,22 @@ func decodeOutcome(b []byte) (r *Response, blob string, err error) {
 	if crc32.Checksum(b[:sealed], castagnoli) != binary.BigEndian.Uint32(b[sealed:]) {
 		return nil, "", fmt.Errorf("%w: checksum differs", driver.ErrUnreadable)
 	}
-	d := decoder{b: b[:sealed], at: 2}
-	r = &Response{Status: int(d.number()), Omitted: b[1] == flagOmitted}
-	d.readTexts()
-	for n := d.count(); n > 0 && !d.bad; n-- {
-		r.Removed = append(r.Removed, d.name())
+	d := wire.NewDecoder(b[:sealed], 2)
+	r = &Response{Status: int(d.Number()), Omitted: b[1] == flagOmitted}
+	d.ReadTexts()
+	for n := d.Count(); n > 0 && !d.Malformed; n-- {
+		r.Removed = append(r.Removed, d.Name())
 	}
-	if n := d.count(); n > 0 {
+	if n := d.Count(); n > 0 {
 		r.Header = make([]Field, 0, n+spareFields)
-		for ; n > 0 && !d.bad; n-- {
-			r.Header = append(r.Header, d.line())
+		for ; n > 0 && !d.Malformed; n-- {
+			r.Header = append(r.Header, Field(d.Field()))
 		}
 	}
-	if r.Body = slices.Clip(d.b[d.at:]); b[1] == flagBlob { // clipped: what is appended to it must not reach the checksum
+	if r.Body = slices.Clip(d.Rest()); b[1] == flagBlob { // clipped: what is appended to it must not reach the checksum
 		r.Body, blob = nil, string(r.Body)
 	}
-	if d.bad || b[1] > flagBlob || b[1] == flagBlob && blob == "" || r.Omitted && len(r.Body) > 0 || r.Status < 100 || r.Status > 999 {
+	if d.Malformed || b[1] > flagBlob || b[1] == flagBlob && blob == "" || r.Omitted && len(r.Body) > 0 || r.Status < 100 || r.Status > 999 {
 		return nil, "", fmt.Errorf("%w: malformed outcome", driver.ErrUnreadable)
 	}
 	return r, blob, nil
@@ -107,108 +89,6 @@ func decodeOutcome(b []byte) (r *Response, blob string, err error) {
 
 // spareFields is room for the lines that a replay adds.
 const spareFields = 3
-
-// decoder reads b from at on. After the first thing that is not there, bad is true and all is zero.
-type decoder struct {
-	b     []byte
-	at    int
-	texts string // the names and values in b, as one string that they share
-	base  int    // where it begins
-	end   int    // of the last text
-	bad   bool
-}
-
-// readTexts looks ahead for the end of the two lists.
-func (d *decoder) readTexts() {
-	ahead := *d
-	ahead.end = d.at
-	for _, lines := range []bool{false, true} {
-		for n := ahead.count(); n > 0 && !ahead.bad; n-- {
-			common := ahead.common()
-			if common.Name == "" {
-				ahead.span()
-			}
-			if lines && common.Value == "" {
-				ahead.span()
-			}
-		}
-	}
-	d.base, d.texts = d.at, string(d.b[d.at:ahead.end])
-}
-
-func (d *decoder) number() uint64 {
-	n, length := binary.Uvarint(d.b[d.at:])
-	if length <= 0 || length > 1 && d.b[d.at+length-1] == 0 { // cut, too large, or longer than need be
-		d.at, d.bad = len(d.b), true
-		return 0
-	}
-	d.at += length
-	return n
-}
-
-// count reads the length of a list, each item of which takes at least one byte.
-func (d *decoder) count() uint64 {
-	n := d.number()
-	if n > uint64(len(d.b)-d.at) {
-		d.at, d.bad = len(d.b), true
-		return 0
-	}
-	return n
-}
-
-// span reads past a text and returns where it is.
-func (d *decoder) span() (from, to int) {
-	n := int(d.count())
-	d.at += n
-	d.end = d.at
-	return d.at - n, d.at
-}
-
-// common reads a place and returns the common line or name that is there, zero for 0.
-func (d *decoder) common() Field {
-	n := d.number()
-	if n > uint64(len(commonLines)) {
-		d.at, d.bad = len(d.b), true
-	}
-	if d.bad || n == 0 {
-		return Field{}
-	}
-	return commonLines[n-1]
-}
-
-// name reads the name of a line.
-func (d *decoder) name() string {
-	f := d.common()
-	d.bad = d.bad || f.Value != ""
-	return d.named(f).Name
-}
-
-// line reads a header line.
-func (d *decoder) line() Field {
-	f := d.named(d.common())
-	if f.Value == "" {
-		f.Value = d.text()
-		d.bad = d.bad || strings.ContainsAny(f.Value, "\r\n\x00")
-	}
-	return f
-}
-
-// named reads the name of f, unless it has one.
-func (d *decoder) named(f Field) Field {
-	if f.Name == "" {
-		f.Name = d.text()
-		d.bad = d.bad || !isToken(f.Name)
-	}
-	return f
-}
-
-func (d *decoder) text() string {
-	from, to := d.span()
-	if d.bad {
-		return ""
-	}
-	return d.texts[from-d.base : to-d.base]
-}
 
 // hasBody: may an answer with this status have content? RFC 9110, section 6.4.1.
 func hasBody(status int) bool { return status >= 200 && status != 204 && status != 304 }

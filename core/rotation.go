@@ -109,6 +109,6 @@ func (op *operation) handBack(claim driver.Claim) {
 		return err == nil || errors.Is(err, ErrLost)
 	}
 	if !send() {
-		e.late.run(func() { again(time.Now().Add(claim.Lease), send) })
+		e.late.Go(func() { again(time.Now().Add(claim.Lease), send) })
 	}
 }

@@ -237,7 +237,7 @@ func (op *operation) finish(f final) error {
 		p = op.engine.pendings.add(op, lost)
 	}
 	op.engine.pendings.missed()
-	op.engine.late.run(p.settle)
+	op.engine.late.Go(p.settle)
 	if lost || time.Until(leaseEnd) <= 0 {
 		return err
 	}

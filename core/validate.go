@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/internal/sfv"
 )
 
 // faults collects what is wrong with a config.
@@ -70,7 +71,7 @@ func (c Config) validate() error {
 	c.validateWait(&f)
 	c.Keep.validate(&f)
 	for _, name := range append([]string{c.Key.Header}, c.Key.Aliases...) {
-		f.check(!isToken(name) || !strings.EqualFold(name, c.Keep.Marker), "Keep.Marker", "%q must be a header name other than Key.Header and Key.Aliases", name)
+		f.check(!sfv.IsToken(name) || !strings.EqualFold(name, c.Keep.Marker), "Keep.Marker", "%q must be a header name other than Key.Header and Key.Aliases", name)
 	}
 	f.check(c.Limits.RequestBody > 0 && c.Limits.RequestBody < math.MaxInt64, "Limits.RequestBody", "%d: must be positive, and a limit", c.Limits.RequestBody)
 	f.check(c.Limits.StoreTimeout >= time.Millisecond && c.Limits.StoreTimeout <= c.Lease.Duration/2, "Limits.StoreTimeout",
@@ -84,14 +85,14 @@ func (c Config) validate() error {
 }
 
 func (k *KeyConfig) validate(f *faults) {
-	f.check(isToken(k.Header) && !isReserved(k.Header), "Key.Header", "%q is not a header name that a client can choose", k.Header)
+	f.check(sfv.IsToken(k.Header) && !isReserved(k.Header), "Key.Header", "%q is not a header name that a client can choose", k.Header)
 	for _, alias := range k.Aliases {
-		f.check(isToken(alias) && !isReserved(alias) && !strings.EqualFold(alias, k.Header), "Key.Aliases",
+		f.check(sfv.IsToken(alias) && !isReserved(alias) && !strings.EqualFold(alias, k.Header), "Key.Aliases",
 			"%q must be a header name other than Key.Header", alias)
 	}
 	f.check(len(k.Methods) > 0, "Key.Methods", "is empty: nothing would be protected; leave it nil for POST and PATCH")
 	for _, m := range k.Methods {
-		f.check(isToken(m) && m == strings.ToUpper(m), "Key.Methods", "%q is not a method; methods are upper-case", m)
+		f.check(sfv.IsToken(m) && m == strings.ToUpper(m), "Key.Methods", "%q is not a method; methods are upper-case", m)
 		f.check(!slices.Contains(safeMethods, m), "Key.Methods", "%s is safe to repeat and cannot be guarded", m)
 	}
 	f.check(k.SentAt == nil || k.MaxAge > 0, "Key.SentAt", "is for Key.MaxAge, which is not set")
@@ -125,7 +126,7 @@ func (p *FingerprintConfig) validate(f *faults, in string) {
 	f.check(p.Func == nil || !part, in+"Func", "replaces Fingerprint.JSON, Multipart, SortQuery and Headers: leave them out")
 	f.check(p.Version == 0 || p.Func != nil, in+"Version", "%d: tells one Fingerprint.Func from the next, and there is none", p.Version)
 	for _, name := range p.Headers {
-		f.check(isToken(name), in+"Headers", "%q is not a header name", name)
+		f.check(sfv.IsToken(name), in+"Headers", "%q is not a header name", name)
 		f.check(!framing[strings.ToLower(name)], in+"Headers", "%q belongs to the connection or to the framing of the body, which not every framework tells", name)
 	}
 	if p.Previous != nil {
@@ -163,16 +164,16 @@ func (c *Config) validateWait(f *faults) {
 
 func (k *KeepConfig) validate(f *faults) {
 	f.check(k.MaxBody > 0, "Keep.MaxBody", "%d: must be positive", k.MaxBody)
-	f.check(isToken(k.Marker) && !isReserved(k.Marker), "Keep.Marker", "%q is not a header name that nothing else uses", k.Marker)
+	f.check(sfv.IsToken(k.Marker) && !isReserved(k.Marker), "Keep.Marker", "%q is not a header name that nothing else uses", k.Marker)
 	f.check(!k.NoMarker || !k.MarkAll && !k.ExposeMarker, "Keep.NoMarker", "goes with neither Keep.MarkAll nor Keep.ExposeMarker: there is no marker to send or expose")
 	for _, name := range k.AllowHeaders {
-		f.check(isToken(name), "Keep.AllowHeaders", "%q is not a header name", name)
+		f.check(sfv.IsToken(name), "Keep.AllowHeaders", "%q is not a header name", name)
 		f.check(!neverKept[strings.ToLower(name)] && !strings.EqualFold(name, k.Marker), "Keep.AllowHeaders", "%q belongs to one exchange, or is Keep.Marker, and can not be repeated", name)
 		denied := slices.ContainsFunc(k.DenyHeaders, func(d string) bool { return strings.EqualFold(d, name) })
 		f.check(!denied, "Keep.AllowHeaders", "%q is in Keep.DenyHeaders, too", name)
 	}
 	for _, name := range k.DenyHeaders {
-		f.check(isToken(name), "Keep.DenyHeaders", "%q is not a header name", name)
+		f.check(sfv.IsToken(name), "Keep.DenyHeaders", "%q is not a header name", name)
 	}
 	f.check(!slices.ContainsFunc(k.Codecs, func(c driver.Codec) bool { return isNil(c) }), "Keep.Codecs", "has a nil in it")
 	f.check(k.Blobs == nil || !isNil(k.Blobs), "Keep.Blobs", "is a nil %T: leave it out, or make one", k.Blobs)

@@ -1,4 +1,4 @@
-package core
+package canonical
 
 import (
 	"bytes"
@@ -52,7 +52,7 @@ func TestMultipartThatSaysTheSameHasOneForm(t *testing.T) {
 		"lines that end otherwise":      {formData, strings.ReplaceAll(upload, "\r\n", "\n")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			form, ok := canonicalMultipart(c.contentType, []byte(c.body))
+			form, ok := Multipart(c.contentType, []byte(c.body))
 			assert.True(t, ok)
 			assert.Equal(t, uploadForm, string(form))
 		})
@@ -90,7 +90,7 @@ func TestMultipartThatSaysSomethingElseHasAnotherForm(t *testing.T) {
 		"no part":                          end,
 	} {
 		t.Run(name, func(t *testing.T) {
-			form, ok := canonicalMultipart(formData, []byte(body))
+			form, ok := Multipart(formData, []byte(body))
 			assert.True(t, ok)
 			assert.NotContains(t, owners, string(form), "%s", owners[string(form)])
 			owners[string(form)] = name
@@ -119,7 +119,7 @@ func TestWhatIsNotPlainlyFormDataHasNoForm(t *testing.T) {
 		"an end that is only in a value": {formData, fieldPart + lines("--b", "X-Extra: --b--")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			form, ok := canonicalMultipart(c.contentType, []byte(c.body))
+			form, ok := Multipart(c.contentType, []byte(c.body))
 			assert.False(t, ok, "%.200q", form)
 			assert.Empty(t, form)
 		})
@@ -127,14 +127,14 @@ func TestWhatIsNotPlainlyFormDataHasNoForm(t *testing.T) {
 }
 
 func TestMultipartMayHaveAsManyPartsAsItMayHave(t *testing.T) {
-	_, ok := canonicalMultipart(formData, []byte(strings.Repeat(fieldPart, maxParts)+lines("--b--")))
+	_, ok := Multipart(formData, []byte(strings.Repeat(fieldPart, maxParts)+lines("--b--")))
 	assert.True(t, ok)
 }
 
 // Wherever a body is cut, what is left must not be taken for a smaller one.
 func TestMultipartThatIsCutShortHasNoForm(t *testing.T) {
 	for n := range len(upload) - len("\r\n") {
-		form, ok := canonicalMultipart(formData, []byte(upload[:n]))
+		form, ok := Multipart(formData, []byte(upload[:n]))
 		assert.False(t, ok, "%q gives %q", upload[:n], form)
 	}
 }
@@ -149,18 +149,18 @@ func FuzzCanonicalMultipart(f *testing.F) {
 	}
 	f.Add(`multipart/form-data; boundary="a b"`, strings.ReplaceAll(upload, "--b", "--a b"), uint64(0))
 	f.Fuzz(func(t *testing.T, contentType, body string, seed uint64) {
-		form, ok := canonicalMultipart(contentType, []byte(body))
+		form, ok := Multipart(contentType, []byte(body))
 		if !ok {
 			assert.Empty(t, form)
 			return
 		}
 		r := rand.New(rand.NewPCG(seed, 0))
 		parts, boundary := readParts(t, contentType, body), fmt.Sprintf("%x", sha256.Sum256([]byte(body)))
-		again, ok := canonicalMultipart("multipart/form-data; boundary="+boundary, writeParts(parts, boundary, r))
+		again, ok := Multipart("multipart/form-data; boundary="+boundary, writeParts(parts, boundary, r))
 		assert.True(t, ok)
 		assert.Equal(t, form, again, "the same parts behind another boundary")
 
-		changed, ok := canonicalMultipart("multipart/form-data; boundary="+boundary, writeParts(changePart(parts, r), boundary, r))
+		changed, ok := Multipart("multipart/form-data; boundary="+boundary, writeParts(changePart(parts, r), boundary, r))
 		assert.True(t, ok)
 		assert.NotEqual(t, form, changed, "a part that is not the same")
 	})

@@ -1,4 +1,4 @@
-package core
+package canonical
 
 import (
 	"cmp"
@@ -47,7 +47,7 @@ func testSpellings(t *testing.T, canonical func(string) (string, bool), cases []
 }
 
 func canonicalJSONText(text string) (string, bool) {
-	form, ok := canonicalJSON([]byte(text))
+	form, ok := JSON([]byte(text))
 	return string(form), ok
 }
 
@@ -301,7 +301,7 @@ func TestMemoryForAFormIsBoundedByTheBody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			_, _ = canonicalJSON([]byte(text))
+			_, _ = JSON([]byte(text))
 			runtime.ReadMemStats(&after)
 			t.Logf("%d bytes for %d", after.TotalAlloc-before.TotalAlloc, len(text))
 			assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64*len(text)))
@@ -595,12 +595,12 @@ var querySpellings = []spellings{
 }
 
 func TestQueriesThatSayTheSameHaveOneForm(t *testing.T) {
-	testSpellings(t, canonicalQuery, querySpellings)
+	testSpellings(t, Query, querySpellings)
 }
 
 func TestMalformedQueriesHaveNoForm(t *testing.T) {
 	for _, raw := range []string{"%", "a=%", "a=%2", "a=%zz", "%zz=1", "a=1&b=%", "a=%&b=1", "a=1;b=2", ";", strings.Repeat("a&", 20000)} {
-		form, ok := canonicalQuery(raw)
+		form, ok := Query(raw)
 		assert.False(t, ok, "%.100q", raw)
 		assert.Empty(t, form)
 	}
@@ -614,12 +614,12 @@ func FuzzCanonicalQuery(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, raw, other string) {
-		form, ok := canonicalQuery(raw)
+		form, ok := Query(raw)
 		parameters, want := oracleQuery(raw)
 		assert.Equal(t, want, ok, "%q", raw)
-		again, _ := canonicalQuery(form)
+		again, _ := Query(form)
 		assert.Equal(t, form, again, "the form of a form")
-		if otherForm, otherOK := canonicalQuery(other); ok && otherOK {
+		if otherForm, otherOK := Query(other); ok && otherOK {
 			otherParameters, _ := oracleQuery(other)
 			assert.Equal(t, slices.Equal(parameters, otherParameters), form == otherForm, "%q and %q", raw, other)
 		}
@@ -653,7 +653,7 @@ func BenchmarkCanonicalJSON(b *testing.B) {
 			form, digest := time.Hour, time.Hour
 			for b.Loop() {
 				began := time.Now()
-				if _, ok := canonicalJSON(body); !ok {
+				if _, ok := JSON(body); !ok {
 					b.Fatal("has no form")
 				}
 				made := time.Now()

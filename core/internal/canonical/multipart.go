@@ -1,4 +1,4 @@
-package core
+package canonical
 
 import (
 	"bytes"
@@ -13,12 +13,12 @@ import (
 
 const maxParts = 1000
 
-// canonicalMultipart returns the canonical form of a multipart/form-data body: its parts in order, each with its header
+// Multipart returns the canonical form of a multipart/form-data body: its parts in order, each with its header
 // and its bytes, as package mime/multipart reads them and before any decoding. Header lines are sorted by name, lines of
 // one name keep their order. The boundary and what stands before the first and after the last part do not count.
 //
 // There is none for another contentType, for what is malformed or cut short, and for more than maxParts.
-func canonicalMultipart(contentType string, body []byte) ([]byte, bool) {
+func Multipart(contentType string, body []byte) ([]byte, bool) {
 	mediaType, params, err := mime.ParseMediaType(contentType)
 	if err != nil || mediaType != "multipart/form-data" {
 		return nil, false
@@ -55,7 +55,9 @@ func appendHeader(form []byte, header map[string][]string) []byte {
 	form = binary.AppendUvarint(form, uint64(lines))
 	for _, name := range slices.Sorted(maps.Keys(header)) {
 		for _, value := range header[name] {
-			form = appendText(appendText(form, name), strings.Trim(value, " \t")) // a folded line may end in them
+			text := strings.Trim(value, " \t") // a folded line may end in them
+			form = append(binary.AppendUvarint(form, uint64(len(name))), name...)
+			form = append(binary.AppendUvarint(form, uint64(len(text))), text...)
 		}
 	}
 	return form

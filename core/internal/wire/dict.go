@@ -1,12 +1,12 @@
-package core
+package wire
 
-// commonLines are names and whole header lines that an outcome refers to by one byte: its place here, from 1 on. Where Value
+// HeaderDict are names and whole header lines that an outcome refers to by one byte: its place here, from 1 on. Where Value
 // is empty, the name alone is meant. The order is part of the format, so entries are added at the end, never moved, changed or
 // taken away, and there are at most 127. A process that knows fewer of them refuses an outcome that refers to others.
 //
 // Names are compared byte for byte, since a replay gives back the spelling that was kept: there are those of net/http, and
 // what people write who set names without it.
-var commonLines = [...]Field{
+var HeaderDict = [...]Field{
 	{Name: "Content-Type"},
 	{Name: "Content-Type", Value: "application/json"},
 	{Name: "Content-Type", Value: "application/json; charset=utf-8"},
@@ -124,10 +124,10 @@ var commonLines = [...]Field{
 	{Name: "X-Total-Count"},
 }
 
-// places finds entries of commonLines: what an outcome refers to them by.
-var places = func() map[Field]byte {
-	m := make(map[Field]byte, len(commonLines))
-	for i, f := range commonLines {
+// headerIndex finds entries of HeaderDict: what an outcome refers to them by.
+var headerIndex = func() map[Field]byte {
+	m := make(map[Field]byte, len(HeaderDict))
+	for i, f := range HeaderDict {
 		m[f] = byte(i + 1)
 	}
 	return m

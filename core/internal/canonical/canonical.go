@@ -1,4 +1,5 @@
-package core
+// Package canonical makes one form of all texts that say the same: JSON bodies, query strings and multipart forms.
+package canonical
 
 import (
 	"bytes"
@@ -16,10 +17,10 @@ import (
 // as it is. A form is bytes that a client may send too, so a digest must put one tag in front of each kind of form and
 // another in front of raw text.
 
-// canonicalQuery returns the canonical form of a raw query: its parameters decoded, as [url.ParseQuery] does, sorted by
+// Query returns the canonical form of a raw query: its parameters decoded, as [url.ParseQuery] does, sorted by
 // name, and encoded in one way; values of one name keep their order. "a" is "a=", and nothing stands between two "&".
 // A query that ParseQuery refuses, for its escapes, its semicolons or its length, has none.
-func canonicalQuery(raw string) (string, bool) {
+func Query(raw string) (string, bool) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
 		return "", false
@@ -32,14 +33,14 @@ const (
 	maxExponent = 1000000000000000000 // of ten, where the digits are an integer that does not end in 0
 )
 
-// canonicalJSON returns the canonical form of a JSON text (RFC 8259). It is JSON without space; strings are written as
+// JSON returns the canonical form of a JSON text (RFC 8259). It is JSON without space; strings are written as
 // RFC 8785 writes them. Numbers are not rounded: their digits neither begin nor end with 0 and are followed by an
 // exponent unless it is 0, so 1.0 is 1, 0.1 is 1e-1, and -0 is 0. Members are sorted by name as written, byte by byte: any
 // order tells what is equal, and RFC 8785's would need the names in UTF-16.
 //
 // There is no form for what is not JSON in UTF-8, a name twice in one object, half of a surrogate pair, more than maxDepth,
 // or an exponent beyond maxExponent. Time is linear, but for the sorting; memory is at most 64 times the body.
-func canonicalJSON(body []byte) ([]byte, bool) {
+func JSON(body []byte) ([]byte, bool) {
 	if !utf8.Valid(body) {
 		return nil, false
 	}
@@ -329,3 +330,4 @@ func isPlain(c byte) bool { return c >= ' ' && c != '"' && c != '\\' }
 func isExponent(c byte) bool {
 	return isDigit(c) || c == '+' || c == '-'
 }
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }

@@ -1,0 +1,171 @@
+// Package sfv reads what this module needs of structured field values (RFC 9651).
+package sfv
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"strings"
+	"unicode/utf8"
+)
+
+// String reads a whole line as a structured-field String with parameters.
+func String(line string) (string, bool) {
+	s := scanner{rest: line}
+	key, ok := s.str()
+	return key, ok && s.parameters() && s.rest == ""
+}
+
+// scanner reads structured fields from the front of rest. Each method returns false, and leaves rest anywhere, when
+// what it looks for is not there.
+type scanner struct{ rest string }
+
+// next takes c off the front.
+func (s *scanner) next(c byte) bool {
+	if s.rest == "" || s.rest[0] != c {
+		return false
+	}
+	s.rest = s.rest[1:]
+	return true
+}
+
+// take takes the longest run of bytes in class off the front.
+func (s *scanner) take(class func(c byte) bool) string {
+	i := 0
+	for i < len(s.rest) && class(s.rest[i]) {
+		i++
+	}
+	taken := s.rest[:i]
+	s.rest = s.rest[i:]
+	return taken
+}
+
+// str reads a String: RFC 9651, section 4.2.5.
+func (s *scanner) str() (string, bool) {
+	if !s.next('"') {
+		return "", false
+	}
+	if plain := s.take(isUnescaped); s.next('"') {
+		return plain, true
+	} else {
+		return s.escaped(plain)
+	}
+}
+
+// escaped reads the rest of a String that begins with plain and then has a backslash, or is malformed.
+func (s *scanner) escaped(plain string) (string, bool) {
+	var b strings.Builder
+	b.WriteString(plain)
+	for s.next('\\') {
+		if s.rest == "" || s.rest[0] != '"' && s.rest[0] != '\\' {
+			return "", false
+		}
+		b.WriteByte(s.rest[0])
+		s.rest = s.rest[1:]
+		b.WriteString(s.take(isUnescaped))
+	}
+	return b.String(), s.next('"')
+}
+
+// parameters reads any number of parameters: RFC 9651, section 4.2.3.2.
+func (s *scanner) parameters() bool {
+	for s.next(';') {
+		s.take(func(c byte) bool { return c == ' ' })
+		if s.rest == "" || !isLower(s.rest[0]) && s.rest[0] != '*' {
+			return false
+		}
+		s.take(isParameterName)
+		if s.next('=') && !s.bareItem() {
+			return false
+		}
+	}
+	return true
+}
+
+// bareItem reads a value of any type: RFC 9651, section 4.2.3.1.
+func (s *scanner) bareItem() bool {
+	if s.rest == "" {
+		return false
+	}
+	switch c := s.rest[0]; {
+	case c == '"':
+		_, ok := s.str()
+		return ok
+	case c == '-' || isDigit(c):
+		_, ok := s.number()
+		return ok
+	case c == '*' || isAlpha(c):
+		s.take(isTokenByte)
+		return true
+	case c == '?':
+		return s.next('?') && (s.next('0') || s.next('1'))
+	case c == ':':
+		return s.next(':') && isBase64(s.take(isBase64Byte)) && s.next(':')
+	case c == '@':
+		s.next('@')
+		integer, ok := s.number()
+		return ok && integer
+	case c == '%':
+		return s.next('%') && s.displayString()
+	}
+	return false
+}
+
+// number reads an Integer or a Decimal and tells which: RFC 9651, section 4.2.4.
+func (s *scanner) number() (integer, ok bool) {
+	s.next('-')
+	whole := len(s.take(isDigit))
+	if !s.next('.') {
+		return true, whole >= 1 && whole <= 15
+	}
+	fraction := len(s.take(isDigit))
+	return false, whole >= 1 && whole <= 12 && fraction >= 1 && fraction <= 3
+}
+
+// displayString reads a Display String behind its '%': RFC 9651, section 4.2.10.
+func (s *scanner) displayString() bool {
+	if !s.next('"') {
+		return false
+	}
+	text := []byte(s.take(isDisplayByte))
+	for s.next('%') {
+		if len(s.rest) < 2 || strings.ToLower(s.rest[:2]) != s.rest[:2] {
+			return false
+		}
+		octet, err := hex.DecodeString(s.rest[:2])
+		if err != nil {
+			return false
+		}
+		s.rest = s.rest[2:]
+		text = append(append(text, octet...), s.take(isDisplayByte)...)
+	}
+	return s.next('"') && utf8.Valid(text)
+}
+
+// isBase64: padded or not, as section 4.2.7 asks of a tolerant parser.
+func isBase64(s string) bool {
+	_, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(s, "="))
+	return err == nil
+}
+
+func isDigit(c byte) bool       { return c >= '0' && c <= '9' }
+func isLower(c byte) bool       { return c >= 'a' && c <= 'z' }
+func isAlpha(c byte) bool       { return isLower(c) || c >= 'A' && c <= 'Z' }
+func isUnescaped(c byte) bool   { return c >= ' ' && c < 0x7F && c != '"' && c != '\\' }
+func isDisplayByte(c byte) bool { return c >= ' ' && c < 0x7F && c != '"' && c != '%' }
+func isBase64Byte(c byte) bool  { return isAlpha(c) || isDigit(c) || strings.IndexByte("+/=", c) >= 0 }
+func isParameterName(c byte) bool {
+	return isLower(c) || isDigit(c) || strings.IndexByte("_-.*", c) >= 0
+}
+
+// IsTokenChar: tchar of RFC 9110, section 5.6.2, which header names are made of.
+func isTokenChar(c byte) bool {
+	return isAlpha(c) || isDigit(c) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+}
+
+func isTokenByte(c byte) bool { return isTokenChar(c) || c == ':' || c == '/' }
+
+// IsToken: token of RFC 9110, section 5.6.2.
+func IsToken(s string) bool {
+	t := scanner{rest: s}
+	return t.take(isTokenChar) != "" && t.rest == ""
+}
