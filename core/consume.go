@@ -162,7 +162,7 @@ func (d Delivery[T]) within(k *keeper) Delivery[T] {
 func (e *Engine) message(ctx context.Context, m Message) *operation {
 	req := Request{Method: messageMethod, Path: m.Group, Header: func(string) []string { return nil }}
 	op := &operation{engine: e, ctx: ctx, req: req, who: identity{m.Group, m.ID}, body: m.Payload, isMessage: true}
-	op.claim.Key = e.hashing.record(m.Group, m.ID, messageMethod)
+	op.claim.Key = recordName(e.hashing, m.Group, m.ID, messageMethod)
 	op.claim.Fingerprint = (&FingerprintConfig{}).of(e.hashing, algorithm{algorithmBase}, &op.req, m.Payload)
 	return op
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/internal/digest"
 	"github.com/go-idem/idem/core/internal/inflight"
 )
 
@@ -17,8 +18,8 @@ import (
 type Engine struct {
 	cfg       Config
 	given     Config // as New was told, to know which defaults may follow other fields
-	hashing   hashing
-	previous  []hashing // under the previous secrets
+	hashing   digest.Hasher
+	previous  []digest.Hasher // under the previous secrets
 	algorithm algorithm
 	rules     headerRules
 	refusals  refusals
@@ -45,7 +46,7 @@ func New(cfg Config) (*Engine, error) {
 	return &Engine{
 		cfg:       cfg,
 		given:     given,
-		hashing:   newHashing(cfg.Secret),
+		hashing:   digest.New(cfg.Secret),
 		previous:  previousHashings(&cfg),
 		algorithm: cfg.Fingerprint.algorithm(),
 		rules:     newHeaderRules(&cfg.Keep),

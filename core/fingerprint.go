@@ -1,88 +1,29 @@
 package core
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/binary"
-	"hash"
 	"mime"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/go-idem/idem/core/internal/canonical"
+	"github.com/go-idem/idem/core/internal/digest"
 )
 
-// hashing makes the hashes that reach a store. With a secret they are HMACs. Its states are used again and again.
-type hashing struct{ states *sync.Pool }
-
-func newHashing(secret []byte) hashing {
-	return hashing{&sync.Pool{New: func() any {
-		if len(secret) > 0 {
-			return &hashState{Hash: hmac.New(sha256.New, secret)}
-		}
-		return &hashState{Hash: sha256.New()}
-	}}}
-}
-
-func previousHashings(cfg *Config) (previous []hashing) {
+func previousHashings(cfg *Config) (previous []digest.Hasher) {
 	for _, secret := range cfg.PreviousSecrets {
-		previous = append(previous, newHashing(secret))
+		previous = append(previous, digest.New(secret))
 	}
 	return previous
 }
 
-type hashState struct {
-	hash.Hash
-	buf []byte
-}
-
-// record names the record of a key, and of a key on one route when the route is given.
-func (h hashing) record(scope, key string, route ...string) [32]byte {
-	s := h.begin()
-	s.add("idem key 1")
-	s.add(scope)
-	s.add(key)
-	for _, part := range route {
-		s.add(part)
-	}
-	return h.end(s, nil)
-}
-
-// digest is SHA-256 over parts and body, each preceded by its length in 8 bytes: no two different lists give the same
-// input, wherever a separator may stand in them.
-func (h hashing) digest(body []byte, parts ...string) [32]byte {
-	s := h.begin()
-	for _, part := range parts {
-		s.add(part)
-	}
-	return h.end(s, body)
-}
-
-func (h hashing) begin() *hashState {
-	s := h.states.Get().(*hashState)
-	s.Reset()
-	s.buf = s.buf[:0]
-	return s
-}
-
-func (s *hashState) add(part string) {
-	s.buf = append(binary.BigEndian.AppendUint64(s.buf, uint64(len(part))), part...)
-}
-
-// end returns the digest and gives the state back.
-func (h hashing) end(s *hashState, body []byte) (sum [32]byte) {
-	s.buf = binary.BigEndian.AppendUint64(s.buf, uint64(len(body)))
-	s.Write(s.buf)
-	s.Write(body)
-	s.buf = s.Sum(s.buf[:0])
-	copy(sum[:], s.buf)
-	h.states.Put(s)
-	return sum
+// recordName names the record of a key, and of a key on one route when the route is given.
+func recordName(h digest.Hasher, scope, key string, route ...string) [32]byte {
+	return h.Sum(nil, append([]string{"idem key 1", scope, key}, route...)...)
 }
 
 // plainHashing is for what does not tell anything about a key.
-var plainHashing = newHashing(nil)
+var plainHashing = digest.New(nil)
 
 // algorithm says how a fingerprint was made. It is its first two bytes.
 type algorithm [2]byte
@@ -108,7 +49,7 @@ func (f *FingerprintConfig) algorithm() algorithm {
 		}
 	}
 	if len(f.Headers) > 0 {
-		names := plainHashing.digest(nil, f.Headers...)
+		names := plainHashing.Sum(nil, f.Headers...)
 		a[1] = names[0]
 	}
 	if a[0]&(algorithmHeaders|algorithmFunc|algorithmOff) != 0 {
@@ -142,13 +83,13 @@ const (
 // compare tells whether a record belongs to the request that has own for its fingerprint. With sameRequest, the record's
 // fingerprint is the one to use. No algorithm that is weaker than f decides that two requests are the same, unless Previous
 // names it (FPR-18).
-func (f *FingerprintConfig) compare(h hashing, own, record [32]byte, req *Request, body []byte) likeness {
+func (f *FingerprintConfig) compare(h digest.Hasher, own, record [32]byte, req *Request, body []byte) likeness {
 	a := algorithm(record[:2])
 	config, isTrusted := f.understood(a)
 	switch {
 	case a == algorithm(own[:2]):
 		return otherRequest
-	case a.hasRoute() && routePart(record) != h.route(req):
+	case a.hasRoute() && routePart(record) != routeDigest(h, req):
 		return otherRequest
 	case config == nil:
 		return cannotTell
@@ -210,11 +151,11 @@ func (f FingerprintConfig) clone() FingerprintConfig {
 }
 
 // of is the fingerprint of a request: its algorithm, the part of the route if the algorithm has one, and the rest of the digest.
-func (f *FingerprintConfig) of(h hashing, a algorithm, req *Request, body []byte) [32]byte {
+func (f *FingerprintConfig) of(h digest.Hasher, a algorithm, req *Request, body []byte) [32]byte {
 	sum := f.digest(h, a, req, body)
 	copy(sum[:], a[:])
 	if a.hasRoute() {
-		route := h.route(req)
+		route := routeDigest(h, req)
 		copy(sum[len(a):], route[:])
 	}
 	return sum
@@ -226,20 +167,20 @@ func routePart(fingerprint [32]byte) (part [6]byte) {
 	return part
 }
 
-// route is the part of a fingerprint that is of method and path alone.
-func (h hashing) route(req *Request) [6]byte {
-	sum := h.digest(nil, "idem route 1", req.Method, req.Path)
+// routeDigest is the part of a fingerprint that is of method and path alone.
+func routeDigest(h digest.Hasher, req *Request) [6]byte {
+	sum := h.Sum(nil, "idem route 1", req.Method, req.Path)
 	return [6]byte(sum[:6])
 }
 
-func (f *FingerprintConfig) digest(h hashing, a algorithm, req *Request, body []byte) [32]byte {
+func (f *FingerprintConfig) digest(h digest.Hasher, a algorithm, req *Request, body []byte) [32]byte {
 	switch {
 	case f.Off:
-		return h.digest(nil, "idem any request 2", req.Method, req.Path)
+		return h.Sum(nil, "idem any request 2", req.Method, req.Path)
 	case f.Func != nil:
-		return h.digest(f.Func(req, body), "idem own request 2", req.Method, req.Path)
+		return h.Sum(f.Func(req, body), "idem own request 2", req.Method, req.Path)
 	case a[0] == algorithmBase:
-		return h.digest(body, "idem request 1", req.Method, req.Path, req.RawQuery)
+		return h.Sum(body, "idem request 1", req.Method, req.Path, req.RawQuery)
 	}
 	queryForm, query := f.query(req.RawQuery)
 	bodyForm, body := f.body(req, body)
@@ -249,7 +190,7 @@ func (f *FingerprintConfig) digest(h hashing, a algorithm, req *Request, body []
 		parts = append(parts, name, string(binary.AppendUvarint(nil, uint64(len(lines)))))
 		parts = append(parts, lines...)
 	}
-	return h.digest(body, parts...)
+	return h.Sum(body, parts...)
 }
 
 // query returns what is compared of a query, and how.

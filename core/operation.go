@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/internal/digest"
 )
 
 // handler is what an operation is given to run.
@@ -34,9 +35,9 @@ type operation struct {
 	isHeld bool          // the handler has answered, and the run ends when what is under way in it does
 	leaves func()        // tells the store, and the run around this one, the end
 
-	hashing hashing  // that names the record
-	renamed bool     // the record has the name of a previous secret,
-	home    [32]byte // and not this one
+	hashing digest.Hasher // that names the record
+	renamed bool          // the record has the name of a previous secret,
+	home    [32]byte      // and not this one
 
 	likeness  likeness // of the record that Begin found a mismatch
 	isMessage bool     // the caller is a consumer, who keeps causes
@@ -64,7 +65,7 @@ func (e *Engine) prepare(ctx context.Context, req *Request, key string, c *drive
 		return nil, codeScopeMissing, false
 	}
 	route := e.route(req, false)
-	c.Key = e.hashing.record(scope, key, route...)
+	c.Key = recordName(e.hashing, scope, key, route...)
 	if k := e.enclosing(ctx, c.Key, scope, key, route); k != nil {
 		if err := e.standsAside(k.op.engine); err != nil {
 			e.cfg.Hooks.StoreError.call(ctx, req, c, 0, err)
@@ -93,7 +94,7 @@ type identity struct{ scope, key string }
 // identify fills in what child keys derive from: nothing that a config, a store or time changes. It is called when the handler is
 // about to run, because adapters may use the memory of scope and key again when it has returned.
 func (op *operation) identify() {
-	op.root = plainHashing.digest(nil, "idem child root 1", op.who.scope, op.who.key, op.req.Method, op.req.Path)
+	op.root = plainHashing.Sum(nil, "idem child root 1", op.who.scope, op.who.key, op.req.Method, op.req.Path)
 }
 
 // isTooLarge tells whether err says that a body is longer than it may be.

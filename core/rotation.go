@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/internal/digest"
 )
 
 // Names of records are hashes under Config.Secret. While Config.PreviousSecrets lists others, a record may lie under their names.
@@ -32,13 +33,13 @@ func (e *Engine) enclosing(ctx context.Context, own [32]byte, scope, key string,
 	}
 	k := enclosing(ctx, own)
 	for i := 0; k == nil && i < len(e.previous); i++ {
-		k = enclosing(ctx, e.previous[i].record(scope, key, route...))
+		k = enclosing(ctx, recordName(e.previous[i], scope, key, route...))
 	}
 	return k
 }
 
 // rename makes op's claim one of the record that h names, as if it had not been asked for.
-func (op *operation) rename(h hashing) {
+func (op *operation) rename(h digest.Hasher) {
 	e := op.engine
 	if !op.renamed {
 		op.home, op.renamed = op.claim.Key, true
@@ -48,7 +49,7 @@ func (op *operation) rename(h hashing) {
 		config, a = &FingerprintConfig{}, algorithm{algorithmBase}
 	}
 	op.hashing = h
-	op.claim.Key = h.record(op.who.scope, op.who.key, e.route(&op.req, op.isMessage)...)
+	op.claim.Key = recordName(h, op.who.scope, op.who.key, e.route(&op.req, op.isMessage)...)
 	op.claim.Fingerprint = config.of(h, a, &op.req, op.body)
 	op.claim.Fence, op.claim.Attempt, op.claim.Operation, op.claim.Takeover, op.claim.Over = 0, 0, 0, false, 0
 }

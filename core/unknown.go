@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/internal/digest"
 )
 
 // ErrOutcomeUnknown is what a LeaseConfig.OnUnknown returns when it can not tell what became of a run.
@@ -102,8 +103,8 @@ func (e *Engine) Resolve(ctx context.Context, which Operation, outcome *Response
 func (op *operation) takeOverAny(which Operation) (revived bool, err error) {
 	e := op.engine
 	route := e.route(&op.req, op.isMessage)
-	for _, h := range append([]hashing{e.hashing}, e.previous...) {
-		op.claim = driver.Claim{Key: h.record(which.Scope, which.Key, route...)}
+	for _, h := range append([]digest.Hasher{e.hashing}, e.previous...) {
+		op.claim = driver.Claim{Key: recordName(h, which.Scope, which.Key, route...)}
 		op.ask()
 		if revived, err = op.takeOver(); !errors.Is(err, ErrNotUnknown) {
 			return revived, err
