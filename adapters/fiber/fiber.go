@@ -32,6 +32,9 @@ func Skip(f func(*fiber.Ctx) bool) Option { return func(o *options) { o.skip = f
 // becomes its answer through the app's ErrorHandler here, before it is kept; middleware outside sees the answer, not the
 // error. fasthttp does not tell that a client has left, so one that waits (Config.Wait) keeps its place until its time is over.
 //
+// A UserContext that is made of c.Context() is read while a lease is renewed, as by go-redis hooks that trace, so a handler must not
+// call c.Locals beside that; once the request is over, its values are those that were asked for before.
+//
 // fasthttp mixes lines that come behind the body of a chunked request, as trailers, into its header: none of them is a key. Nor is
 // one that a middleware outside has added to such a request.
 //

@@ -20,6 +20,7 @@ type stream struct {
 	size     int // as declared; negative: not
 	limit    int // of what is kept of it, in bytes
 	response core.Response
+	client   *client // see answer
 
 	end     func(*core.Response, error) // of the run; nil without a claim
 	sent    int                         // in bytes
@@ -131,6 +132,7 @@ func (s *stream) Close() (err error) {
 
 // settle ends the run.
 func (s *stream) settle() {
+	defer s.client.end()
 	switch {
 	case s.end == nil:
 	case s.isBad:

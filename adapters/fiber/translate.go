@@ -44,12 +44,17 @@ func newExchange(o *options) *exchange {
 // do lets an engine take the request, and writes what it answers.
 func (x *exchange) do(e *core.Engine) (isBypassed bool, err error) {
 	c, answered := x.ctx, false
+	ctx, own := clientOf(c)
 	defer func() {
 		if !answered {
 			x.answer.takeBack(c.Response()) // who recovers, or handles err, has an answer of its own
 		}
+		if !answered || !x.answer.streams {
+			own.end()
+		}
 	}()
-	result, err := e.Do(c.UserContext(), x.request(), x.run)
+	x.answer.client = own
+	result, err := e.Do(ctx, x.request(), x.run)
 	answered = err == nil
 	if result.Response != nil {
 		x.answer.send(c, result.Response)
@@ -215,11 +220,12 @@ type answer struct {
 	own      int           // how many lines of the response are the handlers'
 	ran      bool          // the handlers, up to their end or not
 	streams  bool          // it goes on when the middleware has returned
+	client   *client       // whose request it is; nil where no care is needed
 }
 
 // clear forgets the answer, which is out.
 func (a *answer) clear() {
-	a.response, a.ran = core.Response{}, false
+	a.response, a.ran, a.client = core.Response{}, false, nil
 	clear(a.lines[:])
 }
 
@@ -303,6 +309,7 @@ func unprotected(ctx context.Context, response *fasthttp.Response) {
 func (a *answer) later(response *fasthttp.Response, limit int) *core.Response {
 	a.streams = true
 	s := watch(response, limit, a.response)
+	s.client = a.client
 	return &core.Response{Status: a.response.Status, Sent: true, Later: func(end func(*core.Response, error)) { s.end = end }}
 }
 
