@@ -98,7 +98,8 @@ func Dead(f func(msg *message.Message, cause error) error) Option {
 
 // Watermill returns a middleware that runs handlers under e. Group is who consumes, the same in all its processes; with "" it
 // is the name of the router's handler. Two handlers of one group share their messages: one handles, the other finds a
-// duplicate. The context of the message is that of the run while the handler has it.
+// duplicate. The context of the message is that of the run while the handler has it; that of
+// a produced message which is made of it ends with the delivery's, as without the engine.
 //
 // Results go through Config.Messages.Marshal, if set: as a slice of a struct of strings, bytes and maps of them.
 func Watermill(e *core.Engine, group string, opts ...Option) message.HandlerMiddleware {
@@ -153,9 +154,37 @@ func consume(e *core.Engine, m core.Message, msg *message.Message, next message.
 		msg.SetContext(ctx)
 		defer msg.SetContext(outer)
 		produced, err = next(msg)
-		return keep(produced), err
+		result := keep(produced)
+		for _, p := range produced {
+			outlive(p, ctx, outer)
+		}
+		return result, err
 	})
 	return d, produced
+}
+
+// outlive lets the context of a message that was made of that of a run end with the one around the run: it is published when the
+// run is over.
+func outlive(msg *message.Message, run, outer context.Context) {
+	if ctx := msg.Context(); ctx.Value(core.ContextKey) == run.Value(core.ContextKey) {
+		msg.SetContext(publishing{outer, context.WithoutCancel(ctx)})
+	}
+}
+
+// publishing is the context of a message that is published when the run which produced it is over.
+type publishing struct {
+	context.Context // around the run
+	values          context.Context
+}
+
+// Value implements context.Context.
+func (p publishing) Value(key any) any {
+	if key != core.ContextKey {
+		if value := p.values.Value(key); value != nil {
+			return value
+		}
+	}
+	return p.Context.Value(key)
 }
 
 // remember returns a function that makes msg what it is now.

@@ -23,6 +23,7 @@ import (
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
+	"github.com/go-idem/idem/core/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -96,6 +97,50 @@ func TestAHandlerThatProducesNothing(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Empty(t, produced)
 	}
+}
+
+// Publishers use the context of a message, which handlers make of that of the delivery: it lasts as long as without the engine,
+// and has the same values.
+func TestAProducedMessageThatHasTheRunsContextCanBePublished(t *testing.T) {
+	type key struct{}
+	engine := newEngine(t)
+	produce := func(msg *message.Message) ([]*message.Message, error) {
+		ctx := context.WithValue(msg.Context(), key{}, "own")
+		return []*message.Message{message.NewMessageWithContext(ctx, "1", nil), message.NewMessageWithContext(msg.Context(), "2", nil), msg}, nil
+	}
+	for name, handle := range map[string]message.HandlerFunc{
+		"one middleware":  idem.Watermill(engine, "one")(produce),
+		"two of a group":  idem.Watermill(engine, "two")(idem.Watermill(engine, "two")(produce)),
+		"two of two":      idem.Watermill(engine, "a")(idem.Watermill(engine, "b")(produce)),
+		"without a claim": idem.Watermill(newEngine(t, failOpen), "one")(produce),
+	} {
+		t.Run(name, func(t *testing.T) {
+			outer, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "outer"))
+			msg := order()
+			msg.SetContext(outer)
+			produced, err := handle(msg)
+			require.NoError(t, err)
+			for i, value := range []string{"own", "outer", "outer"} {
+				ctx := produced[i].Context()
+				require.NoError(t, ctx.Err(), i)
+				assert.Equal(t, value, ctx.Value(key{}))
+				_, isRun := core.FromContext(ctx)
+				assert.False(t, isRun, "it is over")
+			}
+			cancel(errTest)
+			for i := range produced {
+				ctx, free := context.WithCancel(produced[i].Context())
+				assert.ErrorIs(t, context.Cause(ctx), errTest, "the subscriber has closed")
+				free()
+			}
+		})
+	}
+}
+
+func failOpen(c *core.Config) {
+	away := storetest.NewFaulty(c.Store)
+	away.Inject("begin", storetest.Before, 1_000)
+	c.Store, c.DangerouslyFailOpen = away, true
 }
 
 func TestTheFirstDeliveryIsHandedTheHandlersOwnMessages(t *testing.T) {
