@@ -69,6 +69,13 @@ type KeyConfig struct {
 	// PerRoute makes a key that is used on two routes two keys (FPR-03). By default the second use is a mismatch.
 	PerRoute bool
 
+	// PerRouteChanged says that PerRoute had the other value while keys that live were used, or has it in processes that run
+	// beside this one: a record under the name that it had, or has there, is found, too. That costs two calls of the store more
+	// for each new key. In a deploy that rolls set it first, then change PerRoute, then take it away after twice Keep.Retention:
+	// processes of neighbouring steps never run a key twice. Until then a key of another route may be refused with 422, as
+	// without PerRoute (SKW-01).
+	PerRouteChanged bool
+
 	// Required refuses a guarded request without a key with 400. By default it runs without protection (KEY-02).
 	Required bool
 

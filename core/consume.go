@@ -95,7 +95,7 @@ func consume[T any](ctx context.Context, e *Engine, m Message, place chan struct
 	op := e.message(ctx, m)
 	op.place = place
 	var d Delivery[T]
-	if k := e.enclosing(ctx, op.claim.Key, m.Group, m.ID, e.route(&op.req, true)); k != nil {
+	if k := e.enclosing(ctx, m.Group, m.ID, &op.req, true); k != nil {
 		if err := e.standsAside(k.op.engine); err != nil {
 			op.hear(e.cfg.Hooks.StoreError, 0, err)
 			return Delivery[T]{Verdict: Failed, Err: err, RedeliverAfter: time.Second}
@@ -162,7 +162,7 @@ func (d Delivery[T]) within(k *keeper) Delivery[T] {
 func (e *Engine) message(ctx context.Context, m Message) *operation {
 	req := Request{Method: messageMethod, Path: m.Group, Header: func(string) []string { return nil }}
 	op := &operation{engine: e, ctx: ctx, req: req, who: identity{m.Group, m.ID}, body: m.Payload, isMessage: true}
-	op.claim.Key = recordName(e.hashing, m.Group, m.ID, messageMethod)
+	op.claim.Key = e.namings[0].record(m.Group, m.ID, &op.req, true)
 	op.claim.Fingerprint = (&FingerprintConfig{}).of(e.hashing, algorithm{algorithmBase}, &op.req, m.Payload)
 	return op
 }

@@ -19,7 +19,7 @@ type Engine struct {
 	cfg       Config
 	given     Config // as New was told, to know which defaults may follow other fields
 	hashing   digest.Hasher
-	previous  []digest.Hasher // under the previous secrets
+	namings   []naming // of records, the engine's own first
 	algorithm algorithm
 	rules     headerRules
 	refusals  refusals
@@ -43,11 +43,12 @@ func New(cfg Config) (*Engine, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	names := namings(&cfg)
 	return &Engine{
 		cfg:       cfg,
 		given:     given,
-		hashing:   digest.New(cfg.Secret),
-		previous:  previousHashings(&cfg),
+		hashing:   names[0].hasher,
+		namings:   names,
 		algorithm: cfg.Fingerprint.algorithm(),
 		rules:     newHeaderRules(&cfg.Keep),
 		refusals:  newRefusals(cfg.Problems),

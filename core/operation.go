@@ -64,9 +64,8 @@ func (e *Engine) prepare(ctx context.Context, req *Request, key string, c *drive
 	if scope == "" {
 		return nil, codeScopeMissing, false
 	}
-	route := e.route(req, false)
-	c.Key = recordName(e.hashing, scope, key, route...)
-	if k := e.enclosing(ctx, c.Key, scope, key, route); k != nil {
+	c.Key = e.namings[0].record(scope, key, req, false)
+	if k := e.enclosing(ctx, scope, key, req, false); k != nil {
 		if err := e.standsAside(k.op.engine); err != nil {
 			e.cfg.Hooks.StoreError.call(ctx, req, c, 0, err)
 			return nil, codeNestedEngine, false
@@ -176,7 +175,7 @@ func (op *operation) settled() (driver.Entry, error) {
 	defer op.leave()
 	op.hashing = op.engine.hashing
 	entry, err := op.asked()
-	for tries := 0; err == nil && entry.State == driver.Claimed && len(op.engine.previous) > 0; tries++ {
+	for tries := 0; err == nil && entry.State == driver.Claimed && len(op.engine.namings) > 1; tries++ {
 		var isSettled bool
 		if entry, isSettled, err = op.lookBack(entry); isSettled || err != nil {
 			break

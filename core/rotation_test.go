@@ -25,7 +25,15 @@ func secrets(current string, previous ...string) func(*core.Config) {
 	}
 }
 
-// rotations are secrets before a change and after it.
+// routes sets whether a key is one per route, and whether it was otherwise before.
+func routes(perRoute, changed bool) func(*core.Config) {
+	return func(c *core.Config) {
+		secrets("")(c)
+		c.Key.PerRoute, c.Key.PerRouteChanged = perRoute, changed
+	}
+}
+
+// rotations are secrets, or names with and without a route, before a change and after it.
 var rotations = map[string][2]func(*core.Config){
 	"another secret":           {secrets(oneSecret), secrets(anotherSecret, oneSecret)},
 	"the first secret":         {secrets(""), secrets(oneSecret, "")},
@@ -33,6 +41,14 @@ var rotations = map[string][2]func(*core.Config){
 	"the third secret":         {secrets(oneSecret), secrets(anotherSecret, "0123456789abcdeh", oneSecret)},
 	"the new one made known":   {secrets(anotherSecret), secrets(oneSecret, anotherSecret)},
 	"the new one made current": {secrets(oneSecret, anotherSecret), secrets(anotherSecret, oneSecret)},
+	"a key per route":          {routes(false, false), routes(true, true)},
+	"no key per route":         {routes(true, false), routes(false, true)},
+	"a key per route, known":   {routes(true, false), routes(false, true)},
+	"a key per route, current": {routes(false, true), routes(true, true)},
+	"a secret and a key per route": {secrets(oneSecret), func(c *core.Config) {
+		secrets(anotherSecret, oneSecret)(c)
+		c.Key.PerRoute, c.Key.PerRouteChanged = true, true
+	}},
 }
 
 func eachRotation(t *testing.T, test func(t *testing.T, before, after *fixture)) {
@@ -97,7 +113,7 @@ func TestAVanishedRunIsFoundUnderAPreviousSecret(t *testing.T) {
 		before.vanish(t)
 		refusing := after.with(func(c *core.Config) { c.Lease.OnUnknown = core.RefuseUnknown })
 		refusing.refused(refusing.send(request("K", "B"), made), 409, "outcome-unknown")
-		require.NoError(t, refusing.Resolve(ctx, core.Operation{Scope: "single-tenant", Key: "K"}, nil))
+		require.NoError(t, refusing.Resolve(ctx, core.Operation{Scope: "single-tenant", Key: "K", Method: "POST", Path: "/orders"}, nil))
 		assert.True(t, after.runsAgain(request("K", "B")).Takeover)
 	})
 }
@@ -149,9 +165,16 @@ func TestARunUnderAPreviousSecretIsStoodAsideForByAnEngineOfTheNext(t *testing.T
 
 // Neighbouring deploys of a rotation run a key once, however their calls of the store interleave.
 func TestNeighboursInARotationRunAKeyOnce(t *testing.T) {
-	phases := []func(*core.Config){
-		secrets(oneSecret), secrets(oneSecret, anotherSecret), secrets(anotherSecret, oneSecret), secrets(anotherSecret),
+	for name, phases := range map[string][]func(*core.Config){
+		"secrets":    {secrets(oneSecret), secrets(oneSecret, anotherSecret), secrets(anotherSecret, oneSecret), secrets(anotherSecret)},
+		"routes":     {routes(false, false), routes(false, true), routes(true, true), routes(true, false)},
+		"routes off": {routes(true, false), routes(true, true), routes(false, true), routes(false, false)},
+	} {
+		t.Run(name, func(t *testing.T) { neighboursRunOnce(t, phases) })
 	}
+}
+
+func neighboursRunOnce(t *testing.T, phases []func(*core.Config)) {
 	for i := range phases[1:] {
 		for range 50 {
 			before := newFixture(t, phases[i])

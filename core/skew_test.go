@@ -30,6 +30,7 @@ var skews = map[string]func(*core.Config){
 	"Secret":                                 secret(oneSecret),
 	"Secret, the old one in PreviousSecrets": secrets(oneSecret, ""),
 	"Key.PerRoute":                           func(c *core.Config) { c.Key.PerRoute = true },
+	"Key.PerRoute, with PerRouteChanged":     func(c *core.Config) { c.Key.PerRoute, c.Key.PerRouteChanged = true, true },
 	"Key.Header":                             func(c *core.Config) { c.Key.Header = "X-Key" },
 	"Key.Header, the old one in Aliases":     func(c *core.Config) { c.Key.Header, c.Key.Aliases = "X-Key", []string{"Idempotency-Key"} },
 	"Key.Strict":                             func(c *core.Config) { c.Key.Strict = true },
@@ -171,7 +172,8 @@ alone; where a key runs again with the same ones, they are what keeps its effect
 
 A secret is rotated in three deploys: list the new one in ` + "`PreviousSecrets`" + `; make it ` + "`Secret`" + ` and list the old one; drop the
 old one when every process has done so for twice ` + "`Keep.Retention`" + `. Processes of neighbouring steps never run a key twice;
-the second step without the first replays what was kept before, but does not see what older processes run meanwhile.
+the second step without the first replays what was kept before, but does not see what older processes run meanwhile. So is
+` + "`Key.PerRoute`" + ` changed: set ` + "`Key.PerRouteChanged`" + `; change it; take that away.
 
 This table is made by a test: ` + "`go test ./core -run TestTheTableOfDeploys -update`" + ` writes it anew.
 

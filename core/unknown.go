@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/go-idem/idem/core/driver"
-	"github.com/go-idem/idem/core/internal/digest"
 )
 
 // ErrOutcomeUnknown is what a LeaseConfig.OnUnknown returns when it can not tell what became of a run.
@@ -51,7 +50,7 @@ func (op *operation) resolve(vanished int64) (again bool) {
 // Operation names a record for an operator.
 type Operation struct {
 	Scope, Key   string // the key without quotes, as Key.Accept leaves it; of a message its group and ID
-	Method, Path string // with Key.PerRoute, else empty; of a message "MESSAGE" and nothing
+	Method, Path string // with Key.PerRoute or PerRouteChanged; of a message "MESSAGE" and nothing
 }
 
 // Resolve settles an operation whose outcome is unknown: outcome is kept and replayed from now on, nil says that it did
@@ -102,9 +101,8 @@ func (e *Engine) Resolve(ctx context.Context, which Operation, outcome *Response
 // takeOverAny is takeOver under the first of the record's possible names where something is unknown.
 func (op *operation) takeOverAny(which Operation) (revived bool, err error) {
 	e := op.engine
-	route := e.route(&op.req, op.isMessage)
-	for _, h := range append([]digest.Hasher{e.hashing}, e.previous...) {
-		op.claim = driver.Claim{Key: recordName(h, which.Scope, which.Key, route...)}
+	for _, n := range e.namings {
+		op.claim = driver.Claim{Key: n.record(which.Scope, which.Key, &op.req, op.isMessage)}
 		op.ask()
 		if revived, err = op.takeOver(); !errors.Is(err, ErrNotUnknown) {
 			return revived, err
