@@ -18,8 +18,9 @@ import (
 // were handled: in an error whose method Unwrap() []error returns as many errors as there are messages. An error from
 // [errors.Join] with as many is taken for such.
 //
-// Messages with one ID are deliveries one after the other, in calls of their own. The context of handle ends when the claim of
-// one of its messages is lost; it belongs to no run, so FromContext, ChildKey and Step do not know it. A panic of handle fails
+// Messages with one ID are deliveries one after the other, in calls of their own. The context of handle ends with ctx, unlike
+// that of Consume's, or when the claim of one of its messages is lost; it belongs to no run, so FromContext, ChildKey and Step do
+// not know it. A panic of handle fails
 // the messages of its call; it passes on to the caller when the others are handled, as does one of a hook, of a marshaller, and of
 // everything else that runs for a message. With Config.Wait a message that is in progress elsewhere holds up the others.
 // However many messages there are, no more than 64 of them are at the store at once.
