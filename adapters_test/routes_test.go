@@ -124,3 +124,18 @@ func TestAMistypedRouteDoesNotUseItsKey(t *testing.T) {
 		}
 	}
 }
+
+// A handler for unknown routes may be one that has effects, as a proxy's: its own decision counts.
+func TestAHandlerOfUnknownRoutesMayKeepItsAnswer(t *testing.T) {
+	router := ginRoutes(newEngine(t))
+	router.NoRoute(func(c *gin.Context) {
+		core.Decide(c, core.Keep)
+		c.String(404, "from behind")
+	})
+	url := serveTest(t, router)
+	for n := range 2 {
+		r := submit(t, url+"/elsewhere", "B")
+		assert.Equal(t, "from behind", r.body)
+		assert.Equal(t, n == 1, r.replayed())
+	}
+}

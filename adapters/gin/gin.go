@@ -26,7 +26,8 @@ func Skip(f func(*gin.Context) bool) Option { return func(o *options) { o.skip =
 
 // Gin returns a middleware that runs the handlers behind it under e. Put it behind gin.Recovery, authentication and rate
 // limits, and inside compression. Handlers may give the *gin.Context to core.FromContext, ChildKey, Step and Decide, or the
-// request's context. A goroutine that outlives its handler needs c.Copy(), as always: Gin uses the context for another request.
+// request's context. A 404 or 405 of the handlers of NoRoute and NoMethod counts as the router's own and frees the key; where they
+// have effects, as a proxy's, they call core.Decide(c, core.Keep). A goroutine that outlives its handler needs c.Copy(), as always: Gin uses the context for another request.
 func Gin(e *core.Engine, opts ...Option) gin.HandlerFunc {
 	var o options
 	for _, opt := range opts {
