@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/storetest"
 )
 
 // SKW-01: secrets change while keys live.
@@ -229,4 +230,26 @@ func TestPreviousSecretsAreChecked(t *testing.T) {
 		_, err := core.New(cfg)
 		assert.Equal(t, []string{"PreviousSecrets"}, badFields(t, err), name)
 	}
+}
+
+// CON-07: whose record is found under a previous name gives back the place in which it has waited for the other.
+func TestAWaiterWhoseRecordHasAPreviousNameGivesItsPlaceBack(t *testing.T) {
+	inBubble(t, "one place", func(t *testing.T) {
+		before := newFixture(t, secrets(oneSecret))
+		before.answered(before.send(request("K", "B"), made), 201, "made")
+		after := before.with(func(c *core.Config) {
+			secrets(anotherSecret, oneSecret)(c)
+			c.Wait.Timeout, c.Wait.MaxPerKey = lease, 1
+		})
+		for range 3 {
+			after.store.Inject("begin", 0, 1) // under its own name,
+			after.store.Inject("begin", storetest.Hang, 1)
+			looks := after.later(ctx, request("K", "B"), made)
+			waits := after.later(ctx, request("K", "B"), made)
+			after.refused((<-looks).Result, 503, "store-unavailable")
+			after.replayed((<-waits).Result, 201, "made")
+			after.close()
+		}
+		after.ran(1)
+	})
 }

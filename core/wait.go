@@ -65,6 +65,7 @@ const firstCheck = time.Second
 
 // waiter is one request that waits.
 type waiter struct {
+	key   [32]byte // of the place it holds: the claim may be one of another record when it leaves
 	until time.Time
 	check time.Duration
 	woken chan struct{}
@@ -85,7 +86,7 @@ func (op *operation) wait(left time.Duration) bool {
 	if limits.Timeout <= 0 || !op.engine.rooms.enter(op.claim.Key, limits) {
 		return false
 	}
-	op.waiter = &waiter{until: op.began.Add(limits.Timeout), check: firstCheck, woken: make(chan struct{}, 1)}
+	op.waiter = &waiter{key: op.claim.Key, until: op.began.Add(limits.Timeout), check: firstCheck, woken: make(chan struct{}, 1)}
 	op.claim.Waits = true
 	if err := op.watch(); err != nil && op.ctx.Err() == nil {
 		op.hear(op.engine.cfg.Hooks.StoreError, 0, err)
@@ -170,7 +171,7 @@ func (op *operation) leave() {
 		return
 	}
 	op.claim.Waits = false
-	rooms.leave(op.claim.Key)
+	rooms.leave(w.key)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.left = true
