@@ -119,3 +119,39 @@ func TestAnAnswerThatEndsLater(t *testing.T) {
 		f.close()
 	})
 }
+
+// A panic on the way to the end of an answer is the caller's, and does not hold the key.
+func TestAnAnswerThatEndsLaterAndPanics(t *testing.T) {
+	inBubble(t, "in the policy", func(t *testing.T) {
+		f := newFixture(t, func(c *core.Config) { c.Keep.Policy = func(*core.Response) core.Disposition { panic(errTest) } })
+		run, end := f.stream(t)
+		time.Sleep(2 * lease) // it is renewed
+		assert.PanicsWithValue(t, errTest, func() { end(&core.Response{Status: 201, Sent: true}, nil) })
+		f.close()
+		require.Error(t, run.Err())
+		f.with(func(c *core.Config) { c.Keep.Policy = core.DefaultPolicy }).runsAgain(request("K", "B"))
+	})
+	inBubble(t, "before anybody can end it", func(t *testing.T) {
+		f := newFixture(t)
+		assert.PanicsWithValue(t, errTest, func() {
+			f.send(request("K", "B"), func(context.Context) (*core.Response, error) {
+				return &core.Response{Later: func(func(*core.Response, error)) { panic(errTest) }}, nil
+			})
+		})
+		f.close()
+		f.runsAgain(request("K", "B"))
+	})
+	inBubble(t, "when it was ended", func(t *testing.T) {
+		f := newFixture(t)
+		assert.PanicsWithValue(t, errTest, func() {
+			f.send(request("K", "B"), func(context.Context) (*core.Response, error) {
+				return &core.Response{Later: func(end func(*core.Response, error)) {
+					end(&core.Response{Status: 201, Body: []byte("whole"), Sent: true}, nil)
+					panic(errTest)
+				}}, nil
+			})
+		})
+		f.close()
+		f.replayed(f.send(request("K", "B"), made), 201, "whole")
+	})
+}

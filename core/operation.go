@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-idem/idem/core/driver"
@@ -461,24 +462,40 @@ func (op *operation) whenIdle(end func() error) error {
 	return nil
 }
 
-// goOn leaves the end of the run to whom later gives it to: the claim is kept alive until then.
+// goOn leaves the end of the run to whom later gives it to: the claim is kept alive until then. When later panics, nobody is there
+// to end it, and the run has broken off.
 func (op *operation) goOn(later func(func(*Response, error))) {
-	op.goesOn = true
+	var isTaken atomic.Bool
 	op.engine.late.Add()
+	op.goesOn = true
+	isGiven := false
+	defer func() {
+		if !isGiven && isTaken.CompareAndSwap(false, true) {
+			op.goesOn = false
+			op.engine.late.Done()
+		}
+	}()
 	later(func(r *Response, err error) {
+		if !isTaken.CompareAndSwap(false, true) {
+			return
+		}
 		defer op.engine.late.Done()
 		defer op.leaveUnlessHeld()
-		defer func() {
-			if !op.ended { // a panic, as of the policy: nobody else would end the run, and its claim is kept alive until then
-				op.brokeOff("the end of the answer panicked")
-			}
-		}()
+		defer op.endAnyway()
 		if err != nil || op.isCut(r) {
 			op.brokeOff("the answer broke off")
 			return
 		}
 		_, _ = op.settle(r, nil)
 	})
+	isGiven = true
+}
+
+// endAnyway ends a run whose end has panicked on its way, in a policy or a codec, before the store was told.
+func (op *operation) endAnyway() {
+	if !op.ended {
+		op.brokeOff("the end of the answer panicked")
+	}
 }
 
 // isCut tells of an answer whose client left before its end whether that is all there is to say of it: nothing else does where
