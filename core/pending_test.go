@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -448,4 +449,43 @@ func TestALocalReplayEndsWithARetentionThatBeganWithTheFirstSending(t *testing.T
 		f.answered(f.send(request("K", "B"), made), 201, "made")
 		f.ran(2)
 	})
+}
+
+// A hook that panics when the verb is done leaves nothing pending that nobody sends: that would hold the key for good.
+func TestAHookThatPanicsLeavesNothingPending(t *testing.T) {
+	for name, c := range map[string]struct {
+		h    handler
+		hook func(*core.Hooks) *core.Hook
+	}{
+		"kept":   {made, func(h *core.Hooks) *core.Hook { return &h.Kept }},
+		"failed": {answers(503, ""), func(h *core.Hooks) *core.Hook { return &h.Failed }},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			f, _, store := cutOff(t)
+			panics := f.with(func(cfg *core.Config) { *c.hook(&cfg.Hooks) = panicsOnce() })
+			assert.PanicsWithValue(t, errTest, func() {
+				panics.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+					store.during(leases(1.5))
+					return c.h(ctx)
+				})
+			})
+			f.close()
+			if name == "failed" {
+				f.runsAgain(request("K", "B"))
+				return
+			}
+			f.replayed(f.send(request("K", "B"), made), 201, "made")
+			f.ran(1)
+		})
+	}
+}
+
+// panicsOnce is a hook that panics when it is called first.
+func panicsOnce() core.Hook {
+	var has atomic.Bool
+	return func(context.Context, core.Event) {
+		if has.CompareAndSwap(false, true) {
+			panic(errTest)
+		}
+	}
 }

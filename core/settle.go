@@ -226,7 +226,7 @@ func (op *operation) finish(f final) error {
 	}
 	err := op.sendFirst()
 	op.engine.pendings.heard(err)
-	op.tell(lost, err)
+	op.tellFirst(p, lost, err)
 	if isSettled(err) {
 		if p != nil {
 			op.engine.pendings.end(p)
@@ -249,6 +249,18 @@ func (op *operation) sendFirst() error {
 	op.last.detached = true
 	defer op.last.end(context.Canceled)
 	return op.sendFinal(op.last.start(op.engine, op.ctx, time.Now().Add(op.engine.cfg.Limits.StoreTimeout), &op.next))
+}
+
+// tellFirst is tell of the first verb. When a hook panics, nobody sends another, so p, if there is one, is not pending any more.
+func (op *operation) tellFirst(p *pending, lost bool, err error) {
+	told := false
+	defer func() {
+		if !told && p != nil {
+			op.engine.pendings.end(p)
+		}
+	}()
+	op.tell(lost, err)
+	told = true
 }
 
 // tell tells the hooks what a final verb has come to.
