@@ -289,3 +289,15 @@ func TestADeliveryThatIsNotHandledUsesUpNoAttempt(t *testing.T) {
 		handled(t, f)
 	})
 }
+
+// EVT-11: a reopening whose answer was lost may have taken effect, so this process does not take the message for dead any more.
+func TestAMessageWhoseRevivalHadNoAnswerIsNotRememberedAsDead(t *testing.T) {
+	inBubble(t, "EVT-11", func(t *testing.T) {
+		f := newFixture(t, two, func(c *core.Config) { c.Keep.LocalReplays = 1 << 20 })
+		f.dies(t)
+		f.store.Inject("reopen", storetest.After, 1)
+		require.ErrorIs(t, f.Resolve(ctx, dead, nil), storetest.ErrInjected)
+		require.ErrorIs(t, f.Resolve(ctx, dead, nil), core.ErrNotUnknown, "there is nothing to say again")
+		assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
+	})
+}
