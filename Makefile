@@ -1,4 +1,5 @@
 # make test        everything that must be green: vet, lint, tests with the race detector, fuzz smoke, examples
+# make quick       vet and tests, without servers, of the packages that differ from main, in all modules: seconds; BASE=HEAD compares with HEAD
 # make tools       installs the servers that the tests start, where it can, and says what is missing where it can not
 # make bench       measures beside rivals and writes docs/PERFORMANCE.md; BENCH=-short takes 4 minutes, not 35
 # make soak        30 minutes of traffic under faults, then the tests in their long forms and 10 minutes of each fuzz target
@@ -10,9 +11,12 @@ BENCH ?=
 # Modules of their own, so that who uses the library does not see what they need.
 NESTED := $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod))
 
-.PHONY: test tools vet lint unit fuzz bench soak
+.PHONY: test quick tools vet lint unit fuzz bench soak
 
 test: tools vet lint unit fuzz
+
+quick:
+	@GO=$(GO) .ci/quick
 
 tools:
 	@.ci/tools

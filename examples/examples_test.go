@@ -194,6 +194,9 @@ func (s *service) endsOnSIGTERM(t *testing.T) {
 
 func build(t *testing.T) binaries {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: this test builds the examples and runs them")
+	}
 	dir := t.TempDir()
 	out, err := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "./...").CombinedOutput()
 	require.NoError(t, err, string(out))

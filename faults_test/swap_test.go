@@ -134,14 +134,14 @@ var swapKeys = []string{"first", "second"}
 // TestNoSealedPartOpensInThePlaceOfAnother, SEC-01: each part of two records is put into the place of each other one.
 func TestNoSealedPartOpensInThePlaceOfAnother(t *testing.T) {
 	t.Parallel()
-	for name, newStore := range map[string]func() driver.Store{
-		"memory": func() driver.Store { return memstore.New() },
-		"Redis": func() driver.Store {
+	for name, newStore := range map[string]func(*testing.T) driver.Store{
+		"memory": func(*testing.T) driver.Store { return memstore.New() },
+		"Redis": func(t *testing.T) driver.Store {
 			return redisstore.New(redistest.Start(t).Client(t))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kept, failed := newSealedService(t, newStore()), newSealedService(t, newStore())
+			kept, failed := newSealedService(t, newStore(t)), newSealedService(t, newStore(t))
 			for _, key := range swapKeys {
 				kept.post(key, func(context.Context) (*core.Response, error) {
 					return &core.Response{Status: 201, Body: bytes.Repeat([]byte(key), 100)}, nil

@@ -49,6 +49,9 @@ func database(t *testing.T) string {
 // programs returns the directory of initdb and postgres: of the PATH, or the newest where Debian has them.
 func programs(t *testing.T) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: this test needs PostgreSQL")
+	}
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if path, err := exec.LookPath("initdb"); err == nil {
 		found = append(found, path)

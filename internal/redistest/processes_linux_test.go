@@ -20,6 +20,7 @@ func running(pid int) bool {
 }
 
 func TestEveryEngineStartsInTimeAndLeavesNoProcess(t *testing.T) {
+	Binary(t)
 	var pids []int
 	t.Run("engines", func(t *testing.T) {
 		began := time.Now()

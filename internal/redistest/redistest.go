@@ -32,9 +32,13 @@ type Server struct {
 }
 
 // Binary returns the path of the server to test with: $REDIS_SERVER, or redis-server or valkey-server on the PATH.
-// Without one the test is skipped, and fails where CI is set: there a missing server is a broken set-up.
+// Without one the test is skipped, and fails where CI is set: there a missing server is a broken set-up. With -short no test
+// gets a server.
 func Binary(tb testing.TB) string {
 	tb.Helper()
+	if testing.Short() {
+		tb.Skip("-short: this test needs a redis-server")
+	}
 	for _, name := range []string{os.Getenv("REDIS_SERVER"), "redis-server", "valkey-server"} {
 		if path, err := exec.LookPath(name); name != "" && err == nil {
 			return path

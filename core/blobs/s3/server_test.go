@@ -58,6 +58,9 @@ const versitygw = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 // gateway is the path of a versitygw: the one on the PATH, or one that is built now, which takes minutes.
 func gateway(tb testing.TB) string {
 	tb.Helper()
+	if testing.Short() {
+		tb.Skip("-short: this test needs versitygw")
+	}
 	if path, err := exec.LookPath("versitygw"); err == nil {
 		return path
 	}
