@@ -1,8 +1,13 @@
 package faults_test
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -41,5 +46,118 @@ func TestTheListOfFaultsNamesTestsThatExist(t *testing.T) {
 		if strings.HasPrefix(line, "Test") && line != "TestMain" {
 			assert.Contains(t, string(page), line)
 		}
+	}
+}
+
+// declared returns the names that the Go files of the tree declare, as name, Type.member, package.name and package.Type.member,
+// each with the files that do, and the directories of packages.
+func declared(t *testing.T) (names map[string][]string, packages map[string]bool) {
+	t.Helper()
+	names, packages = map[string][]string{}, map[string]bool{}
+	err := filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		path = strings.TrimPrefix(path, "../")
+		packages[filepath.Dir(path)] = true
+		for _, decl := range file.Decls {
+			for _, name := range namesOf(decl) {
+				names[name] = append(names[name], path)
+				names[file.Name.Name+"."+name] = append(names[file.Name.Name+"."+name], path)
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	return names, packages
+}
+
+// namesOf returns what decl declares; fields and methods with their type.
+func namesOf(decl ast.Decl) (names []string) {
+	switch d := decl.(type) {
+	case *ast.FuncDecl:
+		if d.Recv == nil {
+			return []string{d.Name.Name}
+		}
+		of := d.Recv.List[0].Type
+		if star, ok := of.(*ast.StarExpr); ok {
+			of = star.X
+		}
+		if generic, ok := of.(*ast.IndexExpr); ok {
+			of = generic.X
+		}
+		return []string{of.(*ast.Ident).Name + "." + d.Name.Name}
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			switch s := spec.(type) {
+			case *ast.ValueSpec:
+				for _, name := range s.Names {
+					names = append(names, name.Name)
+				}
+			case *ast.TypeSpec:
+				names = append(names, s.Name.Name)
+				for _, member := range membersOf(s.Type) {
+					names = append(names, s.Name.Name+"."+member)
+				}
+			}
+		}
+	}
+	return names
+}
+
+// membersOf returns the fields of a struct, or the methods of an interface.
+func membersOf(of ast.Expr) (names []string) {
+	var list *ast.FieldList
+	switch x := of.(type) {
+	case *ast.StructType:
+		list = x.Fields
+	case *ast.InterfaceType:
+		list = x.Methods
+	default:
+		return nil
+	}
+	for _, field := range list.List {
+		for _, name := range field.Names {
+			names = append(names, name.Name)
+		}
+	}
+	return names
+}
+
+// isThere tells whether a file or directory is in the tree.
+func isThere(path string) bool {
+	_, err := os.Stat(filepath.Join("..", path))
+	return err == nil
+}
+
+// Whatever docs/design.md has in backticks is a file, a directory, or a name that the code declares: in the file that stands in
+// parentheses behind it, if one does. And every package is in its map.
+func TestTheDesignNamesWhatExists(t *testing.T) {
+	text, err := os.ReadFile("../docs/design.md")
+	require.NoError(t, err)
+	page := string(text)
+	assert.LessOrEqual(t, strings.Count(page, "\n"), 150)
+	names, packages := declared(t)
+	found := regexp.MustCompile("`([^`\n]+)`(?:\\s\\(`([^`\n]+)`)?").FindAllStringSubmatch(page, -1)
+	require.Greater(t, len(found), 100)
+	for _, token := range found {
+		name, file := token[1], token[2]
+		if file != "" {
+			assert.True(t, isThere(file), "%s does not exist", file)
+			assert.Contains(t, names[name], file, "%s is not declared there", name)
+			continue
+		}
+		config, field, _ := strings.Cut(name, ".") // such as Keep.Policy
+		isOption := names[config+"Config."+field] != nil
+		isForeign := strings.HasPrefix(name, "http.")
+		assert.True(t, isThere(name) || names[name] != nil || isOption || isForeign, "%s does not exist", name)
+	}
+	for dir := range packages {
+		isExample := strings.HasPrefix(dir, "examples/")
+		assert.True(t, isExample || strings.Contains(page, "`"+dir+"`"), "%s is not in the map", dir)
 	}
 }
