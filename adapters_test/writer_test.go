@@ -398,12 +398,12 @@ func TestEarlyHintsPastEchosResponseLeaveTheFinalStatusAlone(t *testing.T) {
 	assert.Equal(t, http.StatusCreated, m.post(m.guarded).status)
 }
 
-// The memory that an answer is held back in is used again: for another only when it is out.
+// Each answer that is held back is its own, however many there are at once.
 func TestAnswersThatAreHeldBackAtOnceDoNotMix(t *testing.T) {
 	for _, f := range frameworks {
 		t.Run(f.name, func(t *testing.T) {
 			own := func(name string) answer {
-				n := len(name) * len(name) * 40 // up to 100 kB, which is more than is used again
+				n := len(name) * len(name) * 40 // up to 100 kB
 				return answer{status: 201, header: http.Header{"X-Kept": {name}}, body: strings.Repeat(name, n/len(name))}
 			}
 			svc := start(t, f, memstore.New(), func(r request) answer { return own(r.body) }, setup{}, nil)
@@ -426,7 +426,7 @@ func TestAnswersThatAreHeldBackAtOnceDoNotMix(t *testing.T) {
 	}
 }
 
-// The memory that an answer is held back in is used again whatever the answer was, and nothing of it is in the next one.
+// Whatever an answer was, nothing of it is in the next one.
 func TestNothingOfAnAnswerIsInTheNextOne(t *testing.T) {
 	lines := http.Header{}
 	for i := range 20 {
@@ -449,7 +449,7 @@ func TestNothingOfAnAnswerIsInTheNextOne(t *testing.T) {
 					}
 					return plain
 				}, setup{}, nil)
-				for i := range 10 { // not every answer finds the memory of the one before
+				for i := range 10 {
 					svc.post(fmt.Sprint("before-", i), "before")
 					for _, replayed := range []bool{false, true} {
 						r := svc.post(fmt.Sprint("plain-", i), "plain")

@@ -30,9 +30,9 @@ type framework struct {
 }
 
 var frameworks = []framework{
-	{"http", 10, mountHTTP, rawHTTP, guardHTTP},
-	{"gin", 12, mountGin, rawGin, guardGin},
-	{"echo", 12, mountEcho, rawEcho, guardEcho},
+	{"http", 12, mountHTTP, rawHTTP, guardHTTP},
+	{"gin", 16, mountGin, rawGin, guardGin},
+	{"echo", 14, mountEcho, rawEcho, guardEcho},
 	{"fiber", 12, mountFiber, rawFiber, guardFiber},
 }
 

@@ -43,9 +43,9 @@ var lineTexts = map[string]string{
 	"core/capture.(*Exchange).Hold": "the handler's header map: what is set around it is no part of the outcome. Done: a copy only " +
 		"where something is set",
 	"core/capture.send":           "net/http writes status, header lines and body: a bare handler pays for this, too",
-	"core/capture.(*Writer).":     "the answer, held back until it is kept. Done: its memory is used again when it is out",
-	"core/capture.changes":        "what the handler changed in the header. Done: up to eight lines need no memory of their own",
-	"core/capture.replaceLines":   "header lines of the answer, put into net/http's map. Done: their values lie in one piece",
+	"core/capture.(*Writer).":     "the answer, held back until it is kept",
+	"core/capture.changes":        "what the handler changed in the header. Done: one list, as long as the header",
+	"core/capture.replaceLines":   "header lines of the answer, put into net/http's map",
 	"adapters/http.HTTP.func1.1.": "the handler itself, and the request's context for it",
 	"adapters/http.HTTP":          "the middleware around the handler",
 }

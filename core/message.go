@@ -26,7 +26,7 @@ type Request struct {
 }
 
 // Response is an answer: what a handler produced, what a replay sends, what a refusal says. Who is shown one (a Policy, an
-// OmitBody) must not change it, nor keep its lists or its body: adapters use their memory again when the answer is out.
+// OmitBody) must not change it, nor keep its body: that of a Fiber handler lies in fasthttp's memory, which the next answer gets.
 type Response struct {
 	Status  int
 	Header  []Field  // lines that the handler added or changed, in order, repeated names included

@@ -20,7 +20,6 @@ type Exchange struct {
 	request *http.Request
 	limited io.LimitedReader // the body for the engine
 	again   rereadable       // for the handler, once the engine has read it
-	values  [8]string        // memory for the header lines of most answers
 	run     *run             // nil until the handler runs: a replay does without
 }
 
@@ -137,27 +136,23 @@ type rereadable struct {
 	io.Closer
 }
 
-// Send writes a response: the headers around it stay, those it names are replaced. It is the end of the exchange: if there
-// was a run, neither its response nor its writer may be used any more.
+// Send writes a response: the headers around it stay, those it names are replaced. It is the end of the exchange.
 func (x *Exchange) Send(w http.ResponseWriter, r *core.Response) error {
 	if x.run == nil || r != &x.run.writer.response {
-		return send(w, r, x.values[:])
+		return send(w, r)
 	}
 	err := x.run.writer.send(w)
 	x.run.writer.trail(w.Header())
-	if err == nil {
-		x.run.writer.free()
-	}
 	return err
 }
 
-// send is Send with memory for the values of header lines.
-func send(w http.ResponseWriter, r *core.Response, memory []string) error {
+// send is Send for an answer that no writer has captured.
+func send(w http.ResponseWriter, r *core.Response) error {
 	header := w.Header()
 	for _, name := range r.Removed {
 		header[name] = nil
 	}
-	replaceLines(header, r.Header, memory)
+	replaceLines(header, r.Header)
 	addLines(header, r.Added)
 	w.WriteHeader(r.Status)
 	if len(r.Body) == 0 {
@@ -167,21 +162,12 @@ func send(w http.ResponseWriter, r *core.Response, memory []string) error {
 	return err
 }
 
-// replaceLines puts lines in the place of those of the same names. They share memory, if it is enough.
-func replaceLines(header http.Header, lines []core.Field, memory []string) {
+// replaceLines puts lines in the place of those of the same names.
+func replaceLines(header http.Header, lines []core.Field) {
 	for _, f := range lines {
 		delete(header, f.Name)
 	}
-	if len(memory) < len(lines) {
-		memory = make([]string, len(lines))
-	}
-	for i, f := range lines {
-		if memory[i] = f.Value; header[f.Name] == nil {
-			header[f.Name] = memory[i : i+1 : i+1]
-			continue
-		}
-		header[f.Name] = append(header[f.Name], f.Value)
-	}
+	addLines(header, lines)
 }
 
 func addLines(header http.Header, lines []core.Field) {

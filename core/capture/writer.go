@@ -30,12 +30,10 @@ type Writer struct {
 	limit  int
 	marker string
 
-	mu       sync.Mutex  // over what reaches outer, or the memory that another answer may have
+	mu       sync.Mutex  // over what reaches outer
 	header   http.Header // the handler's own copy of outer's
 	borrowed bool        // header is outer's, which was empty and will be again
 	response core.Response
-	memory   *memory // of response; nil when it is another answer's
-	values   []string
 	size     int  // of the body, as the handler wrote it; -1 before there is a status
 	passed   bool // outer has the answer
 	over     bool // the handler has returned
@@ -56,13 +54,10 @@ type frozen struct {
 
 var errOver = errors.New("idem: the handler has returned")
 
-var memories = sync.Pool{New: func() any { return &memory{} }}
-
 // Hold returns a writer on top of outer for a run under ctx, within the limits of keep. An exchange has one.
 func (x *Exchange) Hold(ctx context.Context, outer http.ResponseWriter, keep core.KeepConfig) *Writer {
 	w := &x.running().writer
-	w.outer, w.ctx, w.limit, w.marker, w.size, w.values = outer, ctx, keep.MaxBody, keep.Marker, -1, x.values[:]
-	w.memory = memories.Get().(*memory)
+	w.outer, w.ctx, w.limit, w.marker, w.size = outer, ctx, keep.MaxBody, keep.Marker, -1
 	w.header = outer.Header()
 	if w.borrowed = len(w.header) == 0; !w.borrowed {
 		w.header = w.header.Clone()
@@ -108,7 +103,7 @@ func (w *Writer) writeHeader(status int) {
 		return
 	}
 	w.response.Status, w.size = status, 0
-	w.response.Header, w.response.Removed = changes(w.memory.lines[:0], w.before(), w.header)
+	w.response.Header, w.response.Removed = changes(w.before(), w.header)
 	w.freeze()
 }
 
@@ -161,8 +156,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	}
 	w.size += len(p)
 	if !w.response.Omitted {
-		w.memory.body = append(w.memory.body, p...)
-		w.response.Body = w.memory.body
+		w.response.Body = append(w.response.Body, p...)
 	}
 	if !w.passed {
 		return len(p), nil
@@ -239,7 +233,7 @@ func (w *Writer) send(outer http.ResponseWriter) error {
 	for _, name := range w.deleted {
 		delete(header, name)
 	}
-	replaceLines(header, r.Header, w.values)
+	replaceLines(header, r.Header)
 	if w.sniffed != "" {
 		delete(header, "Content-Type")
 	}
@@ -264,7 +258,7 @@ func (w *Writer) trail(header http.Header) {
 	for _, name := range w.declared {
 		delete(header, name)
 	}
-	replaceLines(header, w.response.Trailer, nil)
+	replaceLines(header, w.response.Trailer)
 }
 
 // Flush is FlushError without the error.
@@ -376,19 +370,6 @@ func (w *Writer) end() {
 	w.giveBack(nil)
 }
 
-// free hands the answer's memory on, when the answer is out.
-func (w *Writer) free() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.memory == nil {
-		return
-	}
-	if w.memory.clear() {
-		memories.Put(w.memory)
-	}
-	w.memory = nil
-}
-
 // sniff says which Content-Type net/http will find for an answer without one, now that next comes behind what is held back, so
 // that replays through other frameworks carry it too; or that it will find none.
 func (w *Writer) sniff(next []byte) {
@@ -410,8 +391,9 @@ func (w *Writer) sniff(next []byte) {
 	w.response.Header = append(w.response.Header, core.Field{Name: "Content-Type", Value: w.sniffed})
 }
 
-// changes appends the lines of header that differ from outer, sorted by name, and returns the names that header has no lines for.
-func changes(lines []core.Field, outer, header http.Header) (_ []core.Field, removed []string) {
+// changes returns the lines of header that differ from outer, sorted by name, and the names that header has no lines for.
+func changes(outer, header http.Header) (lines []core.Field, removed []string) {
+	lines = make([]core.Field, 0, len(header))
 	for name, values := range header {
 		before, was := outer[name]
 		if len(values) == 0 && (!was || len(before) > 0) {
