@@ -6,8 +6,8 @@ import (
 )
 
 // Request is what the engine reads of an incoming request. An adapter fills it; nothing in it is kept. A function of the
-// configuration that is shown one (Scope, Limits.Quota, Fingerprint.Func and others) must not call its functions once it has
-// returned: adapters use them again for another request.
+// configuration that is shown one (Scope, Limits.Quota, Fingerprint.Func and others) must not call its functions once the
+// request is over: with Fiber there is nothing left that they could read.
 type Request struct {
 	Method   string
 	Path     string // as the client sent it, still escaped; Do takes a scheme and authority before it away

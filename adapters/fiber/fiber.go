@@ -2,8 +2,6 @@
 package idem
 
 import (
-	"sync"
-
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/go-idem/idem/core"
@@ -55,20 +53,13 @@ func Fiber(e *core.Engine, opts ...Option) fiber.Handler {
 		opt(&o)
 	}
 	o.keep = e.Config().Keep
-	exchanges := sync.Pool{New: func() any { return newExchange(&o) }} // used again, as Fiber does with its contexts
 	return func(c *fiber.Ctx) error {
 		if o.skip != nil && o.skip(c) {
 			return c.Next()
 		}
-		x := exchanges.Get().(*exchange)
-		x.ctx = c
+		x := newExchange(c, &o)
 		isBypassed, err := x.do(e)
-		if x.answer.streams { // the run goes on, and holds x
-			x.ctx = nil
-		} else {
-			x.clear()
-			exchanges.Put(x)
-		}
+		x.ctx = nil // a stream's run goes on and holds x, and Fiber uses c again
 		if isBypassed {
 			return c.Next()
 		}

@@ -21,15 +21,15 @@ import (
 // exchange is one request on its way through the engine, and its answer on the way back.
 type exchange struct {
 	ctx    *fiber.Ctx
-	given  core.Request // what is the same for every request: functions of this exchange
+	given  core.Request // what the engine reads of it by functions
 	run    func(context.Context) (*core.Response, error)
 	asked  bool      // for a header
 	line   [1]string // memory for the first header that is asked for
 	answer answer    // of the handlers. A replay does without
 }
 
-func newExchange(o *options) *exchange {
-	x := &exchange{}
+func newExchange(c *fiber.Ctx, o *options) *exchange {
+	x := &exchange{ctx: c}
 	x.given = core.Request{Header: x.header, Body: x.body}
 	if o.scope != nil {
 		x.given.Scope = func() string {
@@ -63,12 +63,6 @@ func (x *exchange) do(e *core.Engine) (isBypassed bool, err error) {
 		}
 	}
 	return result.Bypassed, err
-}
-
-// clear forgets the request and its answer.
-func (x *exchange) clear() {
-	x.ctx, x.asked, x.line[0] = nil, false, ""
-	x.answer.clear()
 }
 
 // request is the request as the engine reads it. fasthttp uses its memory again, so every string is a copy.
@@ -221,12 +215,6 @@ type answer struct {
 	ran      bool          // the handlers, up to their end or not
 	streams  bool          // it goes on when the middleware has returned
 	client   *client       // whose request it is; nil where no care is needed
-}
-
-// clear forgets the answer, which is out.
-func (a *answer) clear() {
-	a.response, a.ran, a.client = core.Response{}, false, nil
-	clear(a.lines[:])
 }
 
 // run runs the handlers behind the middleware, and says what they have left in the Fiber context. A timeout or a hijacked
