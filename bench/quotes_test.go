@@ -16,7 +16,7 @@ import (
 // quotes are the figures of the README: in it, and in a table of docs/PERFORMANCE.md.
 var quotes = []struct{ pattern, section, row, column string }{
 	{`(\d+) to \d+ allocations a request over the bare handler`, "## Allocations", "fiber", "a new key adds"},
-	{`\d+ to (\d+) allocations a request over the bare handler`, "## Allocations", "echo", "a new key adds"},
+	{`\d+ to (\d+) allocations a request over the bare handler`, "## Allocations", "gin", "a new key adds"},
 	{`(\d+) µs of the server for a claim`, "## Server time", "512 B | this library", "begin, new"},
 	{`(\d+) µs for an outcome of 512 bytes`, "## Server time", "512 B | this library", "complete"},
 	{`(\d+) µs for a replay`, "## Server time", "512 B | this library", "replay"},

@@ -36,7 +36,7 @@ type Server struct {
 // gets a server.
 func Binary(tb testing.TB) string {
 	tb.Helper()
-	if testing.Short() {
+	if testing.Testing() && testing.Short() { // bench starts servers, too, and is no test
 		tb.Skip("-short: this test needs a redis-server")
 	}
 	for _, name := range []string{os.Getenv("REDIS_SERVER"), "redis-server", "valkey-server"} {

@@ -37,7 +37,7 @@ type Server struct {
 // broken set-up. With -short no test gets a server.
 func Binaries(tb testing.TB) string {
 	tb.Helper()
-	if testing.Short() {
+	if testing.Testing() && testing.Short() {
 		tb.Skip("-short: this test needs PostgreSQL")
 	}
 	debian, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
