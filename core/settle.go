@@ -104,10 +104,11 @@ func (op *operation) abandon(status int, cause error) error {
 
 // fail ends the run without an outcome. One that has kept steps, or has some under way, had effects.
 func (op *operation) fail(f driver.Failure, status int) error {
-	if op.keeper.hasEffects() {
-		f.Free, f.NotRun = false, false
-	}
+	hadEffects := op.keeper.hasEffects() // also of a step that fails before the run is idle
 	return op.whenIdle(func() error {
+		if hadEffects || op.keeper.hasEffects() { // of a step that a goroutine began after the first look
+			f.Free, f.NotRun = false, false
+		}
 		return op.finish(final{hook: op.engine.cfg.Hooks.Failed, status: status, failure: &f})
 	})
 }
