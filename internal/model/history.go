@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,7 +49,22 @@ type client struct {
 	began   time.Time
 	history []porcupine.Operation
 	id      int
+	names   *keyNames
 }
+
+// keyNames are the keys that the clients share. A call without an answer may take effect at any later time, so each one
+// doubles the orders that a check has to try: a key that has unansweredPerKey of them makes room for a new one.
+type keyNames struct{ unanswered []atomic.Int64 }
+
+const unansweredPerKey = 8
+
+// current returns the number that key n has now.
+func (k *keyNames) current(n int) int {
+	return n + len(k.unanswered)*int(k.unanswered[n].Load()/unansweredPerKey)
+}
+
+// missed counts a call without an answer.
+func (k *keyNames) missed(key int) { k.unanswered[key%len(k.unanswered)].Add(1) }
 
 func (c *client) send(key int, call Call) (Answer, bool) {
 	at := time.Since(c.began).Nanoseconds()
@@ -62,6 +78,7 @@ func (c *client) send(key int, call Call) (Answer, bool) {
 		output = answer
 	} else {
 		until = never
+		c.names.missed(key)
 	}
 	c.history = append(c.history, porcupine.Operation{ClientId: c.id, Input: sent{call, key, at, until}, Call: at, Output: output, Return: until})
 	return answer, known
@@ -80,7 +97,7 @@ func (c *client) sendUntilAnswered(key int, call Call) (answer Answer, known boo
 func (c *client) chance(percent int) bool { return c.random.Intn(100) < percent }
 
 func (c *client) run() {
-	key := c.random.Intn(c.Keys)
+	key := c.names.current(c.random.Intn(c.Keys))
 	call := Call{Verb: Begin, Claim: driver.Claim{Lease: c.Lease, Retention: c.Retention, NoTakeover: c.chance(10)}}
 	binary.BigEndian.PutUint64(call.Claim.Key[:], uint64(key)+1)
 	binary.BigEndian.PutUint64(call.Claim.Owner[:], c.random.Uint64())
@@ -159,10 +176,11 @@ func (c *client) afterthought(key int, call Call) {
 // Record lets the clients use a store, and returns the history.
 func (l Load) Record(store driver.Store, seed int64) (history []porcupine.Operation) {
 	began := time.Now()
+	names := &keyNames{unanswered: make([]atomic.Int64, l.Keys)}
 	clients := make([]*client, l.Clients)
 	var wg sync.WaitGroup
 	for i := range clients {
-		c := &client{Load: l, store: store, random: rand.New(rand.NewSource(seed + int64(i))), began: began, id: i}
+		c := &client{Load: l, store: store, random: rand.New(rand.NewSource(seed + int64(i))), began: began, id: i, names: names}
 		clients[i] = c
 		wg.Go(func() {
 			for len(c.history) < l.Calls/l.Clients {
