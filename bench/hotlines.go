@@ -40,7 +40,7 @@ var lineTexts = map[string]string{
 	"core/capture.(*Exchange).running": "what a handler gets: writer and request. Done: one piece; a replay does without",
 	"core/capture.(*Exchange).Request": "the request as the engine reads it. Left: its two functions, which every adapter has of its own kind",
 	"core/capture.NewExchange":         "what a request is read through",
-	"core/capture.(*Exchange).Hold": "the handler's header map: what is set around it is no part of the outcome. Done: a copy only " +
+	"core/capture.(*Exchange).NewWriter": "the handler's header map: what is set around it is no part of the outcome. Done: a copy only " +
 		"where something is set",
 	"core/capture.send":           "net/http writes status, header lines and body: a bare handler pays for this, too",
 	"core/capture.(*Writer).":     "the answer, held back until it is kept",

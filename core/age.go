@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-const firstSentLine = "Repeatability-First-Sent"
+const firstSentHeader = "Repeatability-First-Sent"
 
 // age returns the code of what is wrong with the time that a request was first sent at, "" when nothing is.
 func (e *Engine) age(req *Request, key string) string {
@@ -32,7 +32,7 @@ func (e *Engine) age(req *Request, key string) string {
 
 // sentAt is the default of KeyConfig.SentAt.
 func sentAt(req *Request, key string) (time.Time, bool) {
-	lines := req.Header(firstSentLine)
+	lines := req.Header(firstSentHeader)
 	if len(lines) > 0 {
 		sent, err := http.ParseTime(lines[0])
 		return sent, err == nil && len(lines) == 1

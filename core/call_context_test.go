@@ -107,7 +107,7 @@ func (s *watching) Fail(ctx context.Context, _ driver.Claim, _ driver.Failure) e
 }
 
 func TestAnOperationLeavesNothingBehind(t *testing.T) {
-	claimed := driver.Entry{State: driver.Claimed, Fence: 1, Attempt: 1, Left: time.Second}
+	claimed := driver.Entry{State: driver.Claimed, Fence: 1, Attempt: 1, Remaining: time.Second}
 	made := func(context.Context) (*Response, error) { return &Response{Status: 201}, nil }
 	for name, c := range map[string]struct {
 		store watching
@@ -119,7 +119,7 @@ func TestAnOperationLeavesNothingBehind(t *testing.T) {
 		"failed":      {watching{entry: claimed}, func(context.Context) (*Response, error) { return nil, context.Canceled }},
 		"panicked":    {watching{entry: claimed}, func(context.Context) (*Response, error) { panic("boom") }},
 		"gone":        {watching{entry: claimed}, func(context.Context) (*Response, error) { runtime.Goexit(); return nil, nil }},
-		"in progress": {watching{entry: driver.Entry{State: driver.InProgress, Left: time.Second}}, made},
+		"in progress": {watching{entry: driver.Entry{State: driver.InProgress, Remaining: time.Second}}, made},
 		"mismatch":    {watching{entry: driver.Entry{State: driver.Mismatch}}, made},
 		"replay":      {watching{entry: driver.Entry{State: driver.Completed, Outcome: encodeOutcome(&Response{Status: 201}, "")}}, made},
 		"lasts for a while": {watching{entry: claimed}, func(ctx context.Context) (*Response, error) {

@@ -34,7 +34,7 @@ func (op *operation) pack(r *Response) (outcome []byte, blob string) {
 	ttl := blobLife(keep.Retention, op.engine.cfg.Lease.Duration)
 	err := op.engine.call(op.keeper.detached(), func(ctx context.Context) error { return keep.Blobs.Put(ctx, blob, whole, ttl) })
 	if err != nil {
-		op.hear(op.engine.cfg.Hooks.StoreError, r.Status, fmt.Errorf("idem: blob was not put: %w", err))
+		op.emit(op.engine.cfg.Hooks.StoreError, r.Status, fmt.Errorf("idem: blob was not put: %w", err))
 		r.Omitted = true
 		return op.encode(r, ""), ""
 	}
@@ -74,7 +74,7 @@ func (op *operation) fetch(r *Response, blob string) (*Response, error) {
 		return nil, err
 	}
 	op.blobErr = fmt.Errorf("idem: blob is lost: %w", err)
-	op.hear(op.engine.cfg.Hooks.StoreError, r.Status, op.blobErr)
+	op.emit(op.engine.cfg.Hooks.StoreError, r.Status, op.blobErr)
 	r.Omitted = true
 	return r, nil
 }

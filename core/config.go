@@ -292,8 +292,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// reopen unsets the defaults that depend on other fields, where given left them open.
-func (c *Config) reopen(given *Config) {
+// clearDerived unsets the defaults that depend on other fields, where given left them open.
+func (c *Config) clearDerived(given *Config) {
 	if given.Limits.StoreTimeout == 0 {
 		c.Limits.StoreTimeout = 0
 	}

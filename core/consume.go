@@ -97,7 +97,7 @@ func consume[T any](ctx context.Context, e *Engine, m Message, place chan struct
 	var d Delivery[T]
 	if k := e.enclosing(ctx, m.Group, m.ID, &op.req, true); k != nil {
 		if err := e.standsAside(k.op.engine); err != nil {
-			op.hear(e.cfg.Hooks.StoreError, 0, err)
+			op.emit(e.cfg.Hooks.StoreError, 0, err)
 			return Delivery[T]{Verdict: Failed, Err: err, RedeliverAfter: time.Second}
 		}
 		d.Result, d.Err = handle(ctx)
@@ -184,9 +184,9 @@ const (
 // handled, as when a database is away.
 func (op *operation) released(r *Response) driver.Failure {
 	if op.isMessage && r.Status == statusReleased {
-		return driver.Failure{Cause: string(r.Body), Free: true, NotRun: true}
+		return driver.Failure{Cause: string(r.Body), NoEffects: true, NotRun: true}
 	}
-	return driver.Failure{Cause: "status " + strconv.Itoa(r.Status), Free: true, NotRun: op.isMessage}
+	return driver.Failure{Cause: "status " + strconv.Itoa(r.Status), NoEffects: true, NotRun: op.isMessage}
 }
 
 func dead(cause error) *Response {

@@ -17,14 +17,14 @@ import (
 // and safe for concurrent use.
 type Engine struct {
 	cfg       Config
-	given     Config // as New was told, to know which defaults may follow other fields
+	original  Config // as New was told, to know which defaults may follow other fields
 	hashing   digest.Hasher
 	namings   []naming // of records, the engine's own first
 	algorithm algorithm
 	rules     headerRules
 	refusals  refusals
-	late      *inflight.Group
-	rooms     *waitingRooms
+	inflight  *inflight.Group
+	waiters   *waiterLimit
 	pendings  *pendings
 	local     *local
 
@@ -46,14 +46,14 @@ func New(cfg Config) (*Engine, error) {
 	names := namings(&cfg)
 	return &Engine{
 		cfg:       cfg,
-		given:     given,
+		original:  given,
 		hashing:   names[0].hasher,
 		namings:   names,
 		algorithm: cfg.Fingerprint.algorithm(),
 		rules:     newHeaderRules(&cfg.Keep),
 		refusals:  newRefusals(cfg.Problems),
-		late:      inflight.New(),
-		rooms:     newWaitingRooms(),
+		inflight:  inflight.New(),
+		waiters:   newWaiterLimit(),
 		pendings:  newPendings(),
 		local:     newLocal(cfg.Keep.LocalReplays),
 
@@ -65,13 +65,13 @@ func New(cfg Config) (*Engine, error) {
 // It panics with the error of [New] when the result is not valid, because it is written where routes are set up.
 func (e *Engine) With(change func(*Config)) *Engine {
 	cfg := e.Config()
-	cfg.reopen(&e.given)
+	cfg.clearDerived(&e.original)
 	change(&cfg)
 	derived, err := New(cfg)
 	if err != nil {
 		panic(err)
 	}
-	derived.late, derived.rooms, derived.unreadable = e.late, e.rooms, e.unreadable
+	derived.inflight, derived.waiters, derived.unreadable = e.inflight, e.waiters, e.unreadable
 	isSame := isSameStore(cfg.Store, e.cfg.Store)
 	if isSame {
 		derived.pendings = e.pendings
@@ -89,7 +89,7 @@ func (e *Engine) Config() Config { return e.cfg.withDefaults() }
 // Close waits until nothing is written to the store any more: outcomes that the store did not take when their handlers
 // returned are sent again, for at most ten leases. Call it when the server has stopped, on the first engine or on any
 // that came out of With. It returns ctx's cause if that comes first.
-func (e *Engine) Close(ctx context.Context) error { return e.late.Wait(ctx) }
+func (e *Engine) Close(ctx context.Context) error { return e.inflight.Wait(ctx) }
 
 // Do takes one request through its whole life. run runs the handler, under a context that is not cancelled when the
 // client leaves but is, with cause [ErrLost], when the claim is lost; it is called at most once, and not at all when a
@@ -105,7 +105,7 @@ func (e *Engine) Do(ctx context.Context, req Request, run func(context.Context) 
 		return Result{Bypassed: true}, nil
 	}
 	if problem != "" {
-		return e.refusals.result(problem, 0), nil
+		return e.refusals.refuse(problem, 0), nil
 	}
 	if e.local != nil {
 		return e.doKnown(ctx, req, key, run)
@@ -150,37 +150,37 @@ func (e *Engine) scope(ctx context.Context, req *Request) string {
 
 // The lines that say what an answer lacks.
 const (
-	bodyLine        = "Idempotent-Body"
-	unprotectedLine = "Idempotent-Unprotected"
+	bodyHeader        = "Idempotent-Body"
+	unprotectedHeader = "Idempotent-Unprotected"
 )
 
-// first is the answer of a handler, who can not set the marker (RPL-25).
-func (e *Engine) first(r *Response) Result {
+// decorateFirst is the answer of a handler, who can not set the marker (RPL-25).
+func (e *Engine) decorateFirst(r *Response) Result {
 	keep := &e.cfg.Keep
 	r.Header = slices.DeleteFunc(r.Header, func(f Field) bool { return strings.EqualFold(f.Name, keep.Marker) })
 	if keep.MarkAll {
 		r.Header = append(r.Header, Field{keep.Marker, "false"})
 	}
-	e.expose(r)
+	e.exposeMarker(r)
 	return Result{Response: r}
 }
 
-// mark makes a replay of a kept response.
-func (e *Engine) mark(r *Response) {
+// decorateReplay makes a replay of a kept response.
+func (e *Engine) decorateReplay(r *Response) {
 	if !e.cfg.Keep.NoMarker {
 		r.Header = append(r.Header, Field{e.cfg.Keep.Marker, "true"})
 	}
 	if r.Omitted {
-		r.Header = append(r.Header, Field{bodyLine, "omitted"})
+		r.Header = append(r.Header, Field{bodyHeader, "omitted"})
 	}
 	if hasBody(r.Status) {
 		r.Header = append(r.Header, Field{"Content-Length", strconv.Itoa(len(r.Body))})
 	}
-	e.expose(r)
+	e.exposeMarker(r)
 }
 
-// expose lets scripts of other origins read the marker: beside what CORS outside lets them read.
-func (e *Engine) expose(r *Response) {
+// exposeMarker lets scripts of other origins read the marker: beside what CORS outside lets them read.
+func (e *Engine) exposeMarker(r *Response) {
 	if e.cfg.Keep.ExposeMarker {
 		r.Added = append(r.Added, Field{"Access-Control-Expose-Headers", e.cfg.Keep.Marker})
 	}

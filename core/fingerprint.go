@@ -78,7 +78,7 @@ const (
 // names it (FPR-18).
 func (f *FingerprintConfig) compare(h digest.Hasher, own, record [32]byte, req *Request, body []byte) likeness {
 	a := algorithm(record[:2])
-	config, isTrusted := f.understood(a)
+	config, isTrusted := f.configFor(a)
 	switch {
 	case a == algorithm(own[:2]):
 		return otherRequest
@@ -94,9 +94,9 @@ func (f *FingerprintConfig) compare(h digest.Hasher, own, record [32]byte, req *
 	return sameRequest
 }
 
-// understood returns a config that makes fingerprints by a, nil when the request alone does not tell it, and whether two
+// configFor returns a config that makes fingerprints by a, nil when the request alone does not tell it, and whether two
 // requests that it takes for the same are the same for f, too.
-func (f *FingerprintConfig) understood(a algorithm) (config *FingerprintConfig, isTrusted bool) {
+func (f *FingerprintConfig) configFor(a algorithm) (config *FingerprintConfig, isTrusted bool) {
 	for _, own := range []*FingerprintConfig{f.Previous, f} {
 		if own != nil && own.makes(a) {
 			return own, true

@@ -75,12 +75,12 @@ func TestAnAnswerThatEndsLater(t *testing.T) {
 		f.runsAgain(request("K", "B"))
 	})
 	inBubble(t, "is attended until then", func(t *testing.T) {
-		a := &attendant{}
+		a := &sessions{}
 		f := newFixture(t, func(c *core.Config) { a.Store, c.Store = c.Store, a })
 		_, end := f.stream(t)
-		assert.Equal(t, []string{"attend"}, a.events)
+		assert.Equal(t, []string{"open"}, a.events)
 		end(whole, nil)
-		assert.Equal(t, []string{"attend", "complete", "leave"}, a.events)
+		assert.Equal(t, []string{"open", "complete", "close"}, a.events)
 	})
 	for name, isUnknown := range map[string]bool{
 		"runs again when the policy panics": false, "is unknown when the policy panics, to who asks about such": true,

@@ -126,7 +126,7 @@ func (k *keeper) endOverdue() {
 	}
 	k.mu.Unlock()
 	if ends {
-		k.op.hear(k.op.engine.cfg.Hooks.Unknown, 0, errOverdue)
+		k.op.emit(k.op.engine.cfg.Hooks.Unknown, 0, errOverdue)
 	}
 }
 
@@ -204,8 +204,8 @@ func (k *keeper) extend() {
 	over, claim := k.over, k.op.claim
 	if !over {
 		k.plan()
-		k.op.engine.late.Add() // before stop can return, so that Close waits for it
-		defer k.op.engine.late.Done()
+		k.op.engine.inflight.Add() // before stop can return, so that Close waits for it
+		defer k.op.engine.inflight.Done()
 	}
 	k.mu.Unlock()
 	if over {
@@ -220,7 +220,7 @@ func (k *keeper) extend() {
 		return
 	}
 	if err != nil && !k.isLost() { // else Hooks.Lost has heard of it
-		k.op.hear(k.op.engine.cfg.Hooks.StoreError, 0, err)
+		k.op.emit(k.op.engine.cfg.Hooks.StoreError, 0, err)
 	}
 	k.extended(sent, err)
 }
@@ -283,7 +283,7 @@ func (k *keeper) lose(cause error) {
 	if cause == nil {
 		cause = errSilent
 	}
-	k.op.hear(k.op.engine.cfg.Hooks.Lost, 0, cause)
+	k.op.emit(k.op.engine.cfg.Hooks.Lost, 0, cause)
 }
 
 // cancel ends the handler's context, and the wait for what is under way; the caller holds mu.

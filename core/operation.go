@@ -52,7 +52,7 @@ type operation struct {
 	asking callContext // of the first Begin
 	keeper keeper      // from the moment the handler runs
 	last   callContext // of the first final verb
-	final  final
+	commit commit
 }
 
 // prepare fills in the claim of a request and reads its body, or returns the code of what is wrong with it, or bypassed when it
@@ -107,7 +107,7 @@ func isTooLarge(err error) bool {
 func (op *operation) do(body []byte, problem string, bypassed bool) (Result, error) {
 	switch {
 	case problem != "":
-		return op.engine.refusals.result(problem, 0), nil
+		return op.engine.refusals.refuse(problem, 0), nil
 	case bypassed:
 		return Result{Bypassed: true}, nil
 	}
@@ -126,11 +126,11 @@ func (e *Engine) known(ctx context.Context, req *Request, c *driver.Claim) *Resp
 	return &replay
 }
 
-// ask makes ready to ask the store: it fills in what a claim asks for, whatever it is of.
-func (op *operation) ask() {
+// newClaim makes ready to ask the store: it fills in what a claim asks for, whatever it is of.
+func (op *operation) newClaim() {
 	cfg := &op.engine.cfg
 	op.claim.Lease, op.claim.Retention, op.claim.LateRetry = cfg.Lease.Duration, cfg.Keep.Retention, cfg.Keep.LateRetry
-	op.claim.NoTakeover, op.claim.TellLeft = cfg.Lease.OnUnknown != nil, op.engine.local != nil
+	op.claim.NoTakeover, op.claim.WantRemaining = cfg.Lease.OnUnknown != nil, op.engine.local != nil
 	rand.Read(op.claim.Owner[:])
 }
 
@@ -141,7 +141,7 @@ func (op *operation) begin() (Result, error) {
 			op.next.end()
 		}
 	}()
-	entry, err := op.settled()
+	entry, err := op.acquire()
 	if err != nil {
 		return op.beginFailed(err)
 	}
@@ -149,33 +149,33 @@ func (op *operation) begin() (Result, error) {
 	switch entry.State {
 	case driver.Claimed:
 		if time.Since(op.began) >= op.claim.Lease { // the answer came so late that another run may have the key
-			op.giveBack()
+			op.releaseAsync()
 			return op.beginFailed(errLate)
 		}
 		return op.execute()
 	case driver.Completed:
 		return op.replay(entry.Outcome), nil
 	case driver.InProgress:
-		op.hear(hooks.Conflict, 0, nil)
-		return e.refusals.result(codeInProgress, retryAfter(entry.Left)), nil
+		op.emit(hooks.Conflict, 0, nil)
+		return e.refusals.refuse(codeInProgress, retryAfter(entry.Remaining)), nil
 	case driver.Mismatch:
 		if op.likeness == cannotTell {
 			return op.unreadable(errAlgorithm), nil
 		}
-		op.hear(hooks.Mismatch, 0, nil)
-		return e.refusals.result(codeMismatch, 0), nil
+		op.emit(hooks.Mismatch, 0, nil)
+		return e.refusals.refuse(codeMismatch, 0), nil
 	case driver.Expired:
-		return e.refusals.result(codeRetentionOver, 0), nil
+		return e.refusals.refuse(codeRetentionOver, 0), nil
 	}
-	return e.refusals.result(codeOutcomeUnknown, 0), nil
+	return e.refusals.refuse(codeOutcomeUnknown, 0), nil
 }
 
-// settled returns the store's answer when it is not worth asking again: after a wait, by the algorithm of the record, or
+// acquire returns the store's answer when it is not worth asking again: after a wait, by the algorithm of the record, or
 // once OnUnknown has told what became of a run.
-func (op *operation) settled() (driver.Entry, error) {
+func (op *operation) acquire() (driver.Entry, error) {
 	defer op.leave()
 	op.hashing = op.engine.hashing
-	entry, err := op.asked()
+	entry, err := op.acquireRecord()
 	for tries := 0; err == nil && entry.State == driver.Claimed && len(op.engine.namings) > 1; tries++ {
 		var isSettled bool
 		if entry, isSettled, err = op.lookBack(entry); isSettled || err != nil {
@@ -185,25 +185,25 @@ func (op *operation) settled() (driver.Entry, error) {
 			return driver.Entry{State: driver.InProgress}, nil
 		}
 		op.startOver()
-		entry, err = op.asked()
+		entry, err = op.acquireRecord()
 	}
 	return entry, err
 }
 
-// asked is settled for one name of the record.
-func (op *operation) asked() (driver.Entry, error) {
+// acquireRecord is settled for one name of the record.
+func (op *operation) acquireRecord() (driver.Entry, error) {
 	for {
-		entry, err := op.send()
+		entry, err := op.sendBegin()
 		again := false
 		switch {
 		case err != nil:
 		case entry.State == driver.Claimed:
 			op.claim.Fence, op.claim.Attempt, op.claim.Operation, op.claim.Takeover = entry.Fence, entry.Attempt, entry.Operation, entry.Takeover
 		case entry.State == driver.InProgress:
-			op.left = entry.Left
-			again = op.waitApart(entry.Left)
+			op.left = entry.Remaining
+			again = op.waitApart(entry.Remaining)
 		case entry.State == driver.Mismatch:
-			again = op.compare(entry.Fingerprint)
+			again = op.refingerprint(entry.Fingerprint)
 		case entry.State == driver.Unknown:
 			again = op.resolve(entry.Fence)
 		}
@@ -222,14 +222,14 @@ func (op *operation) waitApart(left time.Duration) (again bool) {
 	return op.wait(left)
 }
 
-// send sends one Begin, unless its answer is known here.
-func (op *operation) send() (driver.Entry, error) {
+// sendBegin sends one Begin, unless its answer is known here.
+func (op *operation) sendBegin() (driver.Entry, error) {
 	e := op.engine
 	if r := e.local.find(&op.claim.Key); r != nil {
 		return r.entry(op), nil
 	}
 	if op.began.IsZero() {
-		op.ask()
+		op.newClaim()
 	}
 	op.began = time.Now()
 	if entry, pending := op.standBehind(); pending {
@@ -245,14 +245,14 @@ func (op *operation) send() (driver.Entry, error) {
 	entry, err := e.cfg.Store.Begin(ctx.start(e, op.ctx, op.began.Add(e.cfg.Limits.StoreTimeout), &op.next), op.claim)
 	e.pendings.heard(err)
 	if entry.State == driver.Completed {
-		e.local.learn(&op.claim, entry.Outcome, op.began, entry.Left)
+		e.local.learn(&op.claim, entry.Outcome, op.began, entry.Remaining)
 	}
 	return entry, err
 }
 
-// compare puts the record's fingerprint into the claim when the record belongs to this request, although its fingerprint
+// refingerprint puts the record's fingerprint into the claim when the record belongs to this request, although its fingerprint
 // was made by another algorithm, and tells whether it does.
-func (op *operation) compare(record [32]byte) bool {
+func (op *operation) refingerprint(record [32]byte) bool {
 	e := op.engine
 	op.likeness = e.cfg.Fingerprint.compare(op.hashing, op.claim.Fingerprint, record, &op.req, op.body)
 	if op.likeness != sameRequest {
@@ -267,40 +267,40 @@ func (op *operation) compare(record [32]byte) bool {
 func (op *operation) beginFailed(err error) (Result, error) {
 	e := op.engine
 	if errors.Is(err, ErrLost) {
-		op.hear(e.cfg.Hooks.Lost, 0, err)
-		return e.refusals.result(codeClaimLost, 0), nil
+		op.emit(e.cfg.Hooks.Lost, 0, err)
+		return e.refusals.refuse(codeClaimLost, 0), nil
 	}
 	if errors.Is(err, driver.ErrUnreadable) {
 		return op.unreadable(err), nil
 	}
-	op.giveBack()
+	op.releaseAsync()
 	if op.ctx.Err() == nil || !errors.Is(err, context.Canceled) { // else it is the client that left
-		op.hear(e.cfg.Hooks.StoreError, 0, err)
+		op.emit(e.cfg.Hooks.StoreError, 0, err)
 	}
 	if e.cfg.DangerouslyFailOpen && op.ctx.Err() == nil && op.waiter == nil { // who waited knows of a run
 		return op.runUnprotected()
 	}
 	if errors.Is(err, driver.ErrNotDurable) {
-		return e.refusals.result(codeNotDurable, 0), nil
+		return e.refusals.refuse(codeNotDurable, 0), nil
 	}
-	return e.refusals.result(codeStoreUnavailable, 0), nil
+	return e.refusals.refuse(codeStoreUnavailable, 0), nil
 }
 
 // fewBackground is how many goroutines may wait for a store that is away on behalf of requests that were refused.
 const fewBackground = 1000
 
-// giveBack sends a Fail for a claim that nobody will use, until the store has answered or a lease has passed; once, when
+// releaseAsync sends a Fail for a claim that nobody will use, until the store has answered or a lease has passed; once, when
 // many others do so already. Nothing has run under it, unless the engine fails open.
-func (op *operation) giveBack() {
+func (op *operation) releaseAsync() {
 	e, claim, ctx := op.engine, op.claim, context.WithoutCancel(op.ctx)
 	until := time.Now().Add(claim.Lease)
-	if e.late.Len() >= fewBackground {
+	if e.inflight.Len() >= fewBackground {
 		until = time.Now()
 	}
 	nothing := !e.cfg.DangerouslyFailOpen // has run, or will
-	failure := driver.Failure{Cause: "begin had no answer", Free: nothing, NotRun: nothing}
-	e.late.Go(func() {
-		again(until, func() bool {
+	failure := driver.Failure{Cause: "begin had no answer", NoEffects: nothing, NotRun: nothing}
+	e.inflight.Go(func() {
+		retry(until, func() bool {
 			err := e.call(ctx, func(ctx context.Context) error { return e.cfg.Store.Fail(ctx, claim, failure) })
 			return err == nil || errors.Is(err, ErrLost)
 		})
@@ -309,8 +309,8 @@ func (op *operation) giveBack() {
 
 const firstPause = 20 * time.Millisecond
 
-// again calls send until it is done or the time is up, with growing pauses between, and tells which.
-func again(until time.Time, send func() (done bool)) bool {
+// retry calls send until it is done or the time is up, with growing pauses between, and tells which.
+func retry(until time.Time, send func() (done bool)) bool {
 	for pause := firstPause; ; pause = min(2*pause, 5*time.Second) {
 		if send() {
 			return true
@@ -325,21 +325,21 @@ func again(until time.Time, send func() (done bool)) bool {
 
 // runUnprotected runs the handler without a claim, and says so in its answer.
 func (op *operation) runUnprotected() (Result, error) {
-	op.hear(op.engine.cfg.Hooks.Unprotected, 0, nil)
+	op.emit(op.engine.cfg.Hooks.Unprotected, 0, nil)
 	op.identify()
 	response, err := op.run(in(op.ctx, place{op: op, isUnprotected: true}))
 	if err != nil || response == nil || response.Sent {
 		return Result{}, err
 	}
-	response.Header = append(response.Header, Field{unprotectedLine, "true"})
-	return op.engine.first(response), nil
+	response.Header = append(response.Header, Field{unprotectedHeader, "true"})
+	return op.engine.decorateFirst(response), nil
 }
 
 // unreadable refuses a request whose record can not be read.
 func (op *operation) unreadable(err error) Result {
 	op.unreadableErr = err
-	op.hear(op.engine.cfg.Hooks.StoreError, 0, err)
-	return op.engine.refusals.result(codeRecordUnreadable, 0)
+	op.emit(op.engine.cfg.Hooks.StoreError, 0, err)
+	return op.engine.refusals.refuse(codeRecordUnreadable, 0)
 }
 
 // replay answers with a kept outcome.
@@ -350,13 +350,13 @@ func (op *operation) replay(outcome []byte) Result {
 		response, err = op.prepareReplay(outcome)
 		switch {
 		case errors.Is(err, errBlobAway):
-			op.hear(op.engine.cfg.Hooks.StoreError, 0, err)
-			return op.engine.refusals.result(codeStoreUnavailable, 0)
+			op.emit(op.engine.cfg.Hooks.StoreError, 0, err)
+			return op.engine.refusals.refuse(codeStoreUnavailable, 0)
 		case err != nil:
 			return op.unreadable(err)
 		}
 	}
-	op.hear(op.engine.cfg.Hooks.Replay, response.Status, nil)
+	op.emit(op.engine.cfg.Hooks.Replay, response.Status, nil)
 	return Result{Replayed: true, Response: response}
 }
 
@@ -373,7 +373,7 @@ func (op *operation) prepareReplay(outcome []byte) (*Response, error) {
 		}
 	}
 	op.engine.rules.restrict(response)
-	op.engine.mark(response)
+	op.engine.decorateReplay(response)
 	if blob == "" {
 		op.engine.local.prepared(&op.claim, outcome, op.engine, response)
 	}
@@ -396,13 +396,13 @@ func (op *operation) execute() (Result, error) {
 		case started: // a panic, or runtime.Goexit: nothing is recovered, so the stack reaches the recovery outside
 			op.brokeOff("handler panicked")
 		default: // in a hook
-			_ = op.fail(driver.Failure{Cause: "a hook panicked", Free: true, NotRun: true}, 0)
+			_ = op.fail(driver.Failure{Cause: "a hook panicked", NoEffects: true, NotRun: true}, 0)
 		}
 	}()
 	if op.claim.Takeover {
-		op.hear(op.engine.cfg.Hooks.Takeover, 0, nil)
+		op.emit(op.engine.cfg.Hooks.Takeover, 0, nil)
 	}
-	op.hear(op.engine.cfg.Hooks.Begin, 0, nil)
+	op.emit(op.engine.cfg.Hooks.Begin, 0, nil)
 	started = true
 	response, err := op.run(ctx)
 	if err == nil && response != nil && response.Later != nil {
@@ -421,11 +421,11 @@ func (op *operation) attend() (leaves func()) {
 	if around := keeperOf(op.ctx); around != nil && around.enter() {
 		outer = around.leave
 	}
-	attendant, ok := op.engine.cfg.Store.(driver.Attendant)
+	attendant, ok := op.engine.cfg.Store.(driver.SessionOpener)
 	if !ok {
 		return outer
 	}
-	ctx, leave := attendant.Attend(op.ctx, op.claim)
+	ctx, leave := attendant.OpenSession(op.ctx, op.claim)
 	op.ctx = ctx
 	return func() {
 		leave()
@@ -453,7 +453,7 @@ func (op *operation) whenIdle(end func() error) error {
 		return end()
 	}
 	op.isHeld = true
-	op.engine.late.Go(func() {
+	op.engine.inflight.Go(func() {
 		defer op.next.end()
 		defer op.leaves()
 		op.keeper.await(busy)
@@ -466,20 +466,20 @@ func (op *operation) whenIdle(end func() error) error {
 // to end it, and the run has broken off.
 func (op *operation) goOn(later func(func(*Response, error))) {
 	var isTaken atomic.Bool
-	op.engine.late.Add()
+	op.engine.inflight.Add()
 	op.goesOn = true
 	isGiven := false
 	defer func() {
 		if !isGiven && isTaken.CompareAndSwap(false, true) {
 			op.goesOn = false
-			op.engine.late.Done()
+			op.engine.inflight.Done()
 		}
 	}()
 	later(func(r *Response, err error) {
 		if !isTaken.CompareAndSwap(false, true) {
 			return
 		}
-		defer op.engine.late.Done()
+		defer op.engine.inflight.Done()
 		defer op.leaveUnlessHeld()
 		defer op.endAnyway()
 		if err != nil || op.isCut(r) {
@@ -505,7 +505,7 @@ func (op *operation) isCut(r *Response) bool {
 	return r.Unfinished && !decided && !isEventStream(r)
 }
 
-// hear calls a hook, if there is one.
-func (op *operation) hear(h Hook, status int, err error) {
+// emit calls a hook, if there is one.
+func (op *operation) emit(h Hook, status int, err error) {
 	h.call(op.ctx, &op.req, &op.claim, status, err)
 }

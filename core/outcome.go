@@ -73,7 +73,7 @@ func decodeOutcome(b []byte) (r *Response, blob string, err error) {
 		r.Removed = append(r.Removed, d.Name())
 	}
 	if n := d.Count(); n > 0 {
-		r.Header = make([]Field, 0, n+spareFields)
+		r.Header = make([]Field, 0, n+replayHeaderRoom)
 		for ; n > 0 && !d.Malformed; n-- {
 			r.Header = append(r.Header, Field(d.Field()))
 		}
@@ -87,8 +87,8 @@ func decodeOutcome(b []byte) (r *Response, blob string, err error) {
 	return r, blob, nil
 }
 
-// spareFields is room for the lines that a replay adds.
-const spareFields = 3
+// replayHeaderRoom is room for the lines that a replay adds.
+const replayHeaderRoom = 3
 
 // hasBody: may an answer with this status have content? RFC 9110, section 6.4.1.
 func hasBody(status int) bool { return status >= 200 && status != 204 && status != 304 }

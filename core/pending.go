@@ -285,11 +285,11 @@ func (p *pending) settle() {
 			time.Sleep(p.pause)
 		}
 	}
-	op.hear(op.engine.cfg.Hooks.Lost, op.final.status, errAway)
+	op.emit(op.engine.cfg.Hooks.Lost, op.commit.status, errAway)
 }
 
 // until is when the verb is given up.
-func (p *pending) until() time.Time { return p.op.final.sent.Add(leasesAway * p.op.claim.Lease) }
+func (p *pending) until() time.Time { return p.op.commit.sent.Add(leasesAway * p.op.claim.Lease) }
 
 // attempt tries once, and once more when the store was heard meanwhile.
 func (p *pending) attempt() (answered, done bool) {
@@ -320,8 +320,8 @@ func (p *pending) try() (answered, done bool) {
 
 // send sends the verb, and tells whether that is settled.
 func (p *pending) send() bool {
-	err := p.call(p.op.sendFinal)
-	p.op.tell(p.lost, err)
+	err := p.call(p.op.sendCommit)
+	p.op.emitCommit(p.lost, err)
 	return isSettled(err)
 }
 
@@ -333,7 +333,7 @@ func isSettled(err error) bool {
 // extend keeps the claim until the verb is taken.
 func (p *pending) extend() error {
 	sent := time.Now()
-	claim := p.op.finalClaim()
+	claim := p.op.commitClaim()
 	err := p.call(func(ctx context.Context) error { return p.op.engine.cfg.Store.Extend(ctx, claim) })
 	if err == nil {
 		p.extended = sent
@@ -365,7 +365,7 @@ func earlier(a, b time.Time) time.Time {
 // without its body: that may be more than the store can take.
 func (p *pending) refuse() {
 	p.refused++
-	if f := &p.op.final; p.refused > 1 && time.Since(f.sent) >= p.op.claim.Lease {
+	if f := &p.op.commit; p.refused > 1 && time.Since(f.sent) >= p.op.claim.Lease {
 		p.op.giveUpBody()
 	}
 }
@@ -402,9 +402,9 @@ func (op *operation) standBehind() (driver.Entry, bool) {
 // entry is what a Begin of op's claim would find while p is pending.
 func (p *pending) entry(op *operation) driver.Entry {
 	held := &p.op.claim
-	opens := p.op.final.failure != nil && p.op.final.failure.Free
+	opens := p.op.commit.failure != nil && p.op.commit.failure.NoEffects
 	if held.Fingerprint != op.claim.Fingerprint && !opens {
 		return driver.Entry{State: driver.Mismatch, Fingerprint: held.Fingerprint}
 	}
-	return driver.Entry{State: driver.InProgress, Left: op.engine.cfg.Limits.StoreTimeout}
+	return driver.Entry{State: driver.InProgress, Remaining: op.engine.cfg.Limits.StoreTimeout}
 }

@@ -99,8 +99,8 @@ func newRefusals(cfg ProblemConfig) refusals {
 	return r
 }
 
-// result refuses a request. A retryAfter of 0 stands for the code's own.
-func (r *refusals) result(code string, retryAfter time.Duration) Result {
+// refuse refuses a request. A retryAfter of 0 stands for the code's own.
+func (r *refusals) refuse(code string, retryAfter time.Duration) Result {
 	problem, response := r.problems[code], r.responses[code]
 	problem.RetryAfter = max(problem.RetryAfter, retryAfter)
 	if r.render != nil {

@@ -39,7 +39,7 @@ func TestCodesAreStable(t *testing.T) {
 func eachProblem(t *testing.T, cfg ProblemConfig, test func(t *testing.T, code string, result Result)) {
 	refusals := newRefusals(cfg)
 	for _, code := range slices.Sorted(maps.Keys(problems)) {
-		t.Run(code, func(t *testing.T) { test(t, code, refusals.result(code, 0)) })
+		t.Run(code, func(t *testing.T) { test(t, code, refusals.refuse(code, 0)) })
 	}
 }
 
@@ -121,11 +121,11 @@ func TestRenderMakesTheWholeAnswer(t *testing.T) {
 func TestRenderIsToldWhenToRetry(t *testing.T) {
 	var seen Problem
 	refusals := newRefusals(ProblemConfig{Render: func(p Problem) *Response { seen = p; return &Response{Status: p.Status} }})
-	refusals.result(codeInProgress, 4*time.Second)
+	refusals.refuse(codeInProgress, 4*time.Second)
 	assert.Equal(t, 4*time.Second, seen.RetryAfter)
-	refusals.result(codeStoreUnavailable, 0)
+	refusals.refuse(codeStoreUnavailable, 0)
 	assert.Equal(t, time.Second, seen.RetryAfter, "the code's own")
-	refusals.result(codeMismatch, 0)
+	refusals.refuse(codeMismatch, 0)
 	assert.Zero(t, seen.RetryAfter)
 }
 
@@ -163,13 +163,13 @@ func FuzzProblem(f *testing.F) {
 		if status == 0 {
 			cfg.Status = nil
 		}
-		var wrong faults
+		var wrong configErrors
 		if cfg.validate(&wrong); len(wrong) > 0 {
 			return
 		}
 		refusals := newRefusals(cfg)
 		for _, after := range []time.Duration{0, retryAfter(time.Duration(left))} {
-			checkRefusal(t, base, name, status, refusals.result(name, after))
+			checkRefusal(t, base, name, status, refusals.refuse(name, after))
 		}
 	})
 }
@@ -202,7 +202,7 @@ func checkRefusal(t *testing.T, base, code string, status int, result Result) {
 func TestRetryAfterNeverOutlastsTheLease(t *testing.T) {
 	refusals := newRefusals(ProblemConfig{})
 	for left := time.Duration(0); left < 25*time.Hour; left += left/7 + 333*time.Millisecond {
-		text := line(refusals.result(codeInProgress, retryAfter(left)).Response, "Retry-After")
+		text := line(refusals.refuse(codeInProgress, retryAfter(left)).Response, "Retry-After")
 		require.Regexp(t, positive, text, "%v left", left)
 		seconds, err := strconv.Atoi(text)
 		require.NoError(t, err)
@@ -220,12 +220,12 @@ func TestRetryAfterNeverOutlastsTheLease(t *testing.T) {
 // Refusals are made once and used by all requests at once.
 func TestRefusalsDoNotChangeEachOther(t *testing.T) {
 	refusals := newRefusals(ProblemConfig{})
-	early, late := refusals.result(codeInProgress, time.Second), refusals.result(codeInProgress, 5*time.Second)
+	early, late := refusals.refuse(codeInProgress, time.Second), refusals.refuse(codeInProgress, 5*time.Second)
 	early.Response.Header = append(early.Response.Header, Field{"X-Other", "v"})
 	assert.Equal(t, "1", line(early.Response, "Retry-After"))
 	assert.Equal(t, "5", line(late.Response, "Retry-After"))
-	assert.Len(t, refusals.result(codeInProgress, 0).Response.Header, 3)
-	assert.Len(t, refusals.result(codeMismatch, 0).Response.Header, 2)
+	assert.Len(t, refusals.refuse(codeInProgress, 0).Response.Header, 3)
+	assert.Len(t, refusals.refuse(codeMismatch, 0).Response.Header, 2)
 }
 
 // Types lead to an entry on this page.

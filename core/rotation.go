@@ -71,7 +71,7 @@ func (op *operation) rename(n naming) {
 	op.hashing = n.hasher
 	op.claim.Key = n.record(op.who.scope, op.who.key, &op.req, op.isMessage)
 	op.claim.Fingerprint = config.of(n.hasher, a, &op.req, op.body)
-	op.claim.Fence, op.claim.Attempt, op.claim.Operation, op.claim.Takeover, op.claim.Over = 0, 0, 0, false, 0
+	op.claim.Fence, op.claim.Attempt, op.claim.Operation, op.claim.Takeover, op.claim.TakeoverFence = 0, 0, 0, false, 0
 }
 
 // startOver makes ready to ask for the record under the engine's own name again, as another owner: the first has failed.
@@ -93,15 +93,15 @@ func (op *operation) lookBack(own driver.Entry) (found driver.Entry, isSettled b
 		found, err = op.look()
 		if err == nil && isFresh(found) {
 			op.claim.Fence = found.Fence
-			op.handBack(op.claim)
+			op.release(op.claim)
 			continue
 		}
-		op.handBack(claim)
+		op.release(claim)
 		if err != nil {
 			return found, false, err
 		}
-		if found, err = op.asked(); err == nil && isFresh(found) {
-			op.handBack(op.claim)
+		if found, err = op.acquireRecord(); err == nil && isFresh(found) {
+			op.release(op.claim)
 			return found, false, nil
 		}
 		return found, true, err
@@ -115,23 +115,23 @@ func isFresh(e driver.Entry) bool { return e.State == driver.Claimed && e.Attemp
 
 // look sends Begin, and again by the record's algorithm if that is another.
 func (op *operation) look() (driver.Entry, error) {
-	entry, err := op.send()
-	if err == nil && entry.State == driver.Mismatch && op.compare(entry.Fingerprint) {
-		return op.send()
+	entry, err := op.sendBegin()
+	if err == nil && entry.State == driver.Mismatch && op.refingerprint(entry.Fingerprint) {
+		return op.sendBegin()
 	}
 	return entry, err
 }
 
-// handBack frees a claim that was given and under which nothing has run: at once, or in the background if the store is away.
-func (op *operation) handBack(claim driver.Claim) {
+// release frees a claim that was given and under which nothing has run: at once, or in the background if the store is away.
+func (op *operation) release(claim driver.Claim) {
 	e, ctx := op.engine, context.WithoutCancel(op.ctx)
 	send := func() bool {
 		err := e.call(ctx, func(ctx context.Context) error {
-			return e.cfg.Store.Fail(ctx, claim, driver.Failure{Cause: "the record has another name", Free: true, NotRun: true})
+			return e.cfg.Store.Fail(ctx, claim, driver.Failure{Cause: "the record has another name", NoEffects: true, NotRun: true})
 		})
 		return err == nil || errors.Is(err, ErrLost)
 	}
 	if !send() {
-		e.late.Go(func() { again(time.Now().Add(claim.Lease), send) })
+		e.inflight.Go(func() { retry(time.Now().Add(claim.Lease), send) })
 	}
 }

@@ -78,7 +78,7 @@ func (op *operation) complete(r *Response) error {
 	if busy := op.keeper.close(); busy != nil {
 		op.keeper.await(busy) // the answer is held back until it is kept
 	}
-	return op.finish(final{hook: op.engine.cfg.Hooks.Kept, status: r.Status, outcome: outcome, blob: blob})
+	return op.finish(commit{hook: op.engine.cfg.Hooks.Kept, status: r.Status, outcome: outcome, blob: blob})
 }
 
 // brokeOff ends a run that did not come to its end. Who asks about unknown outcomes is asked about this one, when its lease
@@ -97,7 +97,7 @@ func (op *operation) abandon(status int, cause error) error {
 		if _, lost := op.keeper.stop(); lost {
 			return ErrLost
 		}
-		op.hear(op.engine.cfg.Hooks.Unknown, status, cause)
+		op.emit(op.engine.cfg.Hooks.Unknown, status, cause)
 		return nil
 	})
 }
@@ -107,14 +107,14 @@ func (op *operation) fail(f driver.Failure, status int) error {
 	hadEffects := op.keeper.hasEffects() // also of a step that fails before the run is idle
 	return op.whenIdle(func() error {
 		if hadEffects || op.keeper.hasEffects() { // of a step that a goroutine began after the first look
-			f.Free, f.NotRun = false, false
+			f.NoEffects, f.NotRun = false, false
 		}
-		return op.finish(final{hook: op.engine.cfg.Hooks.Failed, status: status, failure: &f})
+		return op.finish(commit{hook: op.engine.cfg.Hooks.Failed, status: status, failure: &f})
 	})
 }
 
-// final is the last verb of a run: Complete, or with a cause Fail.
-type final struct {
+// commit is the last verb of a run: Complete, or with a cause Fail.
+type commit struct {
 	hook    Hook // hears that it is done
 	status  int
 	outcome []byte
@@ -127,23 +127,23 @@ type final struct {
 }
 
 // cause is what hooks hear of a Fail.
-func (f *final) cause() error {
+func (f *commit) cause() error {
 	if f.failure == nil {
 		return nil
 	}
 	return errors.New(f.failure.Cause)
 }
 
-// finalClaim is the claim that final verbs carry.
-func (op *operation) finalClaim() driver.Claim {
+// commitClaim is the claim that final verbs carry.
+func (op *operation) commitClaim() driver.Claim {
 	claim := op.claim
 	claim.Steps = op.keeper.steps.Load()
 	return claim
 }
 
-// sendFinal sends the verb once.
-func (op *operation) sendFinal(ctx context.Context) error {
-	f, claim := &op.final, op.finalClaim()
+// sendCommit sends the verb once.
+func (op *operation) sendCommit(ctx context.Context) error {
+	f, claim := &op.commit, op.commitClaim()
 	if f.sent.IsZero() {
 		f.sent = time.Now()
 	}
@@ -166,7 +166,7 @@ func (op *operation) sendFinal(ctx context.Context) error {
 // sendOutcome keeps the outcome, or what is left of it. Whichever form the store has taken before is kept, so a store that
 // refuses the one is asked for the other.
 func (op *operation) sendOutcome(ctx context.Context, c *driver.Claim) (err error) {
-	f := &op.final
+	f := &op.commit
 	forms := [][]byte{f.outcome}
 	if f.bare != nil {
 		forms = [][]byte{f.bare, f.outcome}
@@ -185,7 +185,7 @@ func (op *operation) sendOutcome(ctx context.Context, c *driver.Claim) (err erro
 
 // giveUpBody makes the outcome one without its body, if it has got one in the store.
 func (op *operation) giveUpBody() {
-	f := &op.final
+	f := &op.commit
 	if f.outcome == nil || f.bare != nil || f.blob != "" {
 		return
 	}
@@ -195,7 +195,7 @@ func (op *operation) giveUpBody() {
 	}
 	r.Omitted, r.Body = true, nil
 	f.bare = op.encode(r, "")
-	op.hear(op.engine.cfg.Hooks.StoreError, f.status, errTooMuch)
+	op.emit(op.engine.cfg.Hooks.StoreError, f.status, errTooMuch)
 }
 
 // result is what the client sees after err of the final verb. The answer of a run that lost its claim, or may have, is
@@ -205,18 +205,18 @@ func (op *operation) result(r *Response, err error) Result {
 	case r.Sent:
 		return Result{}
 	case errors.Is(err, ErrLost) && !errors.Is(err, ErrOutcomeUnknown):
-		return op.engine.refusals.result(codeClaimLost, 0)
+		return op.engine.refusals.refuse(codeClaimLost, 0)
 	case err != nil: // also ErrOutcomeUnknown: a retry finds what has become of it
-		return op.engine.refusals.result(codeStoreUnavailable, 0)
+		return op.engine.refusals.refuse(codeStoreUnavailable, 0)
 	}
-	return op.engine.first(r)
+	return op.engine.decorateFirst(r)
 }
 
 // finish stops the keeper and sends the final verb. When it has no answer, it stays pending behind the client's back: the claim is
 // held, retries meet it, and the verb is sent again until the store takes it. The client gets its answer, a nil error, only
 // while the lease is known to last.
-func (op *operation) finish(f final) error {
-	op.final = f
+func (op *operation) finish(f commit) error {
+	op.commit = f
 	leaseEnd, lost := op.keeper.stop()
 	if op.keeper.isOverdue() {
 		return errOverdue
@@ -225,9 +225,9 @@ func (op *operation) finish(f final) error {
 	if lost || time.Until(leaseEnd) < op.engine.cfg.Limits.StoreTimeout { // it may end before the call
 		p = op.engine.pendings.add(op, lost)
 	}
-	err := op.sendFirst()
+	err := op.sendFirstCommit()
 	op.engine.pendings.heard(err)
-	op.tellFirst(p, lost, err)
+	op.emitFirstCommit(p, lost, err)
 	if isSettled(err) {
 		if p != nil {
 			op.engine.pendings.end(p)
@@ -238,43 +238,43 @@ func (op *operation) finish(f final) error {
 		p = op.engine.pendings.add(op, lost)
 	}
 	op.engine.pendings.missed()
-	op.engine.late.Go(p.settle)
+	op.engine.inflight.Go(p.settle)
 	if lost || time.Until(leaseEnd) <= 0 {
 		return err
 	}
 	return nil
 }
 
-// sendFirst sends the verb for the first time.
-func (op *operation) sendFirst() error {
+// sendFirstCommit sends the verb for the first time.
+func (op *operation) sendFirstCommit() error {
 	op.last.detached = true
 	defer op.last.end(context.Canceled)
-	return op.sendFinal(op.last.start(op.engine, op.ctx, time.Now().Add(op.engine.cfg.Limits.StoreTimeout), &op.next))
+	return op.sendCommit(op.last.start(op.engine, op.ctx, time.Now().Add(op.engine.cfg.Limits.StoreTimeout), &op.next))
 }
 
-// tellFirst is tell of the first verb. When a hook panics, nobody sends another, so p, if there is one, is not pending any more.
-func (op *operation) tellFirst(p *pending, lost bool, err error) {
+// emitFirstCommit is tell of the first verb. When a hook panics, nobody sends another, so p, if there is one, is not pending any more.
+func (op *operation) emitFirstCommit(p *pending, lost bool, err error) {
 	told := false
 	defer func() {
 		if !told && p != nil {
 			op.engine.pendings.end(p)
 		}
 	}()
-	op.tell(lost, err)
+	op.emitCommit(lost, err)
 	told = true
 }
 
-// tell tells the hooks what a final verb has come to.
-func (op *operation) tell(lost bool, err error) {
-	hooks, f := &op.engine.cfg.Hooks, &op.final
+// emitCommit tells the hooks what a final verb has come to.
+func (op *operation) emitCommit(lost bool, err error) {
+	hooks, f := &op.engine.cfg.Hooks, &op.commit
 	switch {
 	case err == nil:
-		op.hear(f.hook, f.status, f.cause())
+		op.emit(f.hook, f.status, f.cause())
 	case errors.Is(err, ErrOutcomeUnknown):
-		op.hear(hooks.Unknown, f.status, err)
+		op.emit(hooks.Unknown, f.status, err)
 	case !errors.Is(err, ErrLost):
-		op.hear(hooks.StoreError, f.status, err)
+		op.emit(hooks.StoreError, f.status, err)
 	case !lost: // the keeper has not said so
-		op.hear(hooks.Lost, f.status, err)
+		op.emit(hooks.Lost, f.status, err)
 	}
 }

@@ -239,7 +239,7 @@ func TestWhatBeginFindsIsRefusedWithItsOwnCode(t *testing.T) {
 
 func TestConflictSaysWhenToAskAgain(t *testing.T) {
 	for left, want := range map[time.Duration]string{0: "1", 300 * time.Millisecond: "1", 2 * time.Second: "1", 30 * time.Second: "3", time.Hour: "5"} {
-		f := newFixture(t, beginAnswers(driver.Entry{State: driver.InProgress, Left: left}, nil))
+		f := newFixture(t, beginAnswers(driver.Entry{State: driver.InProgress, Remaining: left}, nil))
 		assert.Equal(t, []string{want}, values(f.send(request("K", "B"), made).Response, "Retry-After"), "%v left", left) // CON-02
 	}
 }

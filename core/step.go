@@ -173,7 +173,7 @@ func (k *keeper) checkpoint(name string, result []byte) error {
 	k.steps.Store(true)
 	store := k.op.engine.cfg.Store.(driver.Checkpointer)
 	var err error
-	again(time.Now().Add(k.op.engine.cfg.Limits.StoreTimeout), func() bool {
+	retry(time.Now().Add(k.op.engine.cfg.Limits.StoreTimeout), func() bool {
 		err = k.op.engine.call(k.detached(), func(ctx context.Context) error { return store.Checkpoint(ctx, k.op.claim, name, packed) })
 		return err == nil || errors.Is(err, ErrLost) || errors.Is(err, driver.ErrUnreadable) || errors.Is(err, errors.ErrUnsupported)
 	})
@@ -184,7 +184,7 @@ func (k *keeper) checkpoint(name string, result []byte) error {
 		return fmt.Errorf("idem: step %q is done, but its result is not kept: %w", name, err)
 	}
 	if err != nil {
-		k.op.hear(k.op.engine.cfg.Hooks.StoreError, 0, fmt.Errorf("idem: step %q has no checkpoint: %w", name, err))
+		k.op.emit(k.op.engine.cfg.Hooks.StoreError, 0, fmt.Errorf("idem: step %q has no checkpoint: %w", name, err))
 	}
 	k.stepping.mu.Lock()
 	defer k.stepping.mu.Unlock()

@@ -20,7 +20,7 @@ func RefuseUnknown(context.Context, *Request) (*Response, error) { return nil, E
 // resolve asks what became of a run that vanished; true when Begin is to be sent again. What OnUnknown finds out is
 // settled like the outcome of a run, under a claim that takes over, so that of many who ask one settles it.
 func (op *operation) resolve(vanished int64) (again bool) {
-	if !op.claim.NoTakeover || op.claim.Over != 0 || vanished == 0 {
+	if !op.claim.NoTakeover || op.claim.TakeoverFence != 0 || vanished == 0 {
 		return false
 	}
 	op.identify()
@@ -30,7 +30,7 @@ func (op *operation) resolve(vanished int64) (again bool) {
 	if err == nil && found != nil && !isAnswer(found) {
 		err = errNoResponse
 	}
-	op.hear(op.engine.cfg.Hooks.Unknown, 0, err)
+	op.emit(op.engine.cfg.Hooks.Unknown, 0, err)
 	if err != nil {
 		return false
 	}
@@ -43,7 +43,7 @@ func (op *operation) resolve(vanished int64) (again bool) {
 			return &own, nil
 		}
 	}
-	op.claim.Over = vanished // what was found is about that run, and no later one
+	op.claim.TakeoverFence = vanished // what was found is about that run, and no later one
 	return true
 }
 
@@ -92,10 +92,10 @@ func (e *Engine) Resolve(ctx context.Context, which Operation, outcome *Response
 	keep := &e.cfg.Keep
 	omitted := outcome.Omitted || len(outcome.Body) > keep.MaxBody || keep.OmitBody != nil && keep.OmitBody(outcome)
 	op.keeper.op = op
-	op.final.outcome, op.final.blob = op.pack(&Response{
+	op.commit.outcome, op.commit.blob = op.pack(&Response{
 		Status: outcome.Status, Header: e.rules.appendKept(nil, outcome), Body: outcome.Body, Omitted: omitted,
 	})
-	return op.sendFinal(ctx)
+	return op.sendCommit(ctx)
 }
 
 // takeOverAny is takeOver under the first of the record's possible names where something is unknown.
@@ -103,7 +103,7 @@ func (op *operation) takeOverAny(which Operation) (revived bool, err error) {
 	e := op.engine
 	for _, n := range e.namings {
 		op.claim = driver.Claim{Key: n.record(which.Scope, which.Key, &op.req, op.isMessage)}
-		op.ask()
+		op.newClaim()
 		if revived, err = op.takeOver(); !errors.Is(err, ErrNotUnknown) {
 			return revived, err
 		}
@@ -128,7 +128,7 @@ func (op *operation) takeOver() (revived bool, err error) {
 		entry, err = store.Begin(op.ctx, op.claim)
 	}
 	if err == nil && entry.State == driver.Unknown {
-		op.claim.Over = entry.Fence
+		op.claim.TakeoverFence = entry.Fence
 		entry, err = store.Begin(op.ctx, op.claim)
 	}
 	if err == nil && entry.State == driver.Completed && op.isMessage {
@@ -139,11 +139,11 @@ func (op *operation) takeOver() (revived bool, err error) {
 		return false, err
 	}
 	op.claim.Fence, op.claim.Attempt, op.claim.Operation, op.claim.Takeover = entry.Fence, entry.Attempt, entry.Operation, entry.Takeover
-	if entry.State == driver.Claimed && op.claim.Over == 0 { // absent or failed: nothing is unknown, and nothing was done
+	if entry.State == driver.Claimed && op.claim.TakeoverFence == 0 { // absent or failed: nothing is unknown, and nothing was done
 		if op.claim.Fingerprint == [32]byte{} {
 			op.claim.Retention = ask.Retention
 		}
-		if err := store.Fail(op.ctx, op.claim, driver.Failure{Cause: "nothing to resolve", Free: true, NotRun: true}); err != nil {
+		if err := store.Fail(op.ctx, op.claim, driver.Failure{Cause: "nothing to resolve", NoEffects: true, NotRun: true}); err != nil {
 			return false, err
 		}
 		return false, fmt.Errorf("%w: there is no record of a run", ErrNotUnknown)

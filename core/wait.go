@@ -10,18 +10,18 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// waitingRooms counts the requests of this process that wait for a run.
-type waitingRooms struct {
+// waiterLimit counts the requests of this process that wait for a run.
+type waiterLimit struct {
 	mu    sync.Mutex
 	total int
 	rooms map[[32]byte]int
 	calls int // of Watch and its stop that are under way, also when their requests have left
 }
 
-func newWaitingRooms() *waitingRooms { return &waitingRooms{rooms: map[[32]byte]int{}} }
+func newWaiterLimit() *waiterLimit { return &waiterLimit{rooms: map[[32]byte]int{}} }
 
-// enter tells whether there is room for one more.
-func (w *waitingRooms) enter(key [32]byte, limits *WaitConfig) bool {
+// acquire tells whether there is room for one more.
+func (w *waiterLimit) acquire(key [32]byte, limits *WaitConfig) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.total >= limits.Max || w.rooms[key] >= limits.MaxPerKey {
@@ -32,7 +32,7 @@ func (w *waitingRooms) enter(key [32]byte, limits *WaitConfig) bool {
 	return true
 }
 
-func (w *waitingRooms) leave(key [32]byte) {
+func (w *waiterLimit) release(key [32]byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.total--
@@ -41,8 +41,8 @@ func (w *waitingRooms) leave(key [32]byte) {
 	}
 }
 
-// start counts a call of Watch, unless the store leaves so many unanswered that one more would only add to the pile.
-func (w *waitingRooms) start(limits *WaitConfig) bool {
+// startCall counts a call of Watch, unless the store leaves so many unanswered that one more would only add to the pile.
+func (w *waiterLimit) startCall(limits *WaitConfig) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.calls >= 2*limits.Max { // each waiter has one call at a time, and may leave one behind
@@ -52,23 +52,23 @@ func (w *waitingRooms) start(limits *WaitConfig) bool {
 	return true
 }
 
-// count adds n calls to those that are under way.
-func (w *waitingRooms) count(n int) {
+// countCalls adds n calls to those that are under way.
+func (w *waiterLimit) countCalls(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls += n
 }
 
-// firstCheck is when a waiting request asks the store although nothing woke it, for the case that a wake was lost: then
+// firstPoll is when a waiting request asks the store although nothing woke it, for the case that a wake was lost: then
 // after twice as long each time.
-const firstCheck = time.Second
+const firstPoll = time.Second
 
 // waiter is one request that waits.
 type waiter struct {
-	key   [32]byte // of the place it holds: the claim may be one of another record when it leaves
-	until time.Time
-	check time.Duration
-	woken chan struct{}
+	key          [32]byte // of the place it holds: the claim may be one of another record when it leaves
+	until        time.Time
+	pollInterval time.Duration
+	notified     chan struct{}
 
 	mu   sync.Mutex
 	late bool   // the watch did not stand in time
@@ -83,13 +83,13 @@ func (op *operation) wait(left time.Duration) bool {
 		return op.waiter.wait(op.ctx, left)
 	}
 	limits := &op.engine.cfg.Wait
-	if limits.Timeout <= 0 || !op.engine.rooms.enter(op.claim.Key, limits) {
+	if limits.Timeout <= 0 || !op.engine.waiters.acquire(op.claim.Key, limits) {
 		return false
 	}
-	op.waiter = &waiter{key: op.claim.Key, until: op.began.Add(limits.Timeout), check: firstCheck, woken: make(chan struct{}, 1)}
-	op.claim.Waits = true
+	op.waiter = &waiter{key: op.claim.Key, until: op.began.Add(limits.Timeout), pollInterval: firstPoll, notified: make(chan struct{}, 1)}
+	op.claim.Subscribed = true
 	if err := op.watch(); err != nil && op.ctx.Err() == nil {
-		op.hear(op.engine.cfg.Hooks.StoreError, 0, err)
+		op.emit(op.engine.cfg.Hooks.StoreError, 0, err)
 	}
 	return op.ctx.Err() == nil // what ended before the watch stood has woken nobody
 }
@@ -107,12 +107,12 @@ func (op *operation) watch() error {
 	if w.until.Before(deadline) {
 		deadline = w.until
 	}
-	if !e.rooms.start(&e.cfg.Wait) {
+	if !e.waiters.startCall(&e.cfg.Wait) {
 		return errWatches
 	}
 	answered := make(chan error, 1)
 	go func() {
-		defer e.rooms.count(-1)
+		defer e.waiters.countCalls(-1)
 		answered <- e.callUntil(client, deadline, func(ctx context.Context) error { return w.ask(ctx, e.cfg.Store.(driver.Notifier), key) })
 	}()
 	timer := time.NewTimer(time.Until(deadline))
@@ -135,7 +135,7 @@ func (w *waiter) ask(ctx context.Context, store driver.Notifier, key [32]byte) (
 			err = fmt.Errorf("idem: Watch panicked: %v", p)
 		}
 	}()
-	stop, err := store.Watch(ctx, key, w.wake)
+	stop, err := store.Watch(ctx, key, w.notify)
 	if err == nil {
 		w.watched(stop)
 	}
@@ -153,7 +153,7 @@ func (w *waiter) watched(stop func()) {
 	case left:
 		stop()
 	case late:
-		w.wake()
+		w.notify()
 	}
 }
 
@@ -166,29 +166,29 @@ func (w *waiter) giveUp() {
 
 // leave gives the place up. The watch ends in a goroutine of its own, so that no store can keep the request.
 func (op *operation) leave() {
-	w, rooms := op.waiter, op.engine.rooms
+	w, rooms := op.waiter, op.engine.waiters
 	if w == nil {
 		return
 	}
-	op.claim.Waits = false
-	rooms.leave(w.key)
+	op.claim.Subscribed = false
+	rooms.release(w.key)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.left = true
 	if w.stop == nil {
 		return
 	}
-	rooms.count(1)
+	rooms.countCalls(1)
 	go func() {
-		defer rooms.count(-1)
+		defer rooms.countCalls(-1)
 		defer func() { _ = recover() }() // as in ask
 		w.stop()
 	}()
 }
 
-func (w *waiter) wake() {
+func (w *waiter) notify() {
 	select {
-	case w.woken <- struct{}{}:
+	case w.notified <- struct{}{}:
 	default:
 	}
 }
@@ -200,13 +200,13 @@ func (w *waiter) wait(client context.Context, left time.Duration) bool {
 	if rest <= 0 {
 		return false
 	}
-	timer := time.NewTimer(min(rest, left+time.Millisecond, w.check))
+	timer := time.NewTimer(min(rest, left+time.Millisecond, w.pollInterval))
 	defer timer.Stop()
 	select {
-	case <-w.woken:
+	case <-w.notified:
 		return true
 	case <-timer.C:
-		w.check *= 2
+		w.pollInterval *= 2
 		return true
 	case <-client.Done():
 		return false

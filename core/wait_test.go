@@ -353,17 +353,17 @@ type asked struct {
 }
 
 func (a *asked) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
-	a.waits = append(a.waits, c.Waits)
+	a.waits = append(a.waits, c.Subscribed)
 	return a.listeners.Begin(ctx, c)
 }
 
 func (a *asked) Extend(ctx context.Context, c driver.Claim) error {
-	a.runs = append(a.runs, c.Waits)
+	a.runs = append(a.runs, c.Subscribed)
 	return a.listeners.Extend(ctx, c)
 }
 
 func (a *asked) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
-	a.runs = append(a.runs, c.Waits)
+	a.runs = append(a.runs, c.Subscribed)
 	return a.listeners.Complete(ctx, c, outcome)
 }
 

@@ -159,12 +159,12 @@ func (d *deploy) ends() {
 			require.NoError(d, d.client.SetRange(ctx, key, 58, "0000000000000001").Err())
 		}
 	default:
-		f := driver.Failure{Cause: strings.Repeat("cause ", d.random.Intn(30)), Free: !p.worked && d.random.Intn(2) == 0}
-		f.NotRun = f.Free && d.random.Intn(2) == 0
+		f := driver.Failure{Cause: strings.Repeat("cause ", d.random.Intn(30)), NoEffects: !p.worked && d.random.Intn(2) == 0}
+		f.NotRun = f.NoEffects && d.random.Intn(2) == 0
 		err := store.Fail(ctx, p.claim, f)
 		d.note(p, "fail %+v %v", f, err)
 		d.require(err == nil, "fail: %v", err)
-		d.owner, d.bound = nil, d.bound || !f.Free
+		d.owner, d.bound = nil, d.bound || !f.NoEffects
 	}
 }
 
@@ -172,7 +172,7 @@ func (d *deploy) ends() {
 // another has.
 func (d *deploy) withdraws() {
 	p := d.newProcess()
-	err := d.store(p).Fail(ctx, p.claim, driver.Failure{Cause: "begin had no answer", Free: true, NotRun: true})
+	err := d.store(p).Fail(ctx, p.claim, driver.Failure{Cause: "begin had no answer", NoEffects: true, NotRun: true})
 	d.note(p, "withdraws %v", err)
 	d.require(err == nil || errors.Is(err, core.ErrLost), "fail: %v", err)
 	if p.version == 1 {

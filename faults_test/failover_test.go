@@ -262,7 +262,7 @@ func TestAReplicaWithAnotherClockIsPromoted(t *testing.T) {
 			entry, err := store.Begin(ctx, *next)
 			require.NoError(t, err)
 			assert.Equal(t, driver.InProgress, entry.State)
-			assert.Greater(t, entry.Left+age, vanished.Lease+15*time.Second, "its lease ends late")
+			assert.Greater(t, entry.Remaining+age, vanished.Lease+15*time.Second, "its lease ends late")
 			require.NoError(t, store.Fail(ctx, *vanished, driver.Failure{}))
 			begin(t, store, next)
 		}},

@@ -69,7 +69,7 @@ func TestTwoVersionsLeaveEachOthersRecordsAlone(t *testing.T) {
 			"STARTED":   {func(c driver.Claim) error { return v.mine.Extend(ctx, c) }, driver.InProgress},
 			"COMPLETED": {func(c driver.Claim) error { return v.mine.Complete(ctx, c, []byte("kept")) }, driver.Completed},
 			"FAILED":    {func(c driver.Claim) error { return v.mine.Fail(ctx, c, driver.Failure{}) }, driver.Claimed},
-			"free":      {func(c driver.Claim) error { return v.mine.Fail(ctx, c, driver.Failure{Free: true}) }, driver.Claimed},
+			"free":      {func(c driver.Claim) error { return v.mine.Fail(ctx, c, driver.Failure{NoEffects: true}) }, driver.Claimed},
 		} {
 			t.Run(state+" in format "+v.format, func(t *testing.T) {
 				require.NoError(t, client.FlushAll(ctx).Err())

@@ -63,8 +63,8 @@ func Echo(e *core.Engine, opts ...Option) echo.MiddlewareFunc {
 // run runs next with r, holding its answer back. It gets an echo.Response of its own, because functions that were
 // registered on the outer one with Before are for the answer when it is sent, not when it is held.
 func run(ctx context.Context, c echo.Context, x *capture.Exchange, keep core.KeepConfig, next echo.HandlerFunc) (*core.Response, error) {
-	outer, request, r := c.Response(), c.Request(), x.For(ctx)
-	held := x.Hold(ctx, informer{outer}, keep)
+	outer, request, r := c.Response(), c.Request(), x.RequestWithContext(ctx)
+	held := x.NewWriter(ctx, informer{outer}, keep)
 	inner := echo.NewResponse(held, c.Echo())
 	inner.Status = http.StatusOK
 	c.SetResponse(inner)
@@ -72,7 +72,7 @@ func run(ctx context.Context, c echo.Context, x *capture.Exchange, keep core.Kee
 	defer func() {
 		c.SetResponse(outer)
 		c.SetRequest(request)
-		x.Return(r)
+		x.Finish(r)
 	}()
 	if err := next(c); err != nil {
 		c.Error(err)

@@ -16,23 +16,23 @@ var errLeft = errors.New("idem: the handlers left the answer to gin")
 // run runs the handlers behind the middleware with r, holding their answer back. Handlers that only collect errors leave
 // the answer to a middleware outside, so there is nothing to keep.
 func run(ctx context.Context, c *gin.Context, x *capture.Exchange, keep core.KeepConfig) (*core.Response, error) {
-	outer, request, r, errs := c.Writer, c.Request, x.For(ctx), len(c.Errors)
-	w := &writer{Writer: x.Hold(ctx, outer, keep), outer: outer, status: outer.Status()}
+	outer, request, r, errs := c.Writer, c.Request, x.RequestWithContext(ctx), len(c.Errors)
+	w := &writer{Writer: x.NewWriter(ctx, outer, keep), outer: outer, status: outer.Status()}
 	c.Writer, c.Request = w, r
 	own(c)
 	defer func() {
 		c.Writer, c.Request = outer, request
 		own(c)
-		x.Return(r)
+		x.Finish(r)
 	}()
 	c.Next()
 	if !w.Written() && outer.Written() { // past w, by Engine.HandleContext, which puts the router's own writer back
-		w.Past()
+		w.MarkBypassed()
 		return &core.Response{Status: outer.Status(), Sent: true, Omitted: true}, nil
 	}
 	isUnrouted := c.FullPath() == "" && (w.status == http.StatusNotFound || w.status == http.StatusMethodNotAllowed)
 	if !w.Written() && (len(c.Errors) > errs || isUnrouted) {
-		w.Leave()
+		w.ForwardHeader()
 		outer.WriteHeader(w.status)
 		if isUnrouted { // gin answers when all middleware has returned
 			return &core.Response{Status: w.status, Sent: true, Omitted: true, Unrouted: true}, nil

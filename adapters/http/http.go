@@ -43,9 +43,9 @@ func HTTP(e *core.Engine, opts ...Option) func(http.Handler) http.Handler {
 				req.Scope = func() string { return o.scope(r) }
 			}
 			result, _ := e.Do(r.Context(), req, func(ctx context.Context) (*core.Response, error) {
-				held := x.Hold(ctx, w, keep)
-				inner := x.For(ctx)
-				defer x.Return(inner)
+				held := x.NewWriter(ctx, w, keep)
+				inner := x.RequestWithContext(ctx)
+				defer x.Finish(inner)
 				next.ServeHTTP(held, inner)
 				response := held.Response()
 				response.Unrouted = isUnrouted(next, inner, response.Status)

@@ -56,8 +56,8 @@ func (x *Exchange) header(name string) []string {
 	return x.request.Header.Values(name)
 }
 
-// For returns the request with ctx and a body that can be read, also after the engine has read it.
-func (x *Exchange) For(ctx context.Context) *http.Request {
+// RequestWithContext returns the request with ctx and a body that can be read, also after the engine has read it.
+func (x *Exchange) RequestWithContext(ctx context.Context) *http.Request {
 	r := &x.running().request
 	*r = *x.request.WithContext(ctx)
 	if x.again.Closer != nil {
@@ -73,12 +73,12 @@ func (x *Exchange) running() *run {
 	return x.run
 }
 
-// Return ends the run, however it does. It hands what a mux and a form parser left in r, which came from For, to the request
+// Finish ends the run, however it does. It hands what a mux and a form parser left in r, which came from For, to the request
 // that the server knows: it is who removes the files of a multipart form, and logs read the pattern. The header around the
 // handler is as it was before, unless the answer is out or was left there.
-func (x *Exchange) Return(r *http.Request) {
+func (x *Exchange) Finish(r *http.Request) {
 	x.request.MultipartForm, x.request.Pattern = r.MultipartForm, r.Pattern
-	x.run.writer.end()
+	x.run.writer.close()
 }
 
 // Read is core.Request.Body: the whole body, up to one byte over limit.

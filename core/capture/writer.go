@@ -30,14 +30,14 @@ type Writer struct {
 	limit  int
 	marker string
 
-	mu       sync.Mutex  // over what reaches outer
-	header   http.Header // the handler's own copy of outer's
-	borrowed bool        // header is outer's, which was empty and will be again
-	response core.Response
-	size     int  // of the body, as the handler wrote it; -1 before there is a status
-	passed   bool // outer has the answer
-	over     bool // the handler has returned
-	refused  bool // the handler wrote more than it has declared
+	mu           sync.Mutex  // over what reaches outer
+	header       http.Header // the handler's own copy of outer's
+	sharedHeader bool        // header is outer's, which was empty and will be again
+	response     core.Response
+	size         int  // of the body, as the handler wrote it; -1 before there is a status
+	committed    bool // outer has the answer
+	over         bool // the handler has returned
+	refused      bool // the handler wrote more than it has declared
 
 	frozen
 }
@@ -54,22 +54,22 @@ type frozen struct {
 
 var errOver = errors.New("idem: the handler has returned")
 
-// Hold returns a writer on top of outer for a run under ctx, within the limits of keep. An exchange has one.
-func (x *Exchange) Hold(ctx context.Context, outer http.ResponseWriter, keep core.KeepConfig) *Writer {
+// NewWriter returns a writer on top of outer for a run under ctx, within the limits of keep. An exchange has one.
+func (x *Exchange) NewWriter(ctx context.Context, outer http.ResponseWriter, keep core.KeepConfig) *Writer {
 	w := &x.running().writer
 	w.outer, w.ctx, w.limit, w.marker, w.size = outer, ctx, keep.MaxBody, keep.Marker, -1
 	w.header = outer.Header()
-	if w.borrowed = len(w.header) == 0; !w.borrowed {
+	if w.sharedHeader = len(w.header) == 0; !w.sharedHeader {
 		w.header = w.header.Clone()
 	}
 	return w
 }
 
 // giveBack leaves outer's header as it was before the handler, which has header from now on.
-func (w *Writer) giveBack(header http.Header) {
-	if w.borrowed {
+func (w *Writer) restoreHeader(header http.Header) {
+	if w.sharedHeader {
 		clear(w.header)
-		w.header, w.borrowed = header, false
+		w.header, w.sharedHeader = header, false
 	}
 }
 
@@ -99,7 +99,7 @@ func (w *Writer) writeHeader(status int) {
 	case status < 100 || status > 999:
 		panic("idem: invalid WriteHeader code " + strconv.Itoa(status))
 	case status < 200 && status != http.StatusSwitchingProtocols:
-		w.inform(status)
+		w.sendInformational(status)
 		return
 	}
 	w.response.Status, w.size = status, 0
@@ -121,17 +121,17 @@ func (w *Writer) freeze() {
 
 // before is outer's header as it was before the handler.
 func (w *Writer) before() http.Header {
-	if w.borrowed {
+	if w.sharedHeader {
 		return nil
 	}
 	return w.outer.Header()
 }
 
-// inform sends a 1xx answer with the header as it stands, and leaves the outer header as it was.
-func (w *Writer) inform(status int) {
+// sendInformational sends a 1xx answer with the header as it stands, and leaves the outer header as it was.
+func (w *Writer) sendInformational(status int) {
 	outer := w.outer.Header()
 	before := maps.Clone(outer)
-	if !w.borrowed {
+	if !w.sharedHeader {
 		clear(outer)
 		maps.Copy(outer, w.header)
 	}
@@ -148,17 +148,17 @@ func (w *Writer) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	if len(w.response.Body)+len(p) > w.limit && !w.response.Omitted {
-		if !w.passed {
+		if !w.committed {
 			w.sniff(p)
-			w.pass()
+			w.commit()
 		}
-		w.omit()
+		w.dropBody()
 	}
 	w.size += len(p)
 	if !w.response.Omitted {
 		w.response.Body = append(w.response.Body, p...)
 	}
-	if !w.passed {
+	if !w.committed {
 		return len(p), nil
 	}
 	n, err := w.outer.Write(p)
@@ -206,13 +206,13 @@ func first(lines []core.Field, name string) string {
 	return ""
 }
 
-// omit gives the body up: what is kept of it would not be the whole.
-func (w *Writer) omit() { w.response.Omitted, w.response.Body = true, nil }
+// dropBody gives the body up: what is kept of it would not be the whole.
+func (w *Writer) dropBody() { w.response.Omitted, w.response.Body = true, nil }
 
-// pass sends what was held back, once.
-func (w *Writer) pass() {
-	w.passed = true
-	w.giveBack(maps.Clone(w.header))
+// commit sends what was held back, once.
+func (w *Writer) commit() {
+	w.committed = true
+	w.restoreHeader(maps.Clone(w.header))
 	if strings.HasPrefix(strings.ToLower(first(w.response.Header, "Content-Type")), "text/event-stream") {
 		core.CancelOnDisconnect(w.ctx) // nobody else may cut an operation short and have its 200 replayed
 	}
@@ -271,9 +271,9 @@ func (w *Writer) FlushError() error {
 	if err := w.prepare(0); err != nil {
 		return err
 	}
-	if !w.passed {
+	if !w.committed {
 		w.sniff(nil)
-		w.pass()
+		w.commit()
 	}
 	return http.NewResponseController(w.outer).Flush()
 }
@@ -285,13 +285,13 @@ func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if w.over {
 		return nil, nil, errOver
 	}
-	if w.response.Status != 0 && !w.passed {
+	if w.response.Status != 0 && !w.committed {
 		w.sniff(nil)
-		w.pass()
+		w.commit()
 	}
 	conn, rw, err := http.NewResponseController(w.outer).Hijack()
 	if err == nil {
-		w.passed, w.response.Hijacked, w.size = true, true, max(w.size, 0)
+		w.committed, w.response.Hijacked, w.size = true, true, max(w.size, 0)
 		core.CancelOnDisconnect(w.ctx)
 	}
 	return conn, rw, err
@@ -312,13 +312,13 @@ func (w *Writer) EnableFullDuplex() error {
 	return http.NewResponseController(w.outer).EnableFullDuplex()
 }
 
-// Leave hands the header to outer as the handler left it: for a handler that leaves its answer to code outside, so that
+// ForwardHeader hands the header to outer as the handler left it: for a handler that leaves its answer to code outside, so that
 // there is none to keep.
-func (w *Writer) Leave() {
+func (w *Writer) ForwardHeader() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.borrowed {
-		w.borrowed = false
+	if w.sharedHeader {
+		w.sharedHeader = false
 		return
 	}
 	outer := w.outer.Header()
@@ -326,11 +326,11 @@ func (w *Writer) Leave() {
 	maps.Copy(outer, w.header)
 }
 
-// Past is for a handler whose answer did not come through w: the header around it is that answer's.
-func (w *Writer) Past() {
+// MarkBypassed is for a handler whose answer did not come through w: the header around it is that answer's.
+func (w *Writer) MarkBypassed() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.borrowed = false
+	w.sharedHeader = false
 }
 
 // Response ends the capture and returns the answer. A stream whose client left is not whole.
@@ -338,7 +338,7 @@ func (w *Writer) Response() *core.Response {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := &w.response
-	r.Sent = w.passed
+	r.Sent = w.committed
 	if r.Hijacked {
 		return r
 	}
@@ -349,25 +349,25 @@ func (w *Writer) Response() *core.Response {
 	if n, ok := w.length(); ok && w.size < n && r.Status >= 200 && r.Status != http.StatusNoContent && r.Status != http.StatusNotModified {
 		r.Omitted = true // net/http breaks the connection off
 	}
-	if !w.passed {
+	if !w.committed {
 		if len(r.Body) > 0 {
 			w.sniff(nil)
 		}
 		return r
 	}
 	if r.Unfinished = r.Unfinished || w.ctx.Err() != nil; r.Unfinished {
-		w.omit()
+		w.dropBody()
 	}
 	w.trail(w.outer.Header())
 	return r
 }
 
-// end is when the handler has returned, however it did.
-func (w *Writer) end() {
+// close is when the handler has returned, however it did.
+func (w *Writer) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.over = true
-	w.giveBack(nil)
+	w.restoreHeader(nil)
 }
 
 // sniff says which Content-Type net/http will find for an answer without one, now that next comes behind what is held back, so

@@ -37,7 +37,7 @@ type Store interface {
 	// that cannot tell whether the outcome is kept, although it asked again, returns [ErrOutcomeUnknown].
 	Complete(ctx context.Context, c Claim, outcome []byte) error
 
-	// Fail turns STARTED into FAILED: the next Begin claims the key. Free opens it to another request only when no run of
+	// Fail turns STARTED into FAILED: the next Begin claims the key. NoEffects opens it to another request only when no run of
 	// this one failed without it, or vanished. NotRun gives the attempt back. It must succeed in a store that is full.
 	//
 	// A Fail with Fence 0 also withdraws the Begin whose answer never came and that may be executed later: where the record
@@ -51,17 +51,17 @@ type Store interface {
 
 // Claim is the right to run, as one run asks for it and holds it. It is plain data and made once per run.
 type Claim struct {
-	Key         [32]byte      // hash of scope and key: the record's name
-	Owner       [16]byte      // random per run; every verb of a run carries the same
-	Fingerprint [32]byte      // what makes two requests the same; never all zero
-	Lease       time.Duration // how long the claim is good for without an Extend; counted in µs
-	Retention   time.Duration // how long the record lives after its last write; counted in ms
-	LateRetry   time.Duration // how long a tombstone outlives an outcome; Begin then answers Expired; counted in ms
-	Over        int64         // with NoTakeover: the fence of the one vanished claim that Begin takes over all the same
-	NoTakeover  bool          // Begin answers Unknown, instead of taking over, when a lease ended without an outcome
-	Waits       bool          // a Begin that answers InProgress asks to be woken: see Notifier
-	TellLeft    bool          // a Begin that answers Completed tells what is left of the retention
-	Steps       bool          // the run has checkpoints: Extend keeps them alive, Complete drops them; see Checkpointer
+	Key           [32]byte      // hash of scope and key: the record's name
+	Owner         [16]byte      // random per run; every verb of a run carries the same
+	Fingerprint   [32]byte      // what makes two requests the same; never all zero
+	Lease         time.Duration // how long the claim is good for without an Extend; counted in µs
+	Retention     time.Duration // how long the record lives after its last write; counted in ms
+	LateRetry     time.Duration // how long a tombstone outlives an outcome; Begin then answers Expired; counted in ms
+	TakeoverFence int64         // with NoTakeover: the fence of the one vanished claim that Begin takes over all the same
+	NoTakeover    bool          // Begin answers Unknown, instead of taking over, when a lease ended without an outcome
+	Subscribed    bool          // a Begin that answers InProgress asks to be woken: see Notifier
+	WantRemaining bool          // a Begin that answers Completed tells what is left of the retention
+	Steps         bool          // the run has checkpoints: Extend keeps them alive, Complete drops them; see Checkpointer
 
 	// The answer of Begin; zero before it. A Fail that follows a Begin without an answer carries Fence 0.
 	Fence    int64
@@ -92,22 +92,22 @@ type Entry struct {
 	Attempt     int           // Claimed: 1 for the first, counted up through failures and takeovers; one that failed with NotRun does not count
 	Operation   int64         // Claimed: the fence of the first claim since the key was last absent or free, or an operator revived its message
 	Takeover    bool          // Claimed: this or an earlier attempt followed an owner that vanished; its effects may have happened
-	Left        time.Duration // Claimed, InProgress: what is left of the lease; Completed: of the retention, if TellLeft; else 0
+	Remaining   time.Duration // Claimed, InProgress: the rest of the lease; Completed: the rest of the retention, if WantRemaining; else 0
 	Fingerprint [32]byte      // Mismatch: the record's
 	Outcome     []byte        // Completed: the bytes that Complete was given; the caller must not change them
 }
 
 // Failure says why a run ended without an outcome to keep.
 type Failure struct {
-	Cause  string // short text for operators, at most 200 bytes are kept
-	Free   bool   // the run had no effects: the next request under the key may have another fingerprint
-	NotRun bool   // there was no run, only a claim: its attempt is given back; goes with Free
+	Cause     string // short text for operators, at most 200 bytes are kept
+	NoEffects bool   // the run had no effects: the next request under the key may have another fingerprint
+	NotRun    bool   // there was no run, only a claim: its attempt is given back; goes with NoEffects
 }
 
 // Notifier is an ability that a Store may have: to tell requests that wait for a run when it ends.
 type Notifier interface {
 	// Watch calls wake, from any goroutine, when the claim of key may have ended, until stop is called. It returns when
-	// nothing that ends later can be missed: a Begin with Waits that follows, and answers InProgress, is followed by a wake
+	// nothing that ends later can be missed: a Begin with Subscribed that follows, and answers InProgress, is followed by a wake
 	// once Complete or Fail ends that claim. A wake can be lost with a connection; one too many does no harm. The engine
 	// waits for Watch no longer than for any call, and for stop not at all, so both may be called from any goroutine.
 	Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error)
@@ -126,9 +126,9 @@ type Checkpointer interface {
 	Checkpoints(ctx context.Context, c Claim) (map[string][]byte, error)
 }
 
-// Attendant is an ability that a Store may have: to be there while a run lasts.
-type Attendant interface {
-	// Attend is called when the claim is held, before the handler. The context it returns is the handler's and that of the
+// SessionOpener is an ability that a Store may have: to have a session of its own open while a run lasts.
+type SessionOpener interface {
+	// OpenSession is called when the claim is held, before the handler. The context it returns is the handler's and that of the
 	// verbs which end the run. leave is called when the run has ended, however it did, after the first of these verbs.
-	Attend(ctx context.Context, c Claim) (run context.Context, leave func())
+	OpenSession(ctx context.Context, c Claim) (run context.Context, leave func())
 }

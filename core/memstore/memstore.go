@@ -158,8 +158,8 @@ func (s *Store) begin(r *record, c driver.Claim, now time.Time) (driver.Entry, e
 		return driver.Entry{State: driver.Mismatch, Fingerprint: r.claim.Fingerprint}, nil
 	case r.state == completed:
 		entry := driver.Entry{State: driver.Completed, Outcome: r.outcome}
-		if c.TellLeft {
-			entry.Left = r.expires.Sub(now)
+		if c.WantRemaining {
+			entry.Remaining = r.expires.Sub(now)
 		}
 		return entry, nil
 	case r.state == failed:
@@ -167,8 +167,8 @@ func (s *Store) begin(r *record, c driver.Claim, now time.Time) (driver.Entry, e
 		s.note(r, r.claim.Owner)
 		return s.claim(r, c, now, r.claim.Takeover && !r.free), nil
 	case left > 0:
-		return driver.Entry{State: driver.InProgress, Left: left}, nil
-	case c.NoTakeover && c.Over != r.claim.Fence:
+		return driver.Entry{State: driver.InProgress, Remaining: left}, nil
+	case c.NoTakeover && c.TakeoverFence != r.claim.Fence:
 		return driver.Entry{State: driver.Unknown, Fence: r.claim.Fence}, nil
 	}
 	r.effects = true
@@ -197,7 +197,7 @@ func (s *Store) nextFence(now time.Time) int64 {
 
 func (r *record) claimed(left time.Duration) driver.Entry {
 	c := &r.claim
-	return driver.Entry{State: driver.Claimed, Fence: c.Fence, Attempt: c.Attempt, Operation: c.Operation, Takeover: c.Takeover, Left: left}
+	return driver.Entry{State: driver.Claimed, Fence: c.Fence, Attempt: c.Attempt, Operation: c.Operation, Takeover: c.Takeover, Remaining: left}
 }
 
 // Extend implements driver.Store.
@@ -238,7 +238,7 @@ func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) erro
 		case r.state == failed:
 			return nil
 		}
-		r.state, r.free = failed, (f.Free || f.NotRun) && !r.effects
+		r.state, r.free = failed, (f.NoEffects || f.NotRun) && !r.effects
 		if f.NotRun {
 			r.claim.Attempt--
 		}

@@ -50,7 +50,7 @@ func (s oldStore) Begin(ctx context.Context, c driver.Claim) (entry driver.Entry
 	var left int64
 	var bytes []byte
 	row := s.pool.QueryRow(ctx, "SELECT * FROM "+s.schema+".begin($1, $2, $3, $4, $5, $6, $7, $8)", c.Key[:], c.Owner[:], c.Fingerprint[:],
-		c.Lease.Microseconds(), c.Retention.Microseconds(), int64(1), c.Waits, c.LateRetry > 0)
+		c.Lease.Microseconds(), c.Retention.Microseconds(), int64(1), c.Subscribed, c.LateRetry > 0)
 	if err = row.Scan(&entry.State, &entry.Fence, &entry.Attempt, &entry.Takeover, &left, &bytes); entry.State == driver.Completed {
 		entry.Outcome = bytes
 	} else if entry.State == "lost" {
@@ -76,7 +76,7 @@ func (s oldStore) Complete(ctx context.Context, c driver.Claim, outcome []byte) 
 }
 
 func (s oldStore) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
-	return s.word(ctx, ".fail($1, $2, $3, $4, $5, $6)", c.Key[:], c.Owner[:], c.Fence, c.Retention.Microseconds(), f.Free, []byte(f.Cause))
+	return s.word(ctx, ".fail($1, $2, $3, $4, $5, $6)", c.Key[:], c.Owner[:], c.Fence, c.Retention.Microseconds(), f.NoEffects, []byte(f.Cause))
 }
 
 func (s oldStore) checkpoint(t *testing.T, c driver.Claim, step string) {
@@ -91,7 +91,7 @@ func TestMigrateTakesTheRecordsOfVersionOneAlong(t *testing.T) {
 	old.checkpoint(t, running, "charge")
 	require.NoError(t, old.Fail(ctx, failed, driver.Failure{}))
 	require.NoError(t, old.Complete(ctx, done, []byte("kept")))
-	require.NoError(t, old.Fail(ctx, freed, driver.Failure{Free: true}))
+	require.NoError(t, old.Fail(ctx, freed, driver.Failure{NoEffects: true}))
 
 	store := pgstore.New(pool, pgstore.Schema(schema))
 	_, err := store.Begin(ctx, storetest.NewClaim(time.Minute, time.Hour))

@@ -17,10 +17,10 @@ import (
 )
 
 var (
-	_ driver.Store        = (*Store)(nil)
-	_ driver.Notifier     = (*Store)(nil)
-	_ driver.Checkpointer = (*Store)(nil)
-	_ driver.Attendant    = (*Store)(nil)
+	_ driver.Store         = (*Store)(nil)
+	_ driver.Notifier      = (*Store)(nil)
+	_ driver.Checkpointer  = (*Store)(nil)
+	_ driver.SessionOpener = (*Store)(nil)
 )
 
 // Store is a driver.Store in PostgreSQL. It is safe for concurrent use, and starts no goroutine but while somebody watches.
@@ -90,16 +90,16 @@ func (s *Store) Begin(ctx context.Context, c driver.Claim) (entry driver.Entry, 
 	var bytes []byte
 	answer := []any{&entry.State, &entry.Fence, &entry.Attempt, &entry.Operation, &entry.Takeover, &left, &bytes}
 	err = s.ask(ctx, answer, s.begin, c.Key[:], c.Owner[:], c.Fingerprint[:], microseconds(c.Lease), microseconds(c.Retention),
-		takeOver(&c), c.Waits, c.LateRetry > 0)
+		takeOver(&c), c.Subscribed, c.LateRetry > 0)
 	if err != nil {
 		return driver.Entry{}, err
 	}
-	entry.Left = time.Duration(left) * time.Microsecond
+	entry.Remaining = time.Duration(left) * time.Microsecond
 	switch entry.State {
 	case driver.Completed:
 		entry.Outcome = bytes
-		if !c.TellLeft {
-			entry.Left = 0
+		if !c.WantRemaining {
+			entry.Remaining = 0
 		}
 	case driver.Mismatch:
 		copy(entry.Fingerprint[:], bytes)
@@ -140,7 +140,7 @@ func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) erro
 // failure is what fail is told besides the claim.
 func failure(c *driver.Claim, f driver.Failure) []any {
 	cause := f.Cause[:min(len(f.Cause), 200)]
-	return []any{microseconds(c.Lease), microseconds(c.Retention), f.Free, f.NotRun, []byte(cause)}
+	return []any{microseconds(c.Lease), microseconds(c.Retention), f.NoEffects, f.NotRun, []byte(cause)}
 }
 
 // Reopen lets a message that is dead, which is what its outcome says, be handled again: see core.Engine.Resolve. It returns
@@ -282,7 +282,7 @@ func storeError(err error) error {
 // takeOver is what begin may take over: any claim, none, or one.
 func takeOver(c *driver.Claim) int64 {
 	if c.NoTakeover {
-		return c.Over
+		return c.TakeoverFence
 	}
 	return 1
 }

@@ -34,7 +34,7 @@ func (c *counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndDat
 func TestEachVerbIsOneStatement(t *testing.T) {
 	statements := &counter{}
 	store, _ := newStore(t, func(c *pgxpool.Config) { c.ConnConfig.Tracer = statements })
-	everything := func(c *driver.Claim) { c.Waits, c.LateRetry, c.Steps = true, time.Hour, true }
+	everything := func(c *driver.Claim) { c.Subscribed, c.LateRetry, c.Steps = true, time.Hour, true }
 	c, failing := claimed(t, store, everything), claimed(t, store)
 	for _, verb := range []struct {
 		name string
@@ -113,7 +113,7 @@ func TestAVerbOfAnotherOwnerOrFenceLeavesTheRowAlone(t *testing.T) {
 		for _, stranger := range []driver.Claim{stranger, stale} {
 			assert.ErrorIs(t, store.Extend(ctx, stranger), driver.ErrLost)
 			assert.ErrorIs(t, store.Complete(ctx, stranger, []byte("late")), driver.ErrLost)
-			assert.ErrorIs(t, store.Fail(ctx, stranger, driver.Failure{Free: true}), driver.ErrLost)
+			assert.ErrorIs(t, store.Fail(ctx, stranger, driver.Failure{NoEffects: true}), driver.ErrLost)
 			assert.ErrorIs(t, store.Checkpoint(ctx, stranger, "step", nil), driver.ErrLost)
 			_, err := store.Checkpoints(ctx, stranger)
 			assert.ErrorIs(t, err, driver.ErrLost)
@@ -127,7 +127,7 @@ func TestAMismatchTellsTheRecordsFingerprintAndChangesNothing(t *testing.T) {
 	c := claimed(t, store)
 	before := row(t, pool, schema, c)
 	stranger := other(c)
-	stranger.Waits = true
+	stranger.Subscribed = true
 	entry := begin(t, store, stranger)
 	assert.Equal(t, driver.Entry{State: driver.Mismatch, Fingerprint: c.Fingerprint}, entry)
 	assert.Equal(t, before, row(t, pool, schema, c))
@@ -228,7 +228,7 @@ func TestTheServersClockCountsInMicroseconds(t *testing.T) {
 	assert.Equal(t, c.Fence+1234567, lease)
 	assert.Equal(t, c.Fence+time.Hour.Microseconds()+1, expires, "a retention is never shorter than asked for")
 	setClock(t, pool, schema, now.UnixMicro()+1234566)
-	assert.Equal(t, time.Microsecond, begin(t, store, rival(c)).Left)
+	assert.Equal(t, time.Microsecond, begin(t, store, rival(c)).Remaining)
 	setClock(t, pool, schema, now.UnixMicro()+1234567)
 	assert.Equal(t, driver.Claimed, begin(t, store, rival(c)).State)
 }

@@ -145,9 +145,9 @@ type attendance struct {
 	over   bool   // the run has ended
 }
 
-// Attend implements driver.Attendant: it makes the transaction of an [InTx] known to the verbs that end the run, and rolls
+// OpenSession implements driver.SessionOpener: it makes the transaction of an [InTx] known to the verbs that end the run, and rolls
 // back what none of them has ended.
-func (s *Store) Attend(ctx context.Context, c driver.Claim) (run context.Context, leave func()) {
+func (s *Store) OpenSession(ctx context.Context, c driver.Claim) (run context.Context, leave func()) {
 	a := &attendance{claim: c}
 	leave = func() {
 		if tx, _ := a.finish(); tx != nil {

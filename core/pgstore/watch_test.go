@@ -46,7 +46,7 @@ func watch(t *testing.T, store *pgstore.Store, key [32]byte, w wakes) {
 func await(t *testing.T, store *pgstore.Store, c driver.Claim) {
 	t.Helper()
 	waiting := rival(c)
-	waiting.Waits = true
+	waiting.Subscribed = true
 	require.Equal(t, driver.InProgress, begin(t, store, waiting).State)
 }
 
@@ -143,7 +143,7 @@ func TestEveryWaiterGetsTheOutcomeWithoutAsking(t *testing.T) {
 				}
 				defer stop()
 				mine := rival(c)
-				mine.Waits = true
+				mine.Subscribed = true
 				for asks := 1; ; asks++ {
 					entry, err := store.Begin(ctx, mine)
 					if assert.NoError(t, err) && entry.State == driver.InProgress && asks == 1 {

@@ -17,7 +17,7 @@ import (
 func withdraws(t *testing.T, store driver.Store, c driver.Claim) error {
 	t.Helper()
 	c.Fence = 0
-	return store.Fail(ctx, c, driver.Failure{Cause: "begin had no answer", Free: true, NotRun: true})
+	return store.Fail(ctx, c, driver.Failure{Cause: "begin had no answer", NoEffects: true, NotRun: true})
 }
 
 // comesTooLate checks that a begin that is executed now gets nothing and changes nothing.
@@ -157,7 +157,7 @@ func TestAWithdrawalWakesNobodyAndFreesNothing(t *testing.T) {
 // EVT-08: attempts count runs, not claims.
 func TestAClaimWithoutARunGivesItsAttemptBack(t *testing.T) {
 	store, _, _ := ownStore(t)
-	notRun := driver.Failure{Free: true, NotRun: true}
+	notRun := driver.Failure{NoEffects: true, NotRun: true}
 	c := claimed(t, store)
 	for range 5 {
 		require.NoError(t, store.Fail(ctx, c, notRun))
@@ -190,13 +190,13 @@ func TestAnOperationGoesOnUntilTheKeyIsFree(t *testing.T) {
 	assert.Equal(t, operation, c.Operation)
 	require.NoError(t, store.Fail(ctx, c, driver.Failure{}))
 	next("after a failure")
-	require.NoError(t, store.Fail(ctx, c, driver.Failure{Free: true, NotRun: true}))
+	require.NoError(t, store.Fail(ctx, c, driver.Failure{NoEffects: true, NotRun: true}))
 	next("after a claim without a run")
 	execute(t, pool, "UPDATE "+schema+".record SET lease_end = 1")
 	next("after a takeover")
 
 	freed := claimed(t, store)
-	require.NoError(t, store.Fail(ctx, freed, driver.Failure{Free: true}))
+	require.NoError(t, store.Fail(ctx, freed, driver.Failure{NoEffects: true}))
 	again := rival(freed)
 	claim(t, store, &again)
 	assert.Equal(t, again.Fence, again.Operation, "a free key")

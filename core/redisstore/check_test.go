@@ -132,7 +132,7 @@ func TestWhatCheckSaysToAllowIsEnough(t *testing.T) {
 			assert.Contains(t, findings[i].Fix, call[1])
 		}
 	}
-	c.TellLeft = true
+	c.WantRemaining = true
 	entry, err := store.Begin(ctx, c)
 	require.NoError(t, err)
 	assert.Equal(t, driver.Completed, entry.State)

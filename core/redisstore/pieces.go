@@ -41,7 +41,7 @@ func (s *Store) beginInPieces(ctx context.Context, c *driver.Claim) (*query, err
 		return nil, err
 	}
 	alone := *c
-	alone.LateRetry, alone.TellLeft = 0, c.TellLeft || late == int64(1)
+	alone.LateRetry, alone.WantRemaining = 0, c.WantRemaining || late == int64(1)
 	q := s.beginQuery(&alone)
 	if late == int64(1) {
 		q.args = append(q.args, "1")

@@ -122,8 +122,8 @@ func (s *Store) begin(ctx context.Context, c *driver.Claim) (entry driver.Entry,
 		outcome, found = outcomeOf(record, c)
 	}
 	entry = driver.Entry{State: driver.Completed, Outcome: outcome}
-	if c.TellLeft {
-		entry.Left = time.Duration(a.numbers[0]) * time.Millisecond
+	if c.WantRemaining {
+		entry.Remaining = time.Duration(a.numbers[0]) * time.Millisecond
 	}
 	return entry, !found, nil
 }
@@ -139,7 +139,7 @@ func (s *Store) beginQuery(c *driver.Claim) (q *query) {
 	}
 	q.fingerprint = c.Fingerprint
 	q.args = append(q.args, &q.owner, &q.fingerprint, &q.lease, &q.duration, takeover(c), s.waits(c))
-	if c.TellLeft {
+	if c.WantRemaining {
 		q.args = append(q.args, "1")
 	}
 	q.durable, q.get = "claimed", s.long.Load() > 0 && s.long.Add(-1) >= 0
@@ -169,9 +169,9 @@ func (s *Store) longRecord(ctx context.Context, c *driver.Claim, q *query) ([]by
 func entryOf(a answer) (driver.Entry, error) {
 	switch n := a.numbers; a.word {
 	case "claimed":
-		return driver.Entry{State: driver.Claimed, Fence: n[0], Attempt: int(n[1]), Takeover: n[2] == 1, Left: microseconds(n[3]), Operation: n[4]}, nil
+		return driver.Entry{State: driver.Claimed, Fence: n[0], Attempt: int(n[1]), Takeover: n[2] == 1, Remaining: microseconds(n[3]), Operation: n[4]}, nil
 	case "in-progress":
-		return driver.Entry{State: driver.InProgress, Left: microseconds(n[0])}, nil
+		return driver.Entry{State: driver.InProgress, Remaining: microseconds(n[0])}, nil
 	case "unknown":
 		return driver.Entry{State: driver.Unknown, Fence: n[0]}, nil
 	case "mismatch":
@@ -228,7 +228,7 @@ func late(c *driver.Claim) int64 {
 // Fail implements driver.Store.
 func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	q := s.newQuery(failScript, &c).ofRun()
-	free := flag(f.Free)
+	free := flag(f.NoEffects)
 	if f.NotRun {
 		free = "2"
 	}
@@ -366,7 +366,7 @@ func storeError(err error) error {
 // takeover is what begin may take over: any claim, none, or one.
 func takeover(c *driver.Claim) any {
 	if c.NoTakeover {
-		return c.Over
+		return c.TakeoverFence
 	}
 	return "1"
 }
@@ -374,7 +374,7 @@ func takeover(c *driver.Claim) any {
 // waits is how the record of a run that c waits for is to tell.
 func (s *Store) waits(c *driver.Claim) any {
 	switch {
-	case !c.Waits:
+	case !c.Subscribed:
 		return "0"
 	case s.notifier.sharded():
 		return "2"

@@ -116,7 +116,7 @@ func TestRule2AVerbOfAnotherOwnerOrFenceLeavesTheBytesAlone(t *testing.T) {
 		for _, other := range []driver.Claim{stranger, stale} {
 			assert.ErrorIs(t, store.Extend(ctx, other), driver.ErrLost)
 			assert.ErrorIs(t, store.Complete(ctx, other, []byte("late")), driver.ErrLost)
-			assert.ErrorIs(t, store.Fail(ctx, other, driver.Failure{Free: true}), driver.ErrLost)
+			assert.ErrorIs(t, store.Fail(ctx, other, driver.Failure{NoEffects: true}), driver.ErrLost)
 			assert.Equal(t, before, client.Get(ctx, key).Val(), state)
 		}
 		_ = store.Complete(ctx, c, []byte("kept"))
@@ -130,7 +130,7 @@ func TestRule2AnOutcomeIsNotTakenForAnOwner(t *testing.T) {
 	c := claimed(t, store, time.Minute)
 	key := onlyKey(t, client, prefix)
 	other := storetest.NewClaim(time.Minute, time.Hour)
-	other.Key, other.Fingerprint, other.TellLeft = c.Key, c.Fingerprint, true
+	other.Key, other.Fingerprint, other.WantRemaining = c.Key, c.Fingerprint, true
 	outcome := "9000000000000000" + string(other.Owner[:])
 	require.NoError(t, store.Complete(ctx, c, []byte(outcome)))
 	before := client.Get(ctx, key).Val()
@@ -202,11 +202,11 @@ func TestRule4NoDurationIsTooLong(t *testing.T) {
 	store, _ := prefixed(t, redistest.Shared(t).Client(t))
 	const longest = time.Duration(math.MaxInt64)
 	c := storetest.NewClaim(longest, longest)
-	c.LateRetry, c.TellLeft = longest, true
+	c.LateRetry, c.WantRemaining = longest, true
 	entry, err := store.Begin(ctx, c)
 	require.NoError(t, err)
 	require.Equal(t, driver.Claimed, entry.State)
-	require.Greater(t, entry.Left, 99*365*24*time.Hour)
+	require.Greater(t, entry.Remaining, 99*365*24*time.Hour)
 	c.Fence, c.Attempt = entry.Fence, entry.Attempt
 	require.NoError(t, store.Extend(ctx, c))
 	rival := c
@@ -221,7 +221,7 @@ func TestRule4NoDurationIsTooLong(t *testing.T) {
 	entry, err = store.Begin(ctx, rival)
 	require.NoError(t, err)
 	require.Equal(t, driver.Completed, entry.State)
-	require.Greater(t, entry.Left, longest-time.Hour)
+	require.Greater(t, entry.Remaining, longest-time.Hour)
 }
 
 func TestRule5ARecordOutlivesItsLease(t *testing.T) {
@@ -309,7 +309,7 @@ func TestRule8WhatIsNoRecordOfThisFormatIsRefusedAndLeftAlone(t *testing.T) {
 		rival := c
 		rival.Owner[0] ^= 1
 		for _, rival.LateRetry = range []time.Duration{0, time.Hour} {
-			for _, rival.TellLeft = range []bool{false, true} {
+			for _, rival.WantRemaining = range []bool{false, true} {
 				_, err := store.Begin(ctx, rival)
 				assert.ErrorIs(t, err, driver.ErrUnreadable, name)
 			}
@@ -378,13 +378,13 @@ func TestRule9AFullServerRefusesBeginAndRecordsWhatWasBegun(t *testing.T) {
 	}
 
 	absent := storetest.NewClaim(time.Minute, time.Hour)
-	assert.ErrorIs(t, store.Fail(ctx, absent, driver.Failure{Free: true}), driver.ErrLost, "there is no room to note it, nor for its begin")
+	assert.ErrorIs(t, store.Fail(ctx, absent, driver.Failure{NoEffects: true}), driver.ErrLost, "there is no room to note it, nor for its begin")
 	_, err := store.Begin(ctx, absent)
 	assert.ErrorContains(t, err, "OOM")
 	for range 16 {
 		withdrawn := extending
 		withdrawn.Owner, withdrawn.Fence = storetest.NewClaim(0, 0).Owner, 0
-		assert.ErrorIs(t, store.Fail(ctx, withdrawn, driver.Failure{Free: true}), driver.ErrLost)
+		assert.ErrorIs(t, store.Fail(ctx, withdrawn, driver.Failure{NoEffects: true}), driver.ErrLost)
 		_, err = store.Begin(ctx, withdrawn)
 		assert.ErrorIs(t, err, driver.ErrLost, "it is noted in the record of another")
 	}
@@ -392,7 +392,7 @@ func TestRule9AFullServerRefusesBeginAndRecordsWhatWasBegun(t *testing.T) {
 	assert.NoError(t, store.Checkpoint(ctx, extending, "charge", []byte("done")))
 	waiting := extending
 	waiting.Owner[0] ^= 1
-	waiting.Waits = true
+	waiting.Subscribed = true
 	waits, err := store.Begin(ctx, waiting)
 	assert.NoError(t, err, "who waits is not woken then, but waits")
 	assert.Equal(t, driver.InProgress, waits.State)

@@ -217,7 +217,7 @@ func wakes(t *testing.T, waiter, runner *redisstore.Store) {
 	require.NoError(t, err)
 	defer stop()
 	rival := c
-	rival.Owner, rival.Waits = storetest.NewClaim(time.Minute, time.Hour).Owner, true
+	rival.Owner, rival.Subscribed = storetest.NewClaim(time.Minute, time.Hour).Owner, true
 	for begins := 1; ; begins++ {
 		entry, err := waiter.Begin(ctx, rival)
 		require.NoError(t, err)

@@ -24,7 +24,7 @@ func (s *suite) watch(key [32]byte) (woken <-chan struct{}, stop func()) {
 func (s *suite) waits(c driver.Claim) {
 	s.Helper()
 	waiter := rival(c)
-	waiter.Waits = true
+	waiter.Subscribed = true
 	s.state(s.begin(waiter), driver.InProgress)
 }
 

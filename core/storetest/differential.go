@@ -120,9 +120,9 @@ func (p *player) play(o op) string {
 		p.renew(o.owner, o.run, o.other)
 	}
 	c := &p.claims[o.owner]
-	c.NoTakeover, c.Over = o.noTakeover, 0
+	c.NoTakeover, c.TakeoverFence = o.noTakeover, 0
 	if o.over {
-		c.Over = p.gone
+		c.TakeoverFence = p.gone
 	}
 	c.Lease, c.Retention = o.lease.of(short/2, long), o.retention.of(short, longer)
 	if c.Retention < c.Lease {
@@ -146,7 +146,7 @@ func (p *player) play(o op) string {
 	if o.noFence {
 		held.Fence = 0
 	}
-	return word(p.store.Fail(ctx, held, driver.Failure{Cause: "test", Free: o.free || o.notRun, NotRun: o.notRun}))
+	return word(p.store.Fail(ctx, held, driver.Failure{Cause: "test", NoEffects: o.free || o.notRun, NotRun: o.notRun}))
 }
 
 func (p *player) describe(owner int, e driver.Entry, err error) string {
@@ -155,7 +155,7 @@ func (p *player) describe(owner int, e driver.Entry, err error) string {
 		return fmt.Sprintf("unknown fence %d", p.rank(e.Fence))
 	}
 	if err != nil || e.State != driver.Claimed {
-		return fmt.Sprintf("%s %s %q left %t", word(err), e.State, e.Outcome, e.Left > 0)
+		return fmt.Sprintf("%s %s %q left %t", word(err), e.State, e.Outcome, e.Remaining > 0)
 	}
 	if p.first[owner] == 0 {
 		p.first[owner] = e.Fence

@@ -142,7 +142,7 @@ func (s *suite) complete(c driver.Claim, outcome string) error {
 }
 
 func (s *suite) fail(c driver.Claim, free bool) error {
-	return s.store.Fail(context.Background(), c, driver.Failure{Cause: "test", Free: free})
+	return s.store.Fail(context.Background(), c, driver.Failure{Cause: "test", NoEffects: free})
 }
 
 // outcome checks that a retry of c gets want.
@@ -150,12 +150,12 @@ func (s *suite) outcome(c driver.Claim, want string) {
 	s.Helper()
 	retry := rival(c)
 	entry := s.begin(retry)
-	if s.state(entry, driver.Completed); entry.Left != 0 {
-		s.Fatalf("%v are left, which nobody asked for", entry.Left)
+	if s.state(entry, driver.Completed); entry.Remaining != 0 {
+		s.Fatalf("%v are left, which nobody asked for", entry.Remaining)
 	}
-	retry.TellLeft = true
-	if told := s.begin(retry); told.Left <= 0 || told.Left > c.Retention || !bytes.Equal(told.Outcome, entry.Outcome) {
-		s.Fatalf("%v are left of a retention of %v", told.Left, c.Retention)
+	retry.WantRemaining = true
+	if told := s.begin(retry); told.Remaining <= 0 || told.Remaining > c.Retention || !bytes.Equal(told.Outcome, entry.Outcome) {
+		s.Fatalf("%v are left of a retention of %v", told.Remaining, c.Retention)
 	}
 	if string(entry.Outcome) != want {
 		s.Fatalf("outcome is %q, want %q", entry.Outcome, want)
@@ -181,7 +181,7 @@ var contract = []test{
 	{"a new key is claimed", func(s *suite) {
 		c := NewClaim(long, longer)
 		entry := s.claim(&c)
-		if entry.Attempt != 1 || entry.Takeover || entry.Fence <= 0 || entry.Operation != entry.Fence || entry.Left <= 0 || entry.Left > long {
+		if entry.Attempt != 1 || entry.Takeover || entry.Fence <= 0 || entry.Operation != entry.Fence || entry.Remaining <= 0 || entry.Remaining > long {
 			s.Fatalf("entry is %+v", entry)
 		}
 	}},
@@ -197,7 +197,7 @@ var contract = []test{
 				}
 				if entry.State == driver.Claimed {
 					claims.Store(i, true)
-				} else if entry.State != driver.InProgress || entry.Left <= 0 || entry.Left > long {
+				} else if entry.State != driver.InProgress || entry.Remaining <= 0 || entry.Remaining > long {
 					s.Errorf("entry is %+v", entry)
 				}
 			})
@@ -214,7 +214,7 @@ var contract = []test{
 		first := s.claim(&c)
 		for range 3 {
 			again := s.begin(c)
-			if again.Left = first.Left; !sameEntry(again, first) {
+			if again.Remaining = first.Remaining; !sameEntry(again, first) {
 				s.Fatalf("again %+v, first %+v", again, first)
 			}
 		}
@@ -329,9 +329,9 @@ var contract = []test{
 		c := s.claimed(short)
 		s.advance(overtime)
 		cautious := rival(c)
-		cautious.NoTakeover, cautious.Over = true, c.Fence-1
+		cautious.NoTakeover, cautious.TakeoverFence = true, c.Fence-1
 		s.state(s.begin(cautious), driver.Unknown)
-		cautious.Over = c.Fence
+		cautious.TakeoverFence = c.Fence
 		if entry := s.claim(&cautious); !entry.Takeover || entry.Attempt != 2 {
 			s.Fatalf("entry is %+v", entry)
 		}
@@ -487,8 +487,8 @@ var contract = []test{
 	{"the longest durations do not end", func(s *suite) {
 		c := NewClaim(longest, longest)
 		c.LateRetry = longest
-		if entry := s.claim(&c); entry.Left < long {
-			s.Fatalf("%v are left", entry.Left)
+		if entry := s.claim(&c); entry.Remaining < long {
+			s.Fatalf("%v are left", entry.Remaining)
 		}
 		s.is(s.withdraw(rival(c)), driver.ErrLost)
 		for _, verb := range []func(driver.Claim) error{s.extend, func(c driver.Claim) error { return s.fail(c, false) }} {

@@ -10,7 +10,7 @@ import (
 // withdraw is the fail of an owner whose begin had no answer.
 func (s *suite) withdraw(c driver.Claim) error {
 	c.Fence = 0
-	return s.store.Fail(context.Background(), c, driver.Failure{Cause: "begin had no answer", Free: true, NotRun: true})
+	return s.store.Fail(context.Background(), c, driver.Failure{Cause: "begin had no answer", NoEffects: true, NotRun: true})
 }
 
 // late checks that the begin of an owner that has failed or withdrawn gets nothing.
@@ -24,7 +24,7 @@ func (s *suite) late(c driver.Claim) {
 
 // notRun is the fail of an owner that never ran.
 func (s *suite) notRun(c driver.Claim) error {
-	return s.store.Fail(context.Background(), c, driver.Failure{Cause: "test", Free: true, NotRun: true})
+	return s.store.Fail(context.Background(), c, driver.Failure{Cause: "test", NoEffects: true, NotRun: true})
 }
 
 // attempt claims c, and checks what it is told of the past.

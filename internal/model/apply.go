@@ -19,7 +19,7 @@ func apply(ctx context.Context, s driver.Store, c Call) (a Answer) {
 	case Complete:
 		a.Err = s.Complete(ctx, c.Claim, []byte(c.Outcome))
 	case Fail:
-		a.Err = s.Fail(ctx, c.Claim, driver.Failure{Free: c.Free, NotRun: c.NotRun})
+		a.Err = s.Fail(ctx, c.Claim, driver.Failure{NoEffects: c.Free, NotRun: c.NotRun})
 	}
 	if errors.Is(a.Err, driver.ErrLost) {
 		a.Err = driver.ErrLost

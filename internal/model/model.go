@@ -129,8 +129,8 @@ func begin(r Record, c driver.Claim, now time.Duration) (Record, Answer) {
 		r.Effects, r.Noted = !r.Free, note(r.Noted, r.Owner)
 		return claim(r, c, now)
 	case r.LeaseEnd > now:
-		return r, Answer{Entry: driver.Entry{State: driver.InProgress, Left: r.LeaseEnd - now}}
-	case c.NoTakeover && c.Over != r.Fence:
+		return r, Answer{Entry: driver.Entry{State: driver.InProgress, Remaining: r.LeaseEnd - now}}
+	case c.NoTakeover && c.TakeoverFence != r.Fence:
 		return r, Answer{Entry: driver.Entry{State: driver.Unknown, Fence: r.Fence}}
 	}
 	r.Vanished, r.Effects = true, true
@@ -153,7 +153,7 @@ func claim(r Record, c driver.Claim, now time.Duration) (Record, Answer) {
 
 func claimed(r Record, now time.Duration) Answer {
 	return Answer{Entry: driver.Entry{
-		State: driver.Claimed, Fence: r.Fence, Attempt: r.Attempt, Operation: r.Operation, Takeover: r.Vanished, Left: r.LeaseEnd - now,
+		State: driver.Claimed, Fence: r.Fence, Attempt: r.Attempt, Operation: r.Operation, Takeover: r.Vanished, Remaining: r.LeaseEnd - now,
 	}}
 }
 

@@ -81,7 +81,7 @@ func (m move) call(latest int64) Call {
 	c := Call{Verb: m.verb, Outcome: m.outcome, Free: m.free, NotRun: m.notRun}
 	owner := owners[m.owner]
 	c.Claim = driver.Claim{
-		Lease: owner.lease * tick, Retention: owner.retention * tick, Fence: m.fence.fence(latest), NoTakeover: m.noTakeover, Over: m.over.fence(latest),
+		Lease: owner.lease * tick, Retention: owner.retention * tick, Fence: m.fence.fence(latest), NoTakeover: m.noTakeover, TakeoverFence: m.over.fence(latest),
 	}
 	c.Claim.Owner[0] = byte(m.owner) + 1
 	c.Claim.Fingerprint[0] = owner.request

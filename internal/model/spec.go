@@ -187,8 +187,8 @@ func (b *belief) agrees(want, got Answer) bool {
 	case want.Entry.Operation == unseen && 0 < operation && operation < fence:
 		want.Entry.Operation = operation
 	}
-	if got.Entry.Left > 0 || got.Entry.State == driver.Claimed {
-		want.Entry.Left = got.Entry.Left
+	if got.Entry.Remaining > 0 || got.Entry.State == driver.Claimed {
+		want.Entry.Remaining = got.Entry.Remaining
 	}
 	return alike(got, want)
 }

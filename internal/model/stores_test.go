@@ -253,7 +253,7 @@ func (f *fences) words(a Answer) string {
 		f.latest = a.Entry.Fence
 		f.given = append(f.given, f.latest)
 	}
-	a.Entry.Left = 0
+	a.Entry.Remaining = 0
 	for _, fence := range []*int64{&a.Entry.Fence, &a.Entry.Operation} {
 		if place := slices.Index(f.given, *fence); place >= 0 {
 			*fence = int64(place) + 1
@@ -285,7 +285,7 @@ func TestAClockThatJumpsMovesLeasesAndNothingElse(t *testing.T) {
 			continue
 		}
 		assert.Equal(t, driver.InProgress, second.State)
-		assert.Equal(t, 62*tick, second.Left)
+		assert.Equal(t, 62*tick, second.Remaining)
 		assert.NoError(t, apply(ctx, server.Store, move{verb: Fail, owner: 0, fence: newest}.call(first.Fence)).Err)
 		third := begin(b1)
 		assert.Greater(t, third.Fence, first.Fence, "the clock is behind the last fence")

@@ -196,7 +196,7 @@ type bug struct {
 var bugs = []bug{
 	{"begin does not compare the owner: a resent begin meets its own claim", itself, func(r Record, c Call, now time.Duration) (Record, Answer) {
 		if c.Verb == Begin && r.State == Started && r.Owner == c.Claim.Owner && r.Expires > now {
-			return r, Answer{Entry: driver.Entry{State: driver.InProgress, Left: r.LeaseEnd - now}}
+			return r, Answer{Entry: driver.Entry{State: driver.InProgress, Remaining: r.LeaseEnd - now}}
 		}
 		return Step(r, c, now)
 	}, false},

@@ -137,12 +137,12 @@ func (w witness) seesBegin(c driver.Claim, a Answer, mine bool, now time.Duratio
 		if mine {
 			promise = itself
 		}
-		return holds(promise, w.state == Started && !mine && w.until > now && e.Left == w.until-now)
+		return holds(promise, w.state == Started && !mine && w.until > now && e.Remaining == w.until-now)
 	case driver.Unknown:
-		return holds(neverStuck, w.state == Started && w.until <= now && c.NoTakeover && c.Over != w.fence && e.Fence == w.fence)
+		return holds(neverStuck, w.state == Started && w.until <= now && c.NoTakeover && c.TakeoverFence != w.fence && e.Fence == w.fence)
 	}
 	if mine && w.state == Started {
-		e := driver.Entry{State: driver.Claimed, Fence: w.fence, Attempt: w.attempt, Operation: w.operation, Takeover: w.vanished, Left: w.until - now}
+		e := driver.Entry{State: driver.Claimed, Fence: w.fence, Attempt: w.attempt, Operation: w.operation, Takeover: w.vanished, Remaining: w.until - now}
 		return holds(itself, alike(a, Answer{Entry: e}))
 	}
 	return w.seesGrant(c, a.Entry, now)
@@ -158,7 +158,7 @@ func (w witness) seesGrant(c driver.Claim, e driver.Entry, now time.Duration) (w
 		return w, &broken{keptStays, "claimed although an outcome is kept"}
 	case e.Fence <= w.fence:
 		return w, &broken{fencesGrow, fmt.Sprintf("fence %d after %d", e.Fence, w.fence)}
-	case left && c.NoTakeover && c.Over != w.fence:
+	case left && c.NoTakeover && c.TakeoverFence != w.fence:
 		return w, &broken{noTakeover, "claimed over a run that may have had effects"}
 	}
 	vanished, effects := left || w.vanished, left || w.effects || w.state == Failed && !w.free
@@ -172,7 +172,7 @@ func (w witness) seesGrant(c driver.Claim, e driver.Entry, now time.Duration) (w
 	if e.Operation != operation {
 		return w, &broken{pastKnown, fmt.Sprintf("operation %d, not %d", e.Operation, operation)}
 	}
-	if e.Attempt != w.attempt+1 || e.Takeover != vanished || e.Left != c.Lease {
+	if e.Attempt != w.attempt+1 || e.Takeover != vanished || e.Remaining != c.Lease {
 		return w, &broken{pastKnown, fmt.Sprintf("%+v after attempt %d", e, w.attempt)}
 	}
 	return witness{

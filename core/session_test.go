@@ -11,32 +11,32 @@ import (
 	"github.com/go-idem/idem/core/memstore"
 )
 
-// attendant is a store that is there while a run lasts, and notes what happens.
-type attendant struct {
+// sessions is a store that is there while a run lasts, and notes what happens.
+type sessions struct {
 	driver.Store
 	events []string
 }
 
-type attendedKey struct{}
+type sessionKey struct{}
 
-func (a *attendant) Attend(ctx context.Context, c driver.Claim) (context.Context, func()) {
-	a.events = append(a.events, "attend")
-	return context.WithValue(ctx, attendedKey{}, c.Fence), func() { a.events = append(a.events, "leave") }
+func (a *sessions) OpenSession(ctx context.Context, c driver.Claim) (context.Context, func()) {
+	a.events = append(a.events, "open")
+	return context.WithValue(ctx, sessionKey{}, c.Fence), func() { a.events = append(a.events, "close") }
 }
 
-func (a *attendant) verb(ctx context.Context, name string, c driver.Claim) {
-	if ctx.Value(attendedKey{}) != c.Fence {
-		name += " unattended"
+func (a *sessions) verb(ctx context.Context, name string, c driver.Claim) {
+	if ctx.Value(sessionKey{}) != c.Fence {
+		name += " outside"
 	}
 	a.events = append(a.events, name)
 }
 
-func (a *attendant) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
+func (a *sessions) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	a.verb(ctx, "complete", c)
 	return a.Store.Complete(ctx, c, outcome)
 }
 
-func (a *attendant) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
+func (a *sessions) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	a.verb(ctx, "fail", c)
 	return a.Store.Fail(ctx, c, f)
 }
@@ -49,18 +49,18 @@ func TestAStoreAttendsARunUntilItHasEnded(t *testing.T) {
 		change func(*core.Config)
 		want   []string
 	}{
-		{"an outcome", made, nil, []string{"attend", "run", "complete", "leave"}},
-		{"a failure", answers(500, ""), nil, []string{"attend", "run", "fail", "leave"}},
-		{"a panic", func(context.Context) (*core.Response, error) { panic(errTest) }, nil, []string{"attend", "run", "fail", "leave"}},
+		{"an outcome", made, nil, []string{"open", "run", "complete", "close"}},
+		{"a failure", answers(500, ""), nil, []string{"open", "run", "fail", "close"}},
+		{"a panic", func(context.Context) (*core.Response, error) { panic(errTest) }, nil, []string{"open", "run", "fail", "close"}},
 		{"a panic that leaves the outcome unknown", func(context.Context) (*core.Response, error) { panic(errTest) }, refuse,
-			[]string{"attend", "run", "leave"}},
+			[]string{"open", "run", "close"}},
 		{"an unknown outcome", func(ctx context.Context) (*core.Response, error) {
 			core.Decide(ctx, core.LeaveUnknown)
 			return made(ctx)
-		}, nil, []string{"attend", "run", "leave"}},
+		}, nil, []string{"open", "run", "close"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			store := &attendant{Store: memstore.New()}
+			store := &sessions{Store: memstore.New()}
 			f := newFixture(t, func(c *core.Config) {
 				c.Store = store
 				if test.change != nil {
@@ -81,7 +81,7 @@ func TestAStoreAttendsARunUntilItHasEnded(t *testing.T) {
 }
 
 func TestAReplayAndARefusalAreNotAttended(t *testing.T) {
-	store := &attendant{Store: memstore.New()}
+	store := &sessions{Store: memstore.New()}
 	f := newFixture(t, func(c *core.Config) { c.Store = store })
 	f.send(request("K", "B"), made)
 	store.events = nil
