@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/internal/digest"
 	"github.com/go-idem/idem/core/internal/inflight"
+	"github.com/go-idem/idem/core/internal/replay"
 )
 
 // Engine runs each keyed request at most once at a time and replays its kept outcome to every retry. It is immutable
@@ -26,7 +26,7 @@ type Engine struct {
 	inflight  *inflight.Group
 	waiters   *waiterLimit
 	pendings  *pendings
-	local     *local
+	replays   *replay.Cache[preparedReplay]
 
 	unreadable *sightings // of messages
 	outers     sync.Map   // *Engine to nesting: of those that stood around this one
@@ -55,7 +55,7 @@ func New(cfg Config) (*Engine, error) {
 		inflight:  inflight.New(),
 		waiters:   newWaiterLimit(),
 		pendings:  newPendings(),
-		local:     newLocal(cfg.Keep.LocalReplays),
+		replays:   replay.New[preparedReplay](cfg.Keep.LocalReplays),
 
 		unreadable: &sightings{of: map[[32]byte]sighting{}},
 	}, nil
@@ -77,7 +77,7 @@ func (e *Engine) With(change func(*Config)) *Engine {
 		derived.pendings = e.pendings
 	}
 	if isSame && cfg.Keep.LocalReplays == e.cfg.Keep.LocalReplays {
-		derived.local = e.local
+		derived.replays = e.replays
 	}
 	return derived
 }
@@ -107,11 +107,15 @@ func (e *Engine) Do(ctx context.Context, req Request, run func(context.Context) 
 	if problem != "" {
 		return e.refusals.refuse(problem, 0), nil
 	}
-	if e.local != nil {
-		return e.doKnown(ctx, req, key, run)
-	}
 	op := &operation{engine: e, ctx: ctx, req: req, run: run}
-	return op.do(e.prepare(ctx, &op.req, key, &op.claim, &op.who))
+	problem, bypassed := op.admit(key)
+	switch {
+	case problem != "":
+		return e.refusals.refuse(problem, 0), nil
+	case bypassed:
+		return Result{Bypassed: true}, nil
+	}
+	return op.begin()
 }
 
 // originForm is the path of a request target without the scheme and authority that clients send to proxies (FRM-07).
@@ -125,20 +129,6 @@ func originForm(path string) string {
 	}
 	_, path, _ = strings.Cut(rest, "/")
 	return "/" + path
-}
-
-// doKnown is Do with a local table. A replay that this one has does without an operation.
-func (e *Engine) doKnown(ctx context.Context, req Request, key string, run handler) (Result, error) {
-	var claim driver.Claim
-	var who identity
-	body, problem, bypassed := e.prepare(ctx, &req, key, &claim, &who)
-	if problem == "" && !bypassed {
-		if replay := e.known(ctx, &req, &claim); replay != nil {
-			return Result{Replayed: true, Response: replay}, nil
-		}
-	}
-	op := &operation{engine: e, ctx: ctx, req: req, who: who, claim: claim, run: run}
-	return op.do(body, problem, bypassed)
 }
 
 func (e *Engine) scope(ctx context.Context, req *Request) string {

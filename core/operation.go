@@ -29,7 +29,7 @@ type operation struct {
 	began  time.Time     // when Begin was last sent
 	left   time.Duration // of the lease, when the key was last found in progress
 	waiter *waiter       // nil until the key was found in progress
-	ready  *Response     // a replay that local had
+	cached *Response     // a replay that the engine has made before
 	found  *Response     // what OnUnknown has told
 	ended  bool          // nothing more is to be done for the claim
 	goesOn bool          // the run ends later than Do: see Response.Later
@@ -55,37 +55,45 @@ type operation struct {
 	commit commit
 }
 
-// prepare fills in the claim of a request and reads its body, or returns the code of what is wrong with it, or bypassed when it
-// is part of a run of the same record: a middleware on a route, behind one on all. Nothing is stored yet.
-func (e *Engine) prepare(ctx context.Context, req *Request, key string, c *driver.Claim, who *identity) (body []byte, problem string, bypassed bool) {
+// admit fills in the claim of a request and reads its body. It returns the code of what is wrong with the request, or bypassed
+// when the request is part of a run of the same record: a middleware on a route, inside one on all routes. Nothing is stored yet.
+func (op *operation) admit(key string) (problem string, bypassed bool) {
+	e, ctx, req := op.engine, op.ctx, &op.req
 	if problem := e.age(req, key); problem != "" {
-		return nil, problem, false
+		return problem, false
 	}
 	scope := e.scope(ctx, req)
 	if scope == "" {
-		return nil, codeScopeMissing, false
+		return codeScopeMissing, false
 	}
-	c.Key = e.namings[0].record(scope, key, req, false)
+	op.claim.Key = e.namings[0].record(scope, key, req, false)
 	if k := e.enclosing(ctx, scope, key, req, false); k != nil {
 		if err := e.standsAside(k.op.engine); err != nil {
-			e.cfg.Hooks.StoreError.call(ctx, req, c, 0, err)
-			return nil, codeNestedEngine, false
+			op.emit(e.cfg.Hooks.StoreError, 0, err)
+			return codeNestedEngine, false
 		}
-		return nil, "", true
+		return "", true
 	}
-	who.scope, who.key = scope, key
+	op.who = identity{scope, key}
 	if quota := e.cfg.Limits.Quota; quota != nil && !quota(ctx, strings.Clone(scope), req) {
-		return nil, codeQuotaExceeded, false
+		return codeQuotaExceeded, false
 	}
-	body, err := req.Body(e.cfg.Limits.RequestBody)
+	return op.readBody(), false
+}
+
+// readBody reads the body and makes the fingerprint of the request, or returns the code of what is wrong with the body.
+func (op *operation) readBody() (problem string) {
+	limit := op.engine.cfg.Limits.RequestBody
+	body, err := op.req.Body(limit)
 	switch {
-	case isTooLarge(err) || int64(len(body)) > e.cfg.Limits.RequestBody:
-		return nil, codeBodyTooLarge, false
+	case isTooLarge(err) || int64(len(body)) > limit:
+		return codeBodyTooLarge
 	case err != nil:
-		return nil, codeBodyUnreadable, false
+		return codeBodyUnreadable
 	}
-	c.Fingerprint = e.cfg.Fingerprint.of(e.hashing, e.algorithm, req, body)
-	return body, "", false
+	op.body = body
+	op.claim.Fingerprint = op.engine.cfg.Fingerprint.of(op.engine.hashing, op.engine.algorithm, &op.req, body)
+	return ""
 }
 
 // identity is what a client calls an operation.
@@ -103,34 +111,11 @@ func isTooLarge(err error) bool {
 	return errors.As(err, &tooLarge)
 }
 
-// do goes on with what prepare says.
-func (op *operation) do(body []byte, problem string, bypassed bool) (Result, error) {
-	switch {
-	case problem != "":
-		return op.engine.refusals.refuse(problem, 0), nil
-	case bypassed:
-		return Result{Bypassed: true}, nil
-	}
-	op.body = body
-	return op.begin()
-}
-
-// known returns the replay that e has made for a claim before, if local has it; nil says nothing.
-func (e *Engine) known(ctx context.Context, req *Request, c *driver.Claim) *Response {
-	r := e.local.find(&c.Key)
-	if r == nil || r.by != e || r.fingerprint != c.Fingerprint {
-		return nil
-	}
-	replay := r.replay
-	e.cfg.Hooks.Replay.call(ctx, req, c, replay.Status, nil)
-	return &replay
-}
-
 // newClaim makes ready to ask the store: it fills in what a claim asks for, whatever it is of.
 func (op *operation) newClaim() {
 	cfg := &op.engine.cfg
 	op.claim.Lease, op.claim.Retention, op.claim.LateRetry = cfg.Lease.Duration, cfg.Keep.Retention, cfg.Keep.LateRetry
-	op.claim.NoTakeover, op.claim.WantRemaining = cfg.Lease.OnUnknown != nil, op.engine.local != nil
+	op.claim.NoTakeover, op.claim.WantRemaining = cfg.Lease.OnUnknown != nil, op.engine.replays != nil
 	rand.Read(op.claim.Owner[:])
 }
 
@@ -222,11 +207,11 @@ func (op *operation) waitApart(left time.Duration) (again bool) {
 	return op.wait(left)
 }
 
-// sendBegin sends one Begin, unless its answer is known here.
+// sendBegin calls Store.Begin once, unless the cache has the outcome.
 func (op *operation) sendBegin() (driver.Entry, error) {
 	e := op.engine
-	if r := e.local.find(&op.claim.Key); r != nil {
-		return r.entry(op), nil
+	if r := e.replays.Get(&op.claim.Key); r != nil {
+		return op.cachedEntry(r), nil
 	}
 	if op.began.IsZero() {
 		op.newClaim()
@@ -245,7 +230,7 @@ func (op *operation) sendBegin() (driver.Entry, error) {
 	entry, err := e.cfg.Store.Begin(ctx.start(e, op.ctx, op.began.Add(e.cfg.Limits.StoreTimeout), &op.next), op.claim)
 	e.pendings.heard(err)
 	if entry.State == driver.Completed {
-		e.local.learn(&op.claim, entry.Outcome, op.began, entry.Remaining)
+		e.replays.Put(op.claim.Key, op.claim.Fingerprint, entry.Outcome, op.began, entry.Remaining)
 	}
 	return entry, err
 }
@@ -344,7 +329,7 @@ func (op *operation) unreadable(err error) Result {
 
 // replay answers with a kept outcome.
 func (op *operation) replay(outcome []byte) Result {
-	response := op.ready
+	response := op.cached
 	if response == nil {
 		var err error
 		response, err = op.prepareReplay(outcome)
@@ -375,7 +360,7 @@ func (op *operation) prepareReplay(outcome []byte) (*Response, error) {
 	op.engine.rules.restrict(response)
 	op.engine.decorateReplay(response)
 	if blob == "" {
-		op.engine.local.prepared(&op.claim, outcome, op.engine, response)
+		op.cacheReplay(outcome, response)
 	}
 	return response, nil
 }

@@ -31,7 +31,7 @@ func (op *operation) revive(outcome []byte) error {
 		return fmt.Errorf("idem: store %T has no method Reopen, which revives a dead message: %w", op.engine.cfg.Store, errors.ErrUnsupported)
 	}
 	err = store.Reopen(op.ctx, op.claim, outcome)
-	op.engine.local.forgetKey(&op.claim.Key) // whatever err is: it may have taken effect
+	op.engine.replays.Evict(&op.claim.Key) // whatever err is: it may have taken effect
 	if errors.Is(err, ErrLost) {
 		return fmt.Errorf("%w: another has settled it at this moment", ErrNotUnknown)
 	}

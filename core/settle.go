@@ -174,7 +174,7 @@ func (op *operation) sendOutcome(ctx context.Context, c *driver.Claim) (err erro
 	for _, outcome := range forms {
 		err = op.engine.cfg.Store.Complete(ctx, *c, outcome)
 		if err == nil {
-			op.engine.local.learn(c, outcome, f.sent, c.Retention)
+			op.engine.replays.Put(c.Key, c.Fingerprint, outcome, f.sent, c.Retention)
 		}
 		if !errors.Is(err, ErrLost) || errors.Is(err, ErrOutcomeUnknown) {
 			return err
