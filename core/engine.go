@@ -11,6 +11,7 @@ import (
 	"github.com/go-idem/idem/core/internal/digest"
 	"github.com/go-idem/idem/core/internal/inflight"
 	"github.com/go-idem/idem/core/internal/replay"
+	"github.com/go-idem/idem/core/internal/waiting"
 )
 
 // Engine runs each keyed request at most once at a time and replays its kept outcome to every retry. It is immutable
@@ -24,7 +25,7 @@ type Engine struct {
 	rules     headerRules
 	refusals  refusals
 	inflight  *inflight.Group
-	waiters   *waiterLimit
+	waiters   *waiting.Limiter
 	pendings  *pendings
 	replays   *replay.Cache[preparedReplay]
 
@@ -53,7 +54,7 @@ func New(cfg Config) (*Engine, error) {
 		rules:     newHeaderRules(&cfg.Keep),
 		refusals:  newRefusals(cfg.Problems),
 		inflight:  inflight.New(),
-		waiters:   newWaiterLimit(),
+		waiters:   waiting.NewLimiter(),
 		pendings:  newPendings(),
 		replays:   replay.New[preparedReplay](cfg.Keep.LocalReplays),
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/internal/digest"
+	"github.com/go-idem/idem/core/internal/waiting"
 )
 
 // handler is what an operation is given to run.
@@ -26,15 +27,15 @@ type operation struct {
 	root   [32]byte // what child keys derive from; zero before the handler is about to run
 	claim  driver.Claim
 	run    handler
-	began  time.Time     // when Begin was last sent
-	left   time.Duration // of the lease, when the key was last found in progress
-	waiter *waiter       // nil until the key was found in progress
-	cached *Response     // a replay that the engine has made before
-	found  *Response     // what OnUnknown has told
-	ended  bool          // nothing more is to be done for the claim
-	goesOn bool          // the run ends later than Do: see Response.Later
-	isHeld bool          // the handler has answered, and the run ends when what is under way in it does
-	leaves func()        // tells the store, and the run around this one, the end
+	began  time.Time       // when Begin was last sent
+	left   time.Duration   // of the lease, when the key was last found in progress
+	waiter *waiting.Waiter // nil until the key was found in progress
+	cached *Response       // a replay that the engine has made before
+	found  *Response       // what OnUnknown has told
+	ended  bool            // nothing more is to be done for the claim
+	goesOn bool            // the run ends later than Do: see Response.Later
+	isHeld bool            // the handler has answered, and the run ends when what is under way in it does
+	leaves func()          // tells the store, and the run around this one, the end
 
 	hashing digest.Hasher // that names the record
 	renamed bool          // the record has the name of a previous secret,
@@ -158,7 +159,7 @@ func (op *operation) begin() (Result, error) {
 // acquire returns the store's answer when it is not worth asking again: after a wait, by the algorithm of the record, or
 // once OnUnknown has told what became of a run.
 func (op *operation) acquire() (driver.Entry, error) {
-	defer op.leave()
+	defer op.stopWaiting()
 	op.hashing = op.engine.hashing
 	entry, err := op.acquireRecord()
 	for tries := 0; err == nil && entry.State == driver.Claimed && len(op.engine.namings) > 1; tries++ {

@@ -383,7 +383,7 @@ func (op *operation) standBehind() (driver.Entry, bool) {
 	}
 	bound := e.cfg.Limits.StoreTimeout
 	if op.waiter != nil { // it has waited, or stood here, before
-		bound = min(bound, time.Until(op.waiter.until))
+		bound = min(bound, time.Until(op.waiter.Deadline()))
 	}
 	timer := time.NewTimer(bound)
 	defer timer.Stop()
