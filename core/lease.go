@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/go-idem/idem/core/internal/retry"
 )
 
 // keeper keeps one claim alive while its handler runs. It extends at each third of the lease, so a handler that
@@ -257,7 +259,7 @@ func (k *keeper) extended(sent time.Time, err error) {
 		if k.lost { // in silence: whoever asks first when the store is back has the key
 			pause = min(pause, longestPause)
 		}
-		k.next.Reset(max(time.Until(sent.Add(pause)), firstPause))
+		k.next.Reset(max(time.Until(sent.Add(pause)), retry.FirstPause))
 	default:
 		k.confirmed = sent
 		k.next.Reset(time.Until(sent.Add(k.op.claim.Lease / 3)))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/internal/digest"
+	"github.com/go-idem/idem/core/internal/retry"
 	"github.com/go-idem/idem/core/internal/waiting"
 )
 
@@ -286,27 +287,11 @@ func (op *operation) releaseAsync() {
 	nothing := !e.cfg.DangerouslyFailOpen // has run, or will
 	failure := driver.Failure{Cause: "begin had no answer", NoEffects: nothing, NotRun: nothing}
 	e.inflight.Go(func() {
-		retry(until, func() bool {
+		retry.Until(until, func() bool {
 			err := e.call(ctx, func(ctx context.Context) error { return e.cfg.Store.Fail(ctx, claim, failure) })
 			return err == nil || errors.Is(err, ErrLost)
 		})
 	})
-}
-
-const firstPause = 20 * time.Millisecond
-
-// retry calls send until it is done or the time is up, with growing pauses between, and tells which.
-func retry(until time.Time, send func() (done bool)) bool {
-	for pause := firstPause; ; pause = min(2*pause, 5*time.Second) {
-		if send() {
-			return true
-		}
-		left := time.Until(until)
-		if left <= 0 {
-			return false
-		}
-		time.Sleep(min(pause, left))
-	}
 }
 
 // runUnprotected runs the handler without a claim, and says so in its answer.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/internal/retry"
 )
 
 const (
@@ -123,7 +124,7 @@ func (s *pendings) heard(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sign = time.Now()
-	if soonest := s.failed.Add(firstPause); soonest.Before(s.next) { // some shards may be silent while others answer
+	if soonest := s.failed.Add(retry.FirstPause); soonest.Before(s.next) { // some shards may be silent while others answer
 		s.next = soonest
 	}
 	for _, f := range s.calls {
@@ -204,7 +205,7 @@ func (s *pendings) fail() {
 		return
 	}
 	s.limit = max(s.limit/2, 1)
-	s.pause = min(max(2*s.pause, firstPause), s.longest)
+	s.pause = min(max(2*s.pause, retry.FirstPause), s.longest)
 	s.failed, s.next = now, now.Add(s.pause)
 }
 
@@ -281,7 +282,7 @@ func (p *pending) settle() {
 			return
 		}
 		if answered { // the store is there and refuses this verb
-			p.pause = min(max(2*p.pause, firstPause), longestPause, op.claim.Lease/6)
+			p.pause = min(max(2*p.pause, retry.FirstPause), longestPause, op.claim.Lease/6)
 			time.Sleep(p.pause)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/internal/digest"
+	"github.com/go-idem/idem/core/internal/retry"
 )
 
 // Names of records are hashes under Config.Secret. While Config.PreviousSecrets lists others, or Key.PerRouteChanged is set, a
@@ -132,6 +133,6 @@ func (op *operation) release(claim driver.Claim) {
 		return err == nil || errors.Is(err, ErrLost)
 	}
 	if !send() {
-		e.inflight.Go(func() { retry(time.Now().Add(claim.Lease), send) })
+		e.inflight.Go(func() { retry.Until(time.Now().Add(claim.Lease), send) })
 	}
 }

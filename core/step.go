@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/internal/retry"
 )
 
 // Step does one step of a run and keeps its result, so that a later run of the same operation, after a crash or a failure,
@@ -173,7 +174,7 @@ func (k *keeper) checkpoint(name string, result []byte) error {
 	k.steps.Store(true)
 	store := k.op.engine.cfg.Store.(driver.Checkpointer)
 	var err error
-	retry(time.Now().Add(k.op.engine.cfg.Limits.StoreTimeout), func() bool {
+	retry.Until(time.Now().Add(k.op.engine.cfg.Limits.StoreTimeout), func() bool {
 		err = k.op.engine.call(k.detached(), func(ctx context.Context) error { return store.Checkpoint(ctx, k.op.claim, name, packed) })
 		return err == nil || errors.Is(err, ErrLost) || errors.Is(err, driver.ErrUnreadable) || errors.Is(err, errors.ErrUnsupported)
 	})
