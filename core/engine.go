@@ -24,6 +24,7 @@ type Engine struct {
 	algorithm algorithm
 	rules     headerRules
 	refusals  refusals
+	codecs    codecs
 	inflight  *inflight.Group
 	waiters   *waiting.Limiter
 	pendings  *pendings
@@ -53,6 +54,7 @@ func New(cfg Config) (*Engine, error) {
 		algorithm: cfg.Fingerprint.algorithm(),
 		rules:     newHeaderRules(&cfg.Keep),
 		refusals:  newRefusals(cfg.Problems),
+		codecs:    cfg.Keep.Codecs,
 		inflight:  inflight.New(),
 		waiters:   waiting.NewLimiter(),
 		pendings:  newPendings(),

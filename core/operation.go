@@ -320,7 +320,7 @@ func (op *operation) replay(outcome []byte) Result {
 		var err error
 		response, err = op.prepareReplay(outcome)
 		switch {
-		case errors.Is(err, errBlobAway):
+		case errors.Is(err, errBlobUnavailable):
 			op.emit(op.engine.cfg.Hooks.StoreError, 0, err)
 			return op.engine.refusals.refuse(codeStoreUnavailable, 0)
 		case err != nil:
@@ -334,12 +334,12 @@ func (op *operation) replay(outcome []byte) Result {
 // prepareReplay makes a kept outcome ready to be sent. What is in a blob is not remembered: it is long, and may be lost for a
 // moment only.
 func (op *operation) prepareReplay(outcome []byte) (*Response, error) {
-	response, blob, err := op.decode(outcome)
+	response, blob, err := op.engine.codecs.decode(op.claim.Key, outcome)
 	if err != nil {
 		return nil, err
 	}
 	if blob != "" {
-		if response, err = op.fetch(response, blob); err != nil {
+		if response, err = op.fetchBody(response, blob); err != nil {
 			return nil, err
 		}
 	}

@@ -19,7 +19,7 @@ type reopener interface {
 
 // revive reopens the record of a message that is dead; outcome is what the store keeps of it.
 func (op *operation) revive(outcome []byte) error {
-	kept, _, err := op.decode(outcome)
+	kept, _, err := op.engine.codecs.decode(op.claim.Key, outcome)
 	if err != nil {
 		return err
 	}

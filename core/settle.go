@@ -73,7 +73,7 @@ func (op *operation) complete(r *Response) error {
 	var lines [16]Field // what most answers need no allocation for
 	rules := op.engine.rules
 	kept := Response{Status: r.Status, Header: rules.appendKept(lines[:0], r), Removed: rules.removals(r), Body: r.Body, Omitted: r.Omitted}
-	outcome, blob := op.pack(&kept)
+	outcome, blob := op.encodeOutcome(&kept)
 	op.ended = true // also when a hook panics now
 	if busy := op.keeper.close(); busy != nil {
 		op.keeper.await(busy) // the answer is held back until it is kept
@@ -189,12 +189,12 @@ func (op *operation) giveUpBody() {
 	if f.outcome == nil || f.bare != nil || f.blob != "" {
 		return
 	}
-	r, _, err := op.decode(f.outcome)
+	r, _, err := op.engine.codecs.decode(op.claim.Key, f.outcome)
 	if err != nil || r.Omitted || len(r.Body) == 0 {
 		return
 	}
 	r.Omitted, r.Body = true, nil
-	f.bare = op.encode(r, "")
+	f.bare = op.engine.codecs.encode(op.claim.Key, r, "")
 	op.emit(op.engine.cfg.Hooks.StoreError, f.status, errTooMuch)
 }
 

@@ -149,7 +149,7 @@ func (k *keeper) recall(name string) (result []byte, found bool, err error) {
 	if !found {
 		return nil, false, nil
 	}
-	r, _, err := k.op.decodeAs(stepName(k.op.claim.Key, name), packed)
+	r, _, err := k.op.engine.codecs.decode(stepName(k.op.claim.Key, name), packed)
 	if err != nil {
 		return nil, false, err
 	}
@@ -170,7 +170,7 @@ func (k *keeper) mayCheckpoint() error {
 // checkpoint keeps the result of a step. What the store does not take in a few attempts the run can do without; what it will
 // never take is the handler's to know.
 func (k *keeper) checkpoint(name string, result []byte) error {
-	packed := k.op.encodeAs(stepName(k.op.claim.Key, name), &Response{Status: statusDone, Body: result}, "")
+	packed := k.op.engine.codecs.encode(stepName(k.op.claim.Key, name), &Response{Status: statusDone, Body: result}, "")
 	k.steps.Store(true)
 	store := k.op.engine.cfg.Store.(driver.Checkpointer)
 	var err error

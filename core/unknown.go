@@ -92,7 +92,7 @@ func (e *Engine) Resolve(ctx context.Context, which Operation, outcome *Response
 	keep := &e.cfg.Keep
 	omitted := outcome.Omitted || len(outcome.Body) > keep.MaxBody || keep.OmitBody != nil && keep.OmitBody(outcome)
 	op.keeper.op = op
-	op.commit.outcome, op.commit.blob = op.pack(&Response{
+	op.commit.outcome, op.commit.blob = op.encodeOutcome(&Response{
 		Status: outcome.Status, Header: e.rules.appendKept(nil, outcome), Body: outcome.Body, Omitted: omitted,
 	})
 	return op.sendCommit(ctx)
