@@ -33,19 +33,19 @@ var reopen string
 var steps string
 
 //go:embed one.lua
-var one string
+var command string
 
 // The scripts, ready to be loaded.
 var (
-	Begin    = whole(begin)
-	Extend   = whole(extend)
-	Complete = whole(complete)
-	Fail     = whole(fail)
-	Step     = whole(step)
-	Reopen   = whole(reopen)
-	Steps    = whole(steps)
-	One      = whole(one)
+	Begin    = withRecord(begin)
+	Extend   = withRecord(extend)
+	Complete = withRecord(complete)
+	Fail     = withRecord(fail)
+	Step     = withRecord(step)
+	Reopen   = withRecord(reopen)
+	Steps    = withRecord(steps)
+	Command  = withRecord(command)
 )
 
-// whole puts record.lua where a script names it.
-func whole(script string) string { return strings.Replace(script, "-- [record.lua]\n", record, 1) }
+// withRecord puts record.lua where a script names it.
+func withRecord(script string) string { return strings.Replace(script, "-- [record.lua]\n", record, 1) }

@@ -16,7 +16,7 @@ import (
 func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		want, ok := oracleAnswer(text)
-		a, err := readAnswer(text)
+		a, err := parseBeginReply(text)
 		if !ok {
 			require.Error(t, err)
 			require.Zero(t, a)
@@ -24,14 +24,14 @@ func FuzzAnswer(f *testing.F) {
 		}
 		require.NoError(t, err)
 		require.Equal(t, want, a)
-		if a.word == "completed" {
+		if a.status == "completed" {
 			readsOutcomesOfItsRequest(t, a.rest)
 			return
 		}
-		entry, err := entryOf(a)
-		known := slices.Contains([]string{"claimed", "in-progress", "unknown", "mismatch", "expired"}, a.word)
+		entry, err := entryFrom(a)
+		known := slices.Contains([]string{"claimed", "in-progress", "unknown", "mismatch", "expired"}, a.status)
 		assert.Equal(t, known, err == nil, "%q: %v", text, err)
-		assert.Equal(t, a.word == "claimed", err == nil && entry.State == driver.Claimed)
+		assert.Equal(t, a.status == "claimed", err == nil && entry.State == driver.Claimed)
 	})
 }
 
@@ -41,34 +41,34 @@ func readsOutcomesOfItsRequest(t *testing.T, record string) {
 	if len(record) >= headerLength {
 		copy(own.Fingerprint[:], record[fingerprintStart:fingerprintEnd])
 	}
-	outcome, ok := outcomeOf(record, &own)
+	outcome, ok := parseOutcome(record, &own)
 	require.Equal(t, len(record) >= headerLength && record[1] == '2', ok)
 	if ok {
 		assert.Equal(t, record[headerLength:], string(outcome))
 	}
 	own.Fingerprint[31] ^= 1
-	_, ok = outcomeOf(record, &own)
+	_, ok = parseOutcome(record, &own)
 	assert.False(t, ok, "the outcome of another request")
 }
 
 var oracleNumbers = map[string]int{"claimed": 5, "in-progress": 1, "unknown": 1, "completed": 1}
 
 // oracleAnswer reads an answer in another way: split at as many spaces as its word has numbers, and one more.
-func oracleAnswer(text string) (a answer, ok bool) {
+func oracleAnswer(text string) (a beginReply, ok bool) {
 	if strings.IndexAny(text, "0123456789") == 0 {
-		return answer{word: "completed", rest: text}, true
+		return beginReply{status: "completed", rest: text}, true
 	}
 	word, _, _ := strings.Cut(text, " ")
 	n := oracleNumbers[word]
 	parts := append(strings.SplitN(text, " ", n+2), "")
 	if len(parts) < n+2 {
-		return answer{}, false
+		return beginReply{}, false
 	}
-	a.word, a.rest = word, parts[n+1]
+	a.status, a.rest = word, parts[n+1]
 	for i, number := range parts[1 : n+1] {
 		var err error
 		if a.numbers[i], err = strconv.ParseInt(number, 10, 64); err != nil {
-			return answer{}, false
+			return beginReply{}, false
 		}
 	}
 	if word == "mismatch" {

@@ -15,33 +15,33 @@ import (
 // requests of one batch share a connection, so also its failure: each is told, or sent again, as if it had been alone. Not
 // used with WaitReplicas and WaitAOF. Default: off.
 func Batch() Option {
-	return func(s *Store) { s.batches = &batches{by: map[redis.UniversalClient]*batcher{}} }
+	return func(s *Store) { s.batches = &batches{byNode: map[redis.UniversalClient]*batcher{}} }
 }
 
 // batches has a batcher for each server.
 type batches struct {
-	mu sync.Mutex
-	by map[redis.UniversalClient]*batcher
+	mu     sync.Mutex
+	byNode map[redis.UniversalClient]*batcher
 }
 
-func (b *batches) of(node redis.UniversalClient) *batcher {
+func (b *batches) forNode(node redis.UniversalClient) *batcher {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	found := b.by[node]
+	found := b.byNode[node]
 	if found == nil {
-		if len(b.by) == manyNodes { // some have left their Cluster; who is missed is made again
-			clear(b.by)
+		if len(b.byNode) == maxBatchers { // some have left their Cluster; who is missed is made again
+			clear(b.byNode)
 		}
 		found = &batcher{node: node}
-		b.by[node] = found
+		b.byNode[node] = found
 	}
 	return found
 }
 
 const (
-	maxUnderWay = 2    // round trips to one server at once
+	maxInFlight = 2    // round trips to one server at once
 	maxBatch    = 128  // queries in one
-	manyNodes   = 1024 // more than a Cluster has
+	maxBatchers = 1024 // more than a Cluster has
 )
 
 // batcher gathers queries for one server.
@@ -49,8 +49,8 @@ type batcher struct {
 	node redis.UniversalClient
 
 	mu       sync.Mutex
-	underWay int
-	gathered []*query
+	inFlight int
+	pending  []*query
 }
 
 // send returns when q has its answer, or ctx ends. In that case q may still be sent, and is the batch's for good.
@@ -58,71 +58,71 @@ func (b *batcher) send(ctx context.Context, q *query) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if b.join(ctx, q) {
+	if b.waitTurn(ctx, q) {
 		select {
 		case <-q.done:
-			return q.eval.Err()
+			return q.reply.Err()
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 	defer func() {
-		if !b.rest() {
-			go b.work()
+		if !b.release() {
+			go b.sendPending()
 		}
 	}()
-	return q.sendAlone(ctx, b.node, durability{}) // here and now, since another goroutine would come later
+	return q.roundTrip(ctx, b.node, durability{}) // here and now, since another goroutine would come later
 }
 
-// join adds q to those that wait for a round trip to end; false when there is room for one more, which is then under way.
-func (b *batcher) join(ctx context.Context, q *query) bool {
+// waitTurn adds q to those that wait for a round trip to end; false when there is room for one more, which is then under way.
+func (b *batcher) waitTurn(ctx context.Context, q *query) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.underWay < maxUnderWay {
-		b.underWay++
+	if b.inFlight < maxInFlight {
+		b.inFlight++
 		return false
 	}
 	q.done = make(chan struct{})
 	q.deadline, _ = ctx.Deadline()
-	b.gathered = append(b.gathered, q)
+	b.pending = append(b.pending, q)
 	return true
 }
 
-// work makes round trips as long as there is something to send.
-func (b *batcher) work() {
-	for batch := b.take(); len(batch) > 0; batch = b.take() {
-		b.exchange(batch)
+// sendPending makes round trips as long as there is something to send.
+func (b *batcher) sendPending() {
+	for batch := b.nextBatch(); len(batch) > 0; batch = b.nextBatch() {
+		b.roundTrip(batch)
 		runtime.Gosched() // who has an answer may ask again at once, and goes along
 	}
 }
 
-// take returns what is to go next; with nothing, one round trip less is under way.
-func (b *batcher) take() []*query {
+// nextBatch returns what is to go next; with nothing, one round trip less is under way.
+func (b *batcher) nextBatch() []*query {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := min(len(b.gathered), maxBatch)
-	batch := b.gathered[:n:n]
-	b.gathered = b.gathered[n:]
+	n := min(len(b.pending), maxBatch)
+	batch := b.pending[:n:n]
+	b.pending = b.pending[n:]
 	if n == 0 {
-		b.underWay--
-		b.gathered = nil
+		b.inFlight--
+		b.pending = nil
 	}
 	return batch
 }
 
-// rest ends the round trips of one goroutine, if there is nothing to send.
-func (b *batcher) rest() bool {
+// release ends the round trips of one goroutine, if there is nothing to send.
+func (b *batcher) release() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.gathered) > 0 {
+	if len(b.pending) > 0 {
 		return false
 	}
-	b.underWay--
+	b.inFlight--
 	return true
 }
 
-// exchange makes one round trip. It may take as long as the most patient of its queries.
-func (b *batcher) exchange(batch []*query) {
+// roundTrip makes one round trip. It may take as long as the most patient of its queries.
+func (b *batcher) roundTrip(batch []*query) {
 	ctx := context.Background()
 	if latest := latestDeadline(batch); !latest.IsZero() {
 		bounded, cancel := context.WithDeadline(ctx, latest)
@@ -131,7 +131,7 @@ func (b *batcher) exchange(batch []*query) {
 	}
 	p := b.node.Pipeline()
 	for _, q := range batch {
-		q.put(ctx, p, durability{})
+		q.enqueue(ctx, p, durability{})
 	}
 	_, _ = p.Exec(ctx) // each command has its own error
 	for _, q := range batch {

@@ -41,7 +41,7 @@ func Check(ctx context.Context, client redis.UniversalClient, opts ...Option) ([
 	var err error
 	switch c := client.(type) {
 	case *redis.ClusterClient:
-		err = c.ForEachMaster(ctx, oneByOne(node))
+		err = c.ForEachMaster(ctx, serialized(node))
 	case *redis.Client:
 		err = node(ctx, c)
 	}
@@ -51,8 +51,8 @@ func Check(ctx context.Context, client redis.UniversalClient, opts ...Option) ([
 	return append(findings, store.checkScripts(ctx)...), nil
 }
 
-// oneByOne keeps calls of a cluster client, which come at once, apart.
-func oneByOne(f func(context.Context, *redis.Client) error) func(context.Context, *redis.Client) error {
+// serialized keeps calls of a cluster client, which come at once, apart.
+func serialized(f func(context.Context, *redis.Client) error) func(context.Context, *redis.Client) error {
 	turn := make(chan struct{}, 1)
 	return func(ctx context.Context, node *redis.Client) error {
 		turn <- struct{}{}
@@ -99,22 +99,22 @@ func (s *Store) checkServer(ctx context.Context, node *redis.Client) ([]Finding,
 	check(policy == "noeviction" || policy == "" || info["maxmemory"] == "0", Finding{"maxmemory-policy", policy, "an evicted record is a key that runs again", "set noeviction"})
 	check(info["aof_enabled"] == "1", Finding{"appendonly", "no", "a restart forgets every key since the last snapshot", "set yes"})
 	replicas, _ := strconv.Atoi(info["connected_slaves"])
-	check(replicas >= s.wait.replicas, Finding{"connected replicas", strconv.Itoa(replicas), fmt.Sprintf("%s wants %d, so every request is refused", s.wait.command, s.wait.replicas), "start more, or ask for less"})
+	check(replicas >= s.durability.replicas, Finding{"connected replicas", strconv.Itoa(replicas), fmt.Sprintf("%s wants %d, so every request is refused", s.durability.command, s.durability.replicas), "start more, or ask for less"})
 	bounded := info["min_slaves_good_slaves"] != "" || replicas == 0
 	check(bounded, Finding{"min-replicas-to-write", "0", "an old primary that was cut off goes on taking claims that a failover throws away", "set 1, and min-replicas-max-lag 10"})
-	check(s.wait.command != "WAITAOF" || atLeast(info["redis_version"], 7, 2), Finding{"version", info["redis_version"], "there is no WAITAOF, so every request is refused", "use 7.2 or later, or WaitReplicas"})
+	check(s.durability.command != "WAITAOF" || atLeast(info["redis_version"], 7, 2), Finding{"version", info["redis_version"], "there is no WAITAOF, so every request is refused", "use 7.2 or later, or WaitReplicas"})
 	for i := range replicas {
-		skew, err := s.skew(ctx, node, info["slave"+strconv.Itoa(i)])
-		check(err != nil || skew < tolerated, Finding{"clock of a replica", skew.String() + " apart", "after a failover leases and retentions are so much shorter or longer", "run NTP on all servers"})
+		skew, err := s.clockSkew(ctx, node, info["slave"+strconv.Itoa(i)])
+		check(err != nil || skew < maxClockSkew, Finding{"clock of a replica", skew.String() + " apart", "after a failover leases and retentions are so much shorter or longer", "run NTP on all servers"})
 	}
 	return findings, nil
 }
 
-// tolerated is how far clocks may be apart.
-const tolerated = 100 * time.Millisecond
+// maxClockSkew is how far clocks may be apart.
+const maxClockSkew = 100 * time.Millisecond
 
-// skew is how far the clocks of a server and its replica are apart, the way there left out.
-func (s *Store) skew(ctx context.Context, node *redis.Client, replica string) (time.Duration, error) {
+// clockSkew is how far the clocks of a server and its replica are apart, the way there left out.
+func (s *Store) clockSkew(ctx context.Context, node *redis.Client, replica string) (time.Duration, error) {
 	fields := map[string]string{}
 	for field := range strings.SplitSeq(replica, ",") {
 		name, value, _ := strings.Cut(field, "=")

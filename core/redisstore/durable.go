@@ -15,14 +15,14 @@ import (
 // It costs a round trip to the replicas, and is no guarantee: a replica that has not got the write may be promoted. The
 // timeout must be less than Config.Limits.StoreTimeout and the client's ReadTimeout. Default: no wait.
 func WaitReplicas(replicas int, timeout time.Duration) Option {
-	return func(s *Store) { s.wait = durability{command: "WAIT", replicas: replicas, timeout: timeout} }
+	return func(s *Store) { s.durability = durability{command: "WAIT", replicas: replicas, timeout: timeout} }
 }
 
 // WaitAOF is WaitReplicas, and each server, the one that holds the key included, has written its append-only file to disk.
 // Redis 7.2 and later, with appendonly yes. Replicas may be 0. With appendfsync everysec a server writes to disk once a second,
 // and later when the disk is busy, so the timeout must be more than that; with always it does at once.
 func WaitAOF(replicas int, timeout time.Duration) Option {
-	return func(s *Store) { s.wait = durability{command: "WAITAOF", replicas: replicas, timeout: timeout} }
+	return func(s *Store) { s.durability = durability{command: "WAITAOF", replicas: replicas, timeout: timeout} }
 }
 
 // durability is what a write waits for. Without a command it waits for nothing.
@@ -32,10 +32,10 @@ type durability struct {
 	timeout  time.Duration
 }
 
-func (d durability) on() bool { return d.command != "" }
+func (d durability) enabled() bool { return d.command != "" }
 
 func (d durability) validate() {
-	if !d.on() {
+	if !d.enabled() {
 		return
 	}
 	if d.timeout < time.Millisecond || d.replicas < 0 || d.replicas == 0 && d.command == "WAIT" {
@@ -43,19 +43,19 @@ func (d durability) validate() {
 	}
 }
 
-// send puts the wait behind the commands in p.
-func (d durability) send(ctx context.Context, p redis.Pipeliner) *redis.Cmd {
+// enqueue puts the wait behind the commands in p.
+func (d durability) enqueue(ctx context.Context, p redis.Pipeliner) *redis.Cmd {
 	if d.command == "WAIT" {
 		return p.Do(ctx, d.command, d.replicas, d.timeout.Milliseconds())
 	}
 	return p.Do(ctx, d.command, 1, d.replicas, d.timeout.Milliseconds())
 }
 
-// reached tells whether the servers that answered are enough.
-func (d durability) reached(answer *redis.Cmd) error {
+// check tells whether the servers that answered are enough.
+func (d durability) check(answer *redis.Cmd) error {
 	if d.command == "WAIT" {
 		n, err := answer.Int()
-		return d.enough(1, n, err)
+		return d.checkCounts(1, n, err)
 	}
 	counts, err := answer.Int64Slice()
 	if err == nil && len(counts) != 2 {
@@ -64,10 +64,10 @@ func (d durability) reached(answer *redis.Cmd) error {
 	if err != nil {
 		return err
 	}
-	return d.enough(int(counts[0]), int(counts[1]), nil)
+	return d.checkCounts(int(counts[0]), int(counts[1]), nil)
 }
 
-func (d durability) enough(local, replicas int, err error) error {
+func (d durability) checkCounts(local, replicas int, err error) error {
 	if err != nil {
 		return err
 	}

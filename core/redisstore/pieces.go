@@ -14,29 +14,29 @@ import (
 // with TRYAGAIN until the slot has moved. A verb is then sent in pieces of one key each. The record is the piece that decides;
 // what stands beside it is read before, or written after, and written again when the verb is.
 
-// isSplit tells whether an answer is that of a script whose keys are on two nodes.
-func isSplit(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN") }
+// isSplitSlot tells whether an answer is that of a script whose keys are on two nodes.
+func isSplitSlot(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN") }
 
-// one runs a command on the record, or on the key beside it that has the name behind the record's.
-func (s *Store) one(ctx context.Context, c *driver.Claim, beside string, command ...any) (any, error) {
-	q := s.newQuery(oneScript, c)
-	q.args[3] = q.name + beside
+// runCommand runs a command on the record, or on the key beside it that has the name behind the record's.
+func (s *Store) runCommand(ctx context.Context, c *driver.Claim, suffix string, command ...any) (any, error) {
+	q := s.newQuery(commandScript, c)
+	q.args[3] = q.name + suffix
 	q.args = append(q.args, command...)
 	if command[0] == "SET" {
-		q.durable = "OK"
+		q.durableStatus = "OK"
 	}
 	if err := s.send(ctx, q); errors.Is(err, redis.Nil) {
 		return nil, nil
 	} else if err != nil {
 		return nil, storeError(err)
 	}
-	return q.eval.Val(), nil
+	return q.reply.Val(), nil
 }
 
-// beginInPieces looks for the tombstone, and then begins on the record. Who completes the key in between leaves a record that
+// beginSplit looks for the tombstone, and then begins on the record. Who completes the key in between leaves a record that
 // begin finds.
-func (s *Store) beginInPieces(ctx context.Context, c *driver.Claim) (*query, error) {
-	late, err := s.one(ctx, c, tombstone, "EXISTS")
+func (s *Store) beginSplit(ctx context.Context, c *driver.Claim) (*query, error) {
+	late, err := s.runCommand(ctx, c, tombstoneSuffix, "EXISTS")
 	if err != nil {
 		return nil, err
 	}
@@ -49,49 +49,49 @@ func (s *Store) beginInPieces(ctx context.Context, c *driver.Claim) (*query, err
 	return q, s.send(ctx, q)
 }
 
-// extendInPieces extends the record, and then keeps the steps alive.
-func (s *Store) extendInPieces(ctx context.Context, c driver.Claim) error {
+// extendSplit extends the record, and then keeps the steps alive.
+func (s *Store) extendSplit(ctx context.Context, c driver.Claim) error {
 	c.Steps = false
 	if err := s.Extend(ctx, c); err != nil {
 		return err
 	}
-	_, err := s.one(ctx, &c, steps, "PEXPIRE", milliseconds(c.Retention))
+	_, err := s.runCommand(ctx, &c, stepsSuffix, "PEXPIRE", milliseconds(c.Retention))
 	return err
 }
 
-// completeInPieces keeps the outcome, then the tombstone, and drops the steps last. When one of them fails the whole verb is
+// completeSplit keeps the outcome, then the tombstone, and drops the steps last. When one of them fails the whole verb is
 // sent again, and the record says that it is this claim's.
-func (s *Store) completeInPieces(ctx context.Context, c driver.Claim, outcome []byte) error {
-	ms := late(&c)
+func (s *Store) completeSplit(ctx context.Context, c driver.Claim, outcome []byte) error {
+	ms := tombstoneTTL(&c)
 	c.Steps, c.LateRetry = false, 0
 	if err := s.Complete(ctx, c, outcome); err != nil {
 		return err
 	}
 	if ms > 0 {
-		if _, err := s.one(ctx, &c, tombstone, "SET", "", "PX", ms); err != nil {
+		if _, err := s.runCommand(ctx, &c, tombstoneSuffix, "SET", "", "PX", ms); err != nil {
 			return err
 		}
 	}
-	_, err := s.one(ctx, &c, steps, "DEL")
+	_, err := s.runCommand(ctx, &c, stepsSuffix, "DEL")
 	return err
 }
 
-// stepsInPieces has the claim checked on the record, and then reads or keeps steps.
-func (s *Store) stepsInPieces(ctx context.Context, c *driver.Claim, stepAndResult ...any) ([]string, error) {
-	q := s.newQuery(stepScript, c).ofRun()
-	q.args = append(q.args, &q.duration)
+// runStepSplit has the claim checked on the record, and then reads or keeps steps.
+func (s *Store) runStepSplit(ctx context.Context, c *driver.Claim, stepAndResult ...any) ([]string, error) {
+	q := s.newQuery(stepScript, c).withOwner()
+	q.args = append(q.args, &q.retention)
 	if err := s.send(ctx, q); err != nil {
 		return nil, err
 	}
-	held, err := q.eval.StringSlice()
+	held, err := q.reply.StringSlice()
 	if err != nil || len(held) != 2 {
 		return held, err
 	}
 	q = s.newQuery(stepsScript, c)
-	q.args[3] = q.name + steps
-	q.args = append(append(q.args, held[1], fmt.Sprintf("%016d", c.Fence), &q.duration), stepAndResult...)
+	q.args[3] = q.name + stepsSuffix
+	q.args = append(append(q.args, held[1], fmt.Sprintf("%016d", c.Fence), &q.retention), stepAndResult...)
 	if err := s.send(ctx, q); err != nil {
 		return nil, err
 	}
-	return q.eval.StringSlice()
+	return q.reply.StringSlice()
 }

@@ -20,41 +20,41 @@ func newScript(text string) *script { return &script{text, redis.NewScript(text)
 // query is one script on one record, with what goes behind it in the same round trip. It is made for one call: arguments
 // point into it, since a value in an interface would be a copy on the heap.
 type query struct {
-	script      *script
-	name        string // of the record
-	owner       ownerArgument
-	fingerprint fingerprintArgument
-	fence       int64
-	lease       int64 // µs
-	duration    int64 // of the retention, ms
-	record      bytesArgument
-	args        []any  // of the command: EVALSHA, the script, the number of keys, keys, and the script's own
-	get         bool   // read the record
-	asking      bool   // the node has the record, but not yet its slot
-	durable     string // the answer's beginning that has to be as safe as WaitReplicas says; "" for none
+	script        *script
+	name          string // of the record
+	owner         ownerArgument
+	fingerprint   fingerprintArgument
+	fence         int64
+	lease         int64 // µs
+	retention     int64 // of the retention, ms
+	record        bytesArgument
+	args          []any  // of the command: EVALSHA, the script, the number of keys, keys, and the script's own
+	withGet       bool   // read the record
+	asking        bool   // the node has the record, but not yet its slot
+	durableStatus string // the answer's beginning that has to be as safe as WaitReplicas says; "" for none
 
-	eval   *redis.Cmd
-	found  *redis.StringCmd
-	wait   *redis.Cmd
-	memory [12]any // of args
+	reply     *redis.Cmd
+	getReply  *redis.StringCmd
+	waitReply *redis.Cmd
+	argsArray [12]any // of args
 
 	deadline time.Time     // in a batch: until when it is worth waiting
 	done     chan struct{} // in a batch: closed when it has its answer
 }
 
 // newQuery returns a query on the record of c and on the keys beside it that have these names behind theirs.
-func (s *Store) newQuery(script *script, c *driver.Claim, beside ...string) *query {
-	q := &query{script: script, name: s.name(c.Key), owner: c.Owner, fence: c.Fence}
-	q.lease, q.duration = min(c.Lease, longestLease).Microseconds(), milliseconds(c.Retention)
-	q.args = append(q.memory[:0], "evalsha", script.hash, 1+len(beside), q.name)
-	for _, key := range beside {
+func (s *Store) newQuery(script *script, c *driver.Claim, extraKeys ...string) *query {
+	q := &query{script: script, name: s.recordName(c.Key), owner: c.Owner, fence: c.Fence}
+	q.lease, q.retention = min(c.Lease, longestLease).Microseconds(), milliseconds(c.Retention)
+	q.args = append(q.argsArray[:0], "evalsha", script.hash, 1+len(extraKeys), q.name)
+	for _, key := range extraKeys {
 		q.args = append(q.args, q.name+key)
 	}
 	return q
 }
 
-// ofRun puts in what the arguments of every verb but begin start with.
-func (q *query) ofRun() *query {
+// withOwner puts in what the arguments of every verb but begin start with.
+func (q *query) withOwner() *query {
 	q.args = append(q.args, &q.owner, &q.fence)
 	return q
 }
@@ -75,52 +75,52 @@ func (a *fingerprintArgument) MarshalBinary() ([]byte, error) { return a[:], nil
 // MarshalBinary implements encoding.BinaryMarshaler.
 func (a *bytesArgument) MarshalBinary() ([]byte, error) { return *a, nil }
 
-// put sends the query's commands to p.
-func (q *query) put(ctx context.Context, p redis.Pipeliner, d durability) {
-	q.ask(ctx, p)
-	_ = p.Process(ctx, q.command(ctx))
-	if q.get {
-		q.ask(ctx, p)
-		q.found = p.Get(ctx, q.name)
+// enqueue sends the query's commands to p.
+func (q *query) enqueue(ctx context.Context, p redis.Pipeliner, d durability) {
+	q.enqueueAsking(ctx, p)
+	_ = p.Process(ctx, q.newCommand(ctx))
+	if q.withGet {
+		q.enqueueAsking(ctx, p)
+		q.getReply = p.Get(ctx, q.name)
 	}
-	if d.on() && q.durable != "" {
-		q.wait = d.send(ctx, p)
+	if d.enabled() && q.durableStatus != "" {
+		q.waitReply = d.enqueue(ctx, p)
 	}
 }
 
-// ask puts an ASKING before a command that needs one.
-func (q *query) ask(ctx context.Context, p redis.Pipeliner) {
+// enqueueAsking puts an ASKING before a command that needs one.
+func (q *query) enqueueAsking(ctx context.Context, p redis.Pipeliner) {
 	if q.asking {
 		_ = p.Process(ctx, redis.NewCmd(ctx, "asking"))
 	}
 }
 
-func (q *query) command(ctx context.Context) *redis.Cmd {
-	q.eval = redis.NewCmd(ctx, q.args...)
-	q.eval.SetFirstKeyPos(3)
-	return q.eval
+func (q *query) newCommand(ctx context.Context) *redis.Cmd {
+	q.reply = redis.NewCmd(ctx, q.args...)
+	q.reply.SetFirstKeyPos(3)
+	return q.reply
 }
 
 // send sends a query and returns the error of its script.
 func (s *Store) send(ctx context.Context, q *query) error {
 	node, err := s.client, error(nil)
-	if s.wait.on() || s.batches != nil {
+	if s.durability.enabled() || s.batches != nil {
 		if node, err = s.node(ctx, q.name); err != nil {
 			return err
 		}
 	}
 	if s.batches != nil {
-		err = s.batches.of(node).send(ctx, q)
+		err = s.batches.forNode(node).send(ctx, q)
 	} else {
-		err = q.sendAlone(ctx, node, s.wait)
+		err = q.roundTrip(ctx, node, s.durability)
 	}
 	if redis.HasErrorPrefix(err, "NOSCRIPT") || isRedirect(err) {
-		err = s.sendOn(ctx, node, q, err)
+		err = s.resend(ctx, node, q, err)
 	}
-	if err != nil || q.wait == nil || !strings.HasPrefix(q.word(), q.durable) {
+	if err != nil || q.waitReply == nil || !strings.HasPrefix(q.status(), q.durableStatus) {
 		return err
 	}
-	return s.wait.reached(q.wait)
+	return s.durability.check(q.waitReply)
 }
 
 // isRedirect tells whether a node says that another one has the key.
@@ -133,9 +133,9 @@ const (
 	redirectPause = 5 * time.Millisecond // then longer each time: nodes do not learn at the same moment who has a slot
 )
 
-// sendOn sends a query again that was refused with err: to a server that does not know the script, such as a replica that was
+// resend sends a query again that was refused with err: to a server that does not know the script, such as a replica that was
 // just promoted, its text, and to the node that has the key now, if it was another.
-func (s *Store) sendOn(ctx context.Context, node redis.UniversalClient, q *query, err error) error {
+func (s *Store) resend(ctx context.Context, node redis.UniversalClient, q *query, err error) error {
 	for tries := range maxRedirects {
 		target, done := node, func() {}
 		switch {
@@ -143,13 +143,13 @@ func (s *Store) sendOn(ctx context.Context, node redis.UniversalClient, q *query
 			q.args[0], q.args[1] = "eval", q.script.text
 		case isRedirect(err):
 			pause(ctx, time.Duration(tries)*redirectPause)
-			if target, done, err = s.redirected(ctx, q, err); err != nil {
+			if target, done, err = s.redirectTarget(ctx, q, err); err != nil {
 				return err
 			}
 		default:
 			return err
 		}
-		err = q.sendAlone(ctx, target, s.wait)
+		err = q.roundTrip(ctx, target, s.durability)
 		done()
 		if !q.asking {
 			node = target
@@ -165,15 +165,15 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// redirected returns the client to send a query to that was refused with a redirection. A cluster client follows it by itself,
+// redirectTarget returns the client to send a query to that was refused with a redirection. A cluster client follows it by itself,
 // but would send the WAIT behind it to any node. done gives the client back.
-func (s *Store) redirected(ctx context.Context, q *query, err error) (node redis.UniversalClient, done func(), _ error) {
+func (s *Store) redirectTarget(ctx context.Context, q *query, err error) (node redis.UniversalClient, done func(), _ error) {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
 		return nil, nil, err
 	}
 	cluster.ReloadState(ctx) // for those to come
-	if !s.wait.on() {
+	if !s.durability.enabled() {
 		return cluster, func() {}, nil
 	}
 	q.asking = redis.HasErrorPrefix(err, "ASK")
@@ -207,25 +207,25 @@ func clientAt(ctx context.Context, cluster *redis.ClusterClient, key, addr strin
 	return own, func() { _ = own.Close() }, nil
 }
 
-// sendAlone makes a round trip for one query.
-func (q *query) sendAlone(ctx context.Context, node redis.UniversalClient, d durability) error {
-	if !q.get && !q.asking && (q.durable == "" || !d.on()) {
-		return node.Process(ctx, q.command(ctx))
+// roundTrip makes a round trip for one query.
+func (q *query) roundTrip(ctx context.Context, node redis.UniversalClient, d durability) error {
+	if !q.withGet && !q.asking && (q.durableStatus == "" || !d.enabled()) {
+		return node.Process(ctx, q.newCommand(ctx))
 	}
 	p := node.Pipeline()
-	q.put(ctx, p, d)
+	q.enqueue(ctx, p, d)
 	_, _ = p.Exec(ctx) // each command has its own error
-	return q.eval.Err()
+	return q.reply.Err()
 }
 
-// word is the script's answer where that is one string, else "".
-func (q *query) word() string {
-	word, _ := q.eval.Val().(string)
+// status is the script's answer where that is one string, else "".
+func (q *query) status() string {
+	word, _ := q.reply.Val().(string)
 	return word
 }
 
-// read returns a record that was read by GET, nil if there was none.
-func read(found *redis.StringCmd) ([]byte, error) {
+// getBytes returns a record that was read by GET, nil if there was none.
+func getBytes(found *redis.StringCmd) ([]byte, error) {
 	record, err := found.Bytes()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil

@@ -37,8 +37,8 @@ func appendPadded(b []byte, n int64, width int) []byte {
 	return append(b, text...)
 }
 
-// outcomeOf takes the outcome out of a COMPLETED record of c's request; false when the record is another by now.
-func outcomeOf[T string | []byte](record T, c *driver.Claim) ([]byte, bool) {
+// parseOutcome takes the outcome out of a COMPLETED record of c's request; false when the record is another by now.
+func parseOutcome[T string | []byte](record T, c *driver.Claim) ([]byte, bool) {
 	if len(record) < headerLength || record[1] != '2' || string(record[fingerprintStart:fingerprintEnd]) != string(c.Fingerprint[:]) {
 		return nil, false
 	}

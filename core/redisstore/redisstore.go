@@ -31,17 +31,17 @@ var (
 	stepScript     = newScript(lua.Step)
 	reopenScript   = newScript(lua.Reopen)
 	stepsScript    = newScript(lua.Steps)
-	oneScript      = newScript(lua.One)
+	commandScript  = newScript(lua.Command)
 )
 
 // Store is a driver.Store in Redis. Each verb is one round trip. Every key it writes has a TTL.
 type Store struct {
-	client   redis.UniversalClient
-	prefix   string
-	wait     durability
-	batches  *batches     // nil: off
-	long     atomic.Int32 // scripts that are to have a GET behind them
-	notifier *notifier
+	client        redis.UniversalClient
+	prefix        string
+	durability    durability
+	batches       *batches     // nil: off
+	pipelinedGets atomic.Int32 // scripts that are to have a GET behind them
+	notifier      *notifier
 }
 
 // Option changes a Store.
@@ -63,30 +63,30 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 	if _, ok := client.(*redis.Ring); ok {
 		panic("redisstore: New: a Ring moves the keys of a shard that does not answer, so they could run twice; use Cluster or Sentinel")
 	}
-	s.wait.validate()
-	if s.wait.on() { // one slow replica would hold up whole batches
+	s.durability.validate()
+	if s.durability.enabled() { // one slow replica would hold up whole batches
 		s.batches = nil
 	}
 	return s
 }
 
-// name names a record. The braces are a hash tag: what lies beside the record shares its slot on Cluster.
-func (s *Store) name(key [32]byte) string {
+// recordName names a record. The braces are a hash tag: what lies beside the record shares its slot on Cluster.
+func (s *Store) recordName(key [32]byte) string {
 	var memory [64]byte // what most names do with
 	name := append(append(memory[:0], s.prefix...), '{')
 	return string(append(base64.RawURLEncoding.AppendEncode(name, key[:]), '}'))
 }
 
 const (
-	tombstone = ":late"
-	steps     = ":steps"
+	tombstoneSuffix = ":late"
+	stepsSuffix     = ":steps"
 )
 
 // Begin implements driver.Store.
 func (s *Store) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
 	for range 3 { // a COMPLETED record may expire between the script and a GET: then the key is free
-		entry, again, err := s.begin(ctx, &c)
-		if !again {
+		entry, retry, err := s.begin(ctx, &c)
+		if !retry {
 			return entry, err
 		}
 	}
@@ -95,31 +95,31 @@ func (s *Store) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error)
 
 // begin sends the script. Most outcomes come with its answer; one that is longer is read by a GET, since Lua would take five
 // times as long for it, see docs/layout.md. Where that has happened, the next scripts have the GET behind them, in the same
-// round trip. again is true when the two did not see the same record.
-func (s *Store) begin(ctx context.Context, c *driver.Claim) (entry driver.Entry, again bool, err error) {
+// round trip. retry is true when the two did not see the same record.
+func (s *Store) begin(ctx context.Context, c *driver.Claim) (entry driver.Entry, retry bool, err error) {
 	q := s.beginQuery(c)
-	if err = s.send(ctx, q); isSplit(err) && c.LateRetry > 0 {
-		q, err = s.beginInPieces(ctx, c)
+	if err = s.send(ctx, q); isSplitSlot(err) && c.LateRetry > 0 {
+		q, err = s.beginSplit(ctx, c)
 	}
 	if err != nil {
 		return driver.Entry{}, false, storeError(err)
 	}
-	a, err := readAnswer(q.word())
+	a, err := parseBeginReply(q.status())
 	if err != nil {
 		return driver.Entry{}, false, err
 	}
-	if a.word != "completed" {
-		entry, err = entryOf(a)
+	if a.status != "completed" {
+		entry, err = entryFrom(a)
 		return entry, false, err
 	}
-	outcome, found := outcomeOf(a.rest, c)
+	outcome, found := parseOutcome(a.rest, c)
 	if a.rest == "" {
-		s.long.Store(readBehind)
+		s.pipelinedGets.Store(pipelinedGetsAfterLongRecord)
 		record, err := s.longRecord(ctx, c, q)
 		if err != nil {
 			return driver.Entry{}, false, storeError(err)
 		}
-		outcome, found = outcomeOf(record, c)
+		outcome, found = parseOutcome(record, c)
 	}
 	entry = driver.Entry{State: driver.Completed, Outcome: outcome}
 	if c.WantRemaining {
@@ -128,29 +128,29 @@ func (s *Store) begin(ctx context.Context, c *driver.Claim) (entry driver.Entry,
 	return entry, !found, nil
 }
 
-// readBehind is how many scripts have a GET behind them after a long record.
-const readBehind = 100
+// pipelinedGetsAfterLongRecord is how many scripts have a GET behind them after a long record.
+const pipelinedGetsAfterLongRecord = 100
 
 func (s *Store) beginQuery(c *driver.Claim) (q *query) {
 	if c.LateRetry > 0 {
-		q = s.newQuery(beginScript, c, tombstone)
+		q = s.newQuery(beginScript, c, tombstoneSuffix)
 	} else {
 		q = s.newQuery(beginScript, c)
 	}
 	q.fingerprint = c.Fingerprint
-	q.args = append(q.args, &q.owner, &q.fingerprint, &q.lease, &q.duration, takeover(c), s.waits(c))
+	q.args = append(q.args, &q.owner, &q.fingerprint, &q.lease, &q.retention, takeoverArgument(c), s.subscribedArgument(c))
 	if c.WantRemaining {
 		q.args = append(q.args, "1")
 	}
-	q.durable, q.get = "claimed", s.long.Load() > 0 && s.long.Add(-1) >= 0
+	q.durableStatus, q.withGet = "claimed", s.pipelinedGets.Load() > 0 && s.pipelinedGets.Add(-1) >= 0
 	return q
 }
 
 // longRecord returns what the GET behind the script has read, or reads now. A record that has moved to another node is read by a
 // script, which follows it.
 func (s *Store) longRecord(ctx context.Context, c *driver.Claim, q *query) ([]byte, error) {
-	if q.get && !isRedirect(q.found.Err()) {
-		return read(q.found)
+	if q.withGet && !isRedirect(q.getReply.Err()) {
+		return getBytes(q.getReply)
 	}
 	node, err := s.node(ctx, q.name)
 	if err != nil {
@@ -158,16 +158,16 @@ func (s *Store) longRecord(ctx context.Context, c *driver.Claim, q *query) ([]by
 	}
 	found := node.Get(ctx, q.name)
 	if !isRedirect(found.Err()) {
-		return read(found)
+		return getBytes(found)
 	}
-	record, err := s.one(ctx, c, "", "GET")
+	record, err := s.runCommand(ctx, c, "", "GET")
 	text, _ := record.(string)
 	return []byte(text), err
 }
 
-// entryOf gives begin's answers their meaning, but for completed.
-func entryOf(a answer) (driver.Entry, error) {
-	switch n := a.numbers; a.word {
+// entryFrom gives begin's answers their meaning, but for completed.
+func entryFrom(a beginReply) (driver.Entry, error) {
+	switch n := a.numbers; a.status {
 	case "claimed":
 		return driver.Entry{State: driver.Claimed, Fence: n[0], Attempt: int(n[1]), Takeover: n[2] == 1, Remaining: microseconds(n[3]), Operation: n[4]}, nil
 	case "in-progress":
@@ -181,44 +181,44 @@ func entryOf(a answer) (driver.Entry, error) {
 	case "expired":
 		return driver.Entry{State: driver.Expired}, nil
 	}
-	return driver.Entry{}, wordError(a.word)
+	return driver.Entry{}, statusError(a.status)
 }
 
 // Extend implements driver.Store.
 func (s *Store) Extend(ctx context.Context, c driver.Claim) error {
-	var beside []string
+	var extraKeys []string
 	if c.Steps {
-		beside = []string{steps}
+		extraKeys = []string{stepsSuffix}
 	}
-	q := s.newQuery(extendScript, &c, beside...).ofRun()
-	err := s.run(ctx, q, &q.lease, &q.duration)
-	if isSplit(err) && c.Steps {
-		return s.extendInPieces(ctx, c)
+	q := s.newQuery(extendScript, &c, extraKeys...).withOwner()
+	err := s.execute(ctx, q, &q.lease, &q.retention)
+	if isSplitSlot(err) && c.Steps {
+		return s.extendSplit(ctx, c)
 	}
 	return err
 }
 
 // Complete implements driver.Store.
 func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
-	var beside []string
+	var extraKeys []string
 	if c.Steps || c.LateRetry > 0 {
-		beside = []string{tombstone, steps}
+		extraKeys = []string{tombstoneSuffix, stepsSuffix}
 	}
-	q := s.newQuery(completeScript, &c, beside...).ofRun()
-	q.record, q.durable = completedRecord(&c, outcome), "ok"
-	q.args = append(q.args, &q.duration, &q.record)
-	if beside != nil {
-		q.args = append(q.args, late(&c))
+	q := s.newQuery(completeScript, &c, extraKeys...).withOwner()
+	q.record, q.durableStatus = completedRecord(&c, outcome), "ok"
+	q.args = append(q.args, &q.retention, &q.record)
+	if extraKeys != nil {
+		q.args = append(q.args, tombstoneTTL(&c))
 	}
-	err := s.run(ctx, q)
-	if isSplit(err) && beside != nil {
-		return s.completeInPieces(ctx, c, outcome)
+	err := s.execute(ctx, q)
+	if isSplitSlot(err) && extraKeys != nil {
+		return s.completeSplit(ctx, c, outcome)
 	}
 	return err
 }
 
-// late is how long a tombstone lives, ms.
-func late(c *driver.Claim) int64 {
+// tombstoneTTL is how long a tombstone lives, ms.
+func tombstoneTTL(c *driver.Claim) int64 {
 	if c.LateRetry <= 0 {
 		return 0
 	}
@@ -227,51 +227,51 @@ func late(c *driver.Claim) int64 {
 
 // Fail implements driver.Store.
 func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
-	q := s.newQuery(failScript, &c).ofRun()
+	q := s.newQuery(failScript, &c).withOwner()
 	free := flag(f.NoEffects)
 	if f.NotRun {
 		free = "2"
 	}
-	return s.run(ctx, q, &q.duration, free, f.Cause[:min(len(f.Cause), 200)], milliseconds(c.Lease))
+	return s.execute(ctx, q, &q.retention, free, f.Cause[:min(len(f.Cause), 200)], milliseconds(c.Lease))
 }
 
 // Reopen lets a message that is dead, which is what its outcome says, be handled again: see core.Engine.Resolve. It returns
 // driver.ErrLost when the key has another outcome, or none.
 func (s *Store) Reopen(ctx context.Context, c driver.Claim, outcome []byte) error {
-	err := s.reopen(ctx, &c, outcome, tombstone)
-	if !isSplit(err) {
+	err := s.reopen(ctx, &c, outcome, tombstoneSuffix)
+	if !isSplitSlot(err) {
 		return err
 	}
 	if err = s.reopen(ctx, &c, outcome); err == nil {
-		_, err = s.one(ctx, &c, tombstone, "DEL")
+		_, err = s.runCommand(ctx, &c, tombstoneSuffix, "DEL")
 	}
 	return err
 }
 
-func (s *Store) reopen(ctx context.Context, c *driver.Claim, outcome []byte, beside ...string) error {
-	q := s.newQuery(reopenScript, c, beside...)
-	q.record, q.durable = outcome, "ok"
-	return s.run(ctx, q, &q.owner, &q.duration, &q.record, "an operator revived it")
+func (s *Store) reopen(ctx context.Context, c *driver.Claim, outcome []byte, extraKeys ...string) error {
+	q := s.newQuery(reopenScript, c, extraKeys...)
+	q.record, q.durableStatus = outcome, "ok"
+	return s.execute(ctx, q, &q.owner, &q.retention, &q.record, "an operator revived it")
 }
 
-// run runs a script that answers with one word.
-func (s *Store) run(ctx context.Context, q *query, args ...any) error {
+// execute runs a script that answers with one word.
+func (s *Store) execute(ctx context.Context, q *query, args ...any) error {
 	q.args = append(q.args, args...)
 	if err := s.send(ctx, q); err != nil {
 		return storeError(err)
 	}
-	return wordError(q.word())
+	return statusError(q.status())
 }
 
 // Checkpoint implements driver.Checkpointer.
 func (s *Store) Checkpoint(ctx context.Context, c driver.Claim, step string, result []byte) error {
-	_, err := s.steps(ctx, &c, step, result)
+	_, err := s.runStep(ctx, &c, step, result)
 	return err
 }
 
 // Checkpoints implements driver.Checkpointer.
 func (s *Store) Checkpoints(ctx context.Context, c driver.Claim) (map[string][]byte, error) {
-	pairs, err := s.steps(ctx, &c)
+	pairs, err := s.runStep(ctx, &c)
 	if err != nil {
 		return nil, err
 	}
@@ -282,17 +282,17 @@ func (s *Store) Checkpoints(ctx context.Context, c driver.Claim) (map[string][]b
 	return kept, nil
 }
 
-// steps runs the step script and returns what follows its word.
-func (s *Store) steps(ctx context.Context, c *driver.Claim, stepAndResult ...any) ([]string, error) {
-	q := s.newQuery(stepScript, c, steps).ofRun()
-	q.args = append(append(q.args, &q.duration), stepAndResult...)
+// runStep runs the step script and returns what follows its word.
+func (s *Store) runStep(ctx context.Context, c *driver.Claim, stepAndResult ...any) ([]string, error) {
+	q := s.newQuery(stepScript, c, stepsSuffix).withOwner()
+	q.args = append(append(q.args, &q.retention), stepAndResult...)
 	err := s.send(ctx, q)
 	var answer []string
 	switch {
 	case err == nil:
-		answer, err = q.eval.StringSlice()
-	case isSplit(err):
-		answer, err = s.stepsInPieces(ctx, c, stepAndResult...)
+		answer, err = q.reply.StringSlice()
+	case isSplitSlot(err):
+		answer, err = s.runStepSplit(ctx, c, stepAndResult...)
 	}
 	if err != nil {
 		return nil, storeError(err)
@@ -300,39 +300,39 @@ func (s *Store) steps(ctx context.Context, c *driver.Claim, stepAndResult ...any
 	if len(answer)%2 == 0 {
 		return nil, fmt.Errorf("idem: step answered %d values", len(answer))
 	}
-	return answer[1:], wordError(answer[0])
+	return answer[1:], statusError(answer[0])
 }
 
-// answer is begin's: a word, whole numbers, and of two words bytes of a record.
-type answer struct {
-	word    string
+// beginReply is begin's: a word, whole numbers, and of two words bytes of a record.
+type beginReply struct {
+	status  string
 	numbers [5]int64
 	rest    string
 }
 
-// readAnswer takes begin's answer apart.
-func readAnswer(text string) (a answer, err error) {
+// parseBeginReply takes begin's answer apart.
+func parseBeginReply(text string) (a beginReply, err error) {
 	if text != "" && text[0] >= '0' && text[0] <= '9' { // a record's format
-		return answer{word: "completed", rest: text}, nil
+		return beginReply{status: "completed", rest: text}, nil
 	}
-	a.word, a.rest, _ = strings.Cut(text, " ")
-	for i := range numbersOf(a.word) {
+	a.status, a.rest, _ = strings.Cut(text, " ")
+	for i := range numberCount(a.status) {
 		var number string
 		number, a.rest, _ = strings.Cut(a.rest, " ")
 		if a.numbers[i], err = strconv.ParseInt(number, 10, 64); err != nil {
-			return answer{}, fmt.Errorf("idem: begin answered %q", text)
+			return beginReply{}, fmt.Errorf("idem: begin answered %q", text)
 		}
 	}
-	isShort := a.word == "mismatch" && len(a.rest) != len(driver.Claim{}.Fingerprint)
-	isLong := a.word != "mismatch" && a.word != "completed" && a.rest != ""
+	isShort := a.status == "mismatch" && len(a.rest) != len(driver.Claim{}.Fingerprint)
+	isLong := a.status != "mismatch" && a.status != "completed" && a.rest != ""
 	if isShort || isLong {
-		return answer{}, fmt.Errorf("idem: begin answered %q", text)
+		return beginReply{}, fmt.Errorf("idem: begin answered %q", text)
 	}
 	return a, nil
 }
 
-// numbersOf is how many numbers come behind a word.
-func numbersOf(word string) int {
+// numberCount is how many numbers come behind a word.
+func numberCount(word string) int {
 	switch word {
 	case "claimed":
 		return 5
@@ -342,8 +342,8 @@ func numbersOf(word string) int {
 	return 0
 }
 
-// wordError gives the words of the scripts their meaning.
-func wordError(word string) error {
+// statusError gives the words of the scripts their meaning.
+func statusError(word string) error {
 	switch word {
 	case "ok":
 		return nil
@@ -363,16 +363,16 @@ func storeError(err error) error {
 	return err
 }
 
-// takeover is what begin may take over: any claim, none, or one.
-func takeover(c *driver.Claim) any {
+// takeoverArgument is what begin may take over: any claim, none, or one.
+func takeoverArgument(c *driver.Claim) any {
 	if c.NoTakeover {
 		return c.TakeoverFence
 	}
 	return "1"
 }
 
-// waits is how the record of a run that c waits for is to tell.
-func (s *Store) waits(c *driver.Claim) any {
+// subscribedArgument is how the record of a run that c waits for is to tell.
+func (s *Store) subscribedArgument(c *driver.Claim) any {
 	switch {
 	case !c.Subscribed:
 		return "0"

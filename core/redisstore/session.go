@@ -11,13 +11,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// patience is how long a server may leave a command of a subscription unanswered, and how long it may be silent before it is
+// replyTimeout is how long a server may leave a command of a subscription unanswered, and how long it may be silent before it is
 // asked whether it is there.
-const patience = 3 * time.Second
+const replyTimeout = 3 * time.Second
 
 var (
-	errListener = errors.New("idem: a server has not answered a subscription")
-	errPlain    = errors.New("idem: a server takes no SSUBSCRIBE")
+	errNoReply   = errors.New("idem: a server has not answered a subscription")
+	errUnsharded = errors.New("idem: a server takes no SSUBSCRIBE")
 )
 
 // session is one connection of a subscription. One goroutine writes to it and one reads. What they share is guarded by the
@@ -28,19 +28,19 @@ type session struct {
 	pubsub   *redis.PubSub
 	sharded  bool
 
-	channels map[string]channelState // by name
-	unheard  []command               // that have no answer yet, the oldest first
-	heard    bool                    // the server has said something
-	quiet    bool                    // the server has said nothing since the last look
+	channels   map[string]channelState // by name
+	unanswered []command               // that have no answer yet, the oldest first
+	received   bool                    // the server has said something
+	idle       bool                    // the server has said nothing since the last look
 }
 
 // channelState is where a channel is on a connection. One that waits for an answer is asked nothing else.
 type channelState int
 
 const (
-	off channelState = iota
-	asked
-	on
+	unsubscribed channelState = iota
+	requested
+	subscribed
 )
 
 // command is one that was sent; a PING has no names.
@@ -50,9 +50,9 @@ type command struct {
 	sent       time.Time
 }
 
-// session listens on a new connection to the node: until it breaks, or, with a nil error, until nobody waits there or the way
+// runSession listens on a new connection to the node: until it breaks, or, with a nil error, until nobody waits there or the way
 // to subscribe has changed.
-func (n *notifier) session(sub *subscription) (heard bool, err error) {
+func (n *notifier) runSession(sub *subscription) (heard bool, err error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s := n.newSession(ctx, sub)
 	var reader sync.WaitGroup
@@ -64,23 +64,23 @@ func (n *notifier) session(sub *subscription) (heard bool, err error) {
 		reader.Go(func() { cancel(s.read(ctx)) })
 		err = s.serve(ctx)
 	}
-	if errors.Is(err, errPlain) {
+	if errors.Is(err, errUnsharded) {
 		err = nil
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return s.heard, err
+	return s.received, err
 }
 
 // newSession has all channels of sub for news.
 func (n *notifier) newSession(ctx context.Context, sub *subscription) *session {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	sub.news = sub.news[:0]
+	sub.changedNames = sub.changedNames[:0]
 	for name, watches := range sub.channels {
-		sub.news = append(sub.news, name)
+		sub.changedNames = append(sub.changedNames, name)
 		for _, w := range watches {
-			w.isNew = true
+			w.unconfirmed = true
 		}
 	}
 	return &session{notifier: n, sub: sub, pubsub: sub.node.Subscribe(ctx), sharded: n.sharded(), channels: map[string]channelState{}}
@@ -88,14 +88,14 @@ func (n *notifier) newSession(ctx context.Context, sub *subscription) *session {
 
 // serve writes what there is to write.
 func (s *session) serve(ctx context.Context) (err error) {
-	look := time.NewTicker(patience)
+	look := time.NewTicker(replyTimeout)
 	defer look.Stop()
 	for more := true; more && err == nil; {
 		select {
 		case <-s.sub.changed:
 			more, err = s.send(ctx)
 		case <-look.C:
-			err = s.look(ctx)
+			err = s.checkAlive(ctx)
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
@@ -106,9 +106,9 @@ func (s *session) serve(ctx context.Context) (err error) {
 // send tells the server which channels have come and gone; false when nobody waits any more.
 func (s *session) send(ctx context.Context) (more bool, err error) {
 	if s.sharded != s.notifier.sharded() {
-		return false, errPlain
+		return false, errUnsharded
 	}
-	commands, more := s.next()
+	commands, more := s.nextCommands()
 	for _, c := range commands {
 		if err := s.write(ctx, c); err != nil {
 			return false, err
@@ -117,32 +117,32 @@ func (s *session) send(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
-// next returns what the news ask for.
-func (s *session) next() (commands []command, more bool) {
+// nextCommands returns what the news ask for.
+func (s *session) nextCommands() (commands []command, more bool) {
 	s.notifier.mu.Lock()
 	defer s.notifier.mu.Unlock()
 	var come, gone []string
-	for _, name := range s.sub.news {
+	for _, name := range s.sub.changedNames {
 		watches := s.sub.channels[name]
 		switch state := s.channels[name]; {
-		case state == off && len(watches) > 0:
-			s.channels[name] = asked
+		case state == unsubscribed && len(watches) > 0:
+			s.channels[name] = requested
 			come = append(come, name)
-		case state == on && len(watches) == 0:
-			s.channels[name] = asked
+		case state == subscribed && len(watches) == 0:
+			s.channels[name] = requested
 			gone = append(gone, name)
-		case state == on:
-			stand(watches, func(w *watch) bool { return w.isNew })
+		case state == subscribed:
+			markConfirmed(watches, func(w *watch) bool { return w.unconfirmed })
 		}
 	}
-	s.sub.news = s.sub.news[:0]
-	commands = append(s.commands(false, gone), s.commands(true, come)...)
-	s.unheard = append(s.unheard, commands...)
+	s.sub.changedNames = s.sub.changedNames[:0]
+	commands = append(s.newCommands(false, gone), s.newCommands(true, come)...)
+	s.unanswered = append(s.unanswered, commands...)
 	return commands, len(s.sub.channels) > 0
 }
 
-// commands puts names into commands: into one each where they are of different slots.
-func (s *session) commands(subscribes bool, names []string) (commands []command) {
+// newCommands puts names into commands: into one each where they are of different slots.
+func (s *session) newCommands(subscribes bool, names []string) (commands []command) {
 	most := 100
 	if s.sharded {
 		most = 1
@@ -155,7 +155,7 @@ func (s *session) commands(subscribes bool, names []string) (commands []command)
 
 // write sends one command.
 func (s *session) write(ctx context.Context, c command) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
 	switch {
 	case len(c.names) == 0:
@@ -170,20 +170,20 @@ func (s *session) write(ctx context.Context, c command) error {
 	return s.pubsub.Unsubscribe(ctx, c.names...)
 }
 
-// look sees whether the server is still there.
-func (s *session) look(ctx context.Context) error {
+// checkAlive sees whether the server is still there.
+func (s *session) checkAlive(ctx context.Context) error {
 	n := s.notifier
 	n.mu.Lock()
-	overdue := len(s.unheard) > 0 && time.Since(s.unheard[0].sent) >= patience
-	ping := s.quiet && len(s.unheard) == 0
+	overdue := len(s.unanswered) > 0 && time.Since(s.unanswered[0].sent) >= replyTimeout
+	ping := s.idle && len(s.unanswered) == 0
 	if ping {
-		s.unheard = append(s.unheard, command{sent: time.Now()})
+		s.unanswered = append(s.unanswered, command{sent: time.Now()})
 	}
-	s.quiet = true
+	s.idle = true
 	n.mu.Unlock()
 	switch {
 	case overdue:
-		return errListener
+		return errNoReply
 	case ping:
 		return s.write(ctx, command{})
 	}
@@ -197,9 +197,9 @@ func (s *session) read(ctx context.Context) error {
 		var reply redis.Error
 		switch {
 		case err == nil:
-			s.hear(message)
+			s.handleMessage(message)
 		case errors.As(err, &reply):
-			if err := s.refused(err); err != nil {
+			if err := s.handleError(err); err != nil {
 				return err
 			}
 		default:
@@ -208,79 +208,79 @@ func (s *session) read(ctx context.Context) error {
 	}
 }
 
-func (s *session) hear(message any) {
+func (s *session) handleMessage(message any) {
 	s.notifier.mu.Lock()
 	defer s.notifier.mu.Unlock()
-	s.heard, s.quiet = true, false
+	s.received, s.idle = true, false
 	switch m := message.(type) {
 	case *redis.Message:
 		for _, w := range s.sub.channels[m.Channel] {
 			go w.wake() // it may call back
 		}
 	case *redis.Subscription:
-		s.confirmed(m.Channel, !strings.HasSuffix(m.Kind, "unsubscribe"))
+		s.handleConfirmation(m.Channel, !strings.HasSuffix(m.Kind, "unsubscribe"))
 	case *redis.Pong:
-		if len(s.unheard) > 0 && len(s.unheard[0].names) == 0 {
-			s.unheard = s.unheard[1:]
+		if len(s.unanswered) > 0 && len(s.unanswered[0].names) == 0 {
+			s.unanswered = s.unanswered[1:]
 		}
 	}
 }
 
-// confirmed is when the server says that it listens, or does not; the caller holds mu.
-func (s *session) confirmed(name string, listens bool) {
-	isAnswer := s.answers(name, listens)
+// handleConfirmation is when the server says that it listens, or does not; the caller holds mu.
+func (s *session) handleConfirmation(name string, listens bool) {
+	isAnswer := s.confirmOldest(name, listens)
 	watches := s.sub.channels[name]
 	switch {
 	case listens:
-		s.channels[name] = on
-		stand(watches, func(*watch) bool { return true })
+		s.channels[name] = subscribed
+		markConfirmed(watches, func(*watch) bool { return true })
 	case isAnswer || !s.sharded:
 		delete(s.channels, name)
 	default: // the slot has moved
-		s.moved(name, errListener)
+		s.handleMove(name, errNoReply)
 	}
 	if listens != (len(watches) > 0) { // it is not what it should be any more
-		s.sub.tell(name)
+		s.sub.markChanged(name)
 	}
 }
 
-// answers tells whether this confirms the oldest command, and takes it off; the caller holds mu.
-func (s *session) answers(name string, listens bool) bool {
-	if len(s.unheard) == 0 {
+// confirmOldest tells whether this confirms the oldest command, and takes it off; the caller holds mu.
+func (s *session) confirmOldest(name string, listens bool) bool {
+	if len(s.unanswered) == 0 {
 		return false
 	}
-	oldest := &s.unheard[0]
+	oldest := &s.unanswered[0]
 	if oldest.subscribes != listens || len(oldest.names) == 0 || oldest.names[0] != name {
 		return false
 	}
 	if oldest.names = oldest.names[1:]; len(oldest.names) == 0 {
-		s.unheard = s.unheard[1:]
+		s.unanswered = s.unanswered[1:]
 	}
 	return true
 }
 
-// refused is when the server answers a command with an error. It returns one when the connection is of no use.
-func (s *session) refused(err error) error {
+// handleError is when the server answers a command with an error. It returns one when the connection is of no use.
+func (s *session) handleError(err error) error {
 	n := s.notifier
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s.heard, s.quiet = true, false
-	if len(s.unheard) == 0 {
+	s.received, s.idle = true, false
+	if len(s.unanswered) == 0 {
 		return err
 	}
-	oldest := s.unheard[0]
-	s.unheard = s.unheard[1:]
+	oldest := s.unanswered[0]
+	s.unanswered = s.unanswered[1:]
 	switch {
 	case !oldest.subscribes:
 		for _, name := range oldest.names { // the server still listens
-			s.channels[name] = on
+			s.channels[name] = subscribed
 		}
 	case s.sharded && (strings.HasPrefix(err.Error(), "ERR ") || redis.HasErrorPrefix(err, "NOPERM")):
-		n.giveUpShards()
-		return errPlain
+		n.disableSharded()
+		return errUnsharded
 	case s.sharded && redis.HasErrorPrefix(err, "MOVED"):
 		for _, name := range oldest.names {
-			s.moved(name, err)
+			s.handleMove(name, err)
 		}
 	default:
 		for _, name := range oldest.names {
@@ -293,8 +293,8 @@ func (s *session) refused(err error) error {
 	return nil
 }
 
-// moved lets the watches of a channel go where its slot is now; the caller holds mu.
-func (s *session) moved(name string, cause error) {
+// handleMove lets the watches of a channel go where its slot is now; the caller holds mu.
+func (s *session) handleMove(name string, cause error) {
 	watches := s.sub.channels[name]
 	delete(s.channels, name)
 	delete(s.sub.channels, name)
@@ -302,7 +302,7 @@ func (s *session) moved(name string, cause error) {
 		w.sub = nil
 	}
 	if len(watches) > 0 {
-		s.sub.poke() // nobody may be left
+		s.sub.signal() // nobody may be left
 		go s.notifier.move(watches, cause)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // are made, used and closed in the background. On Cluster the sharded commands of Redis 7.0 are used where the servers have
 // them and let this client use them, else those for the whole Cluster.
 func (s *Store) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error) {
-	name := s.name(key)
+	name := s.recordName(key)
 	node, err := s.node(ctx, name)
 	if err != nil {
 		return nil, err
@@ -25,8 +25,8 @@ func (s *Store) Watch(ctx context.Context, key [32]byte, wake func()) (stop func
 
 // notifier wakes those who wait in this process. Requests only take mu, and nobody holds it while the network is waited for.
 type notifier struct {
-	cluster *redis.ClusterClient // nil: the client is of no Cluster
-	plain   atomic.Bool          // on Cluster: a server has refused SSUBSCRIBE, so SUBSCRIBE and PUBLISH serve
+	cluster   *redis.ClusterClient // nil: the client is of no Cluster
+	unsharded atomic.Bool          // on Cluster: a server has refused SSUBSCRIBE, so SUBSCRIBE and PUBLISH serve
 
 	mu   sync.Mutex
 	subs map[redis.UniversalClient]*subscription // by node
@@ -39,26 +39,26 @@ func newNotifier(client redis.UniversalClient) *notifier {
 }
 
 // sharded tells whether SSUBSCRIBE is used: on Cluster, who publishes to all nodes wakes nobody faster.
-func (n *notifier) sharded() bool { return n.cluster != nil && !n.plain.Load() }
+func (n *notifier) sharded() bool { return n.cluster != nil && !n.unsharded.Load() }
 
 // subscription is what this process waits for on one node. A goroutine of its own, see listen, talks to the node.
 type subscription struct {
-	node     redis.UniversalClient
-	channels map[string][]*watch // by name; none is empty
-	news     []string            // names that have come or gone since the goroutine looked
-	changed  chan struct{}       // has room for one; says that there are news
+	node         redis.UniversalClient
+	channels     map[string][]*watch // by name; none is empty
+	changedNames []string            // names that have come or gone since the goroutine looked
+	changed      chan struct{}       // has room for one; says that there are news
 }
 
 // watch is one call of Watch.
 type watch struct {
-	name  string
-	wake  func()
-	sub   *subscription // where it is; nil: nowhere
-	isNew bool          // the server has not confirmed it on this connection
-	stood bool          // the server has confirmed it once
-	ended bool          // nobody waits any more
-	moves int           // how often its slot has moved
-	ready chan error    // has room for one: nil when the server listens
+	name        string
+	wake        func()
+	sub         *subscription // where it is; nil: nowhere
+	unconfirmed bool          // the server has not confirmed it on this connection
+	confirmed   bool          // the server has confirmed it once
+	stopped     bool          // nobody waits any more
+	moves       int           // how often its slot has moved
+	ready       chan error    // has room for one: nil when the server listens
 }
 
 // watch returns when the server has confirmed that it sends what is published on name.
@@ -77,10 +77,10 @@ func (n *notifier) watch(ctx context.Context, node redis.UniversalClient, name s
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		n.end(w)
+		n.stop(w)
 		return nil, err
 	}
-	return func() { n.end(w) }, nil
+	return func() { n.stop(w) }, nil
 }
 
 // add puts w where its node is listened to; the caller holds mu.
@@ -91,16 +91,16 @@ func (n *notifier) add(node redis.UniversalClient, w *watch) {
 		n.subs[node] = sub
 		go n.listen(sub)
 	}
-	w.sub, w.isNew = sub, true
+	w.sub, w.unconfirmed = sub, true
 	sub.channels[w.name] = append(sub.channels[w.name], w)
-	sub.tell(w.name)
+	sub.markChanged(w.name)
 }
 
-// end forgets w.
-func (n *notifier) end(w *watch) {
+// stop forgets w.
+func (n *notifier) stop(w *watch) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	w.ended = true
+	w.stopped = true
 	n.remove(w)
 }
 
@@ -115,18 +115,18 @@ func (n *notifier) remove(w *watch) {
 	sub.channels[w.name] = left
 	if len(left) == 0 {
 		delete(sub.channels, w.name)
-		sub.tell(w.name)
+		sub.markChanged(w.name)
 	}
 }
 
-// tell has the goroutine look at a channel; the caller holds the notifier's mu.
-func (sub *subscription) tell(name string) {
-	sub.news = append(sub.news, name)
-	sub.poke()
+// markChanged has the goroutine look at a channel; the caller holds the notifier's mu.
+func (sub *subscription) markChanged(name string) {
+	sub.changedNames = append(sub.changedNames, name)
+	sub.signal()
 }
 
-// poke has the goroutine look up.
-func (sub *subscription) poke() {
+// signal has the goroutine look up.
+func (sub *subscription) signal() {
 	select {
 	case sub.changed <- struct{}{}:
 	default:
@@ -135,28 +135,28 @@ func (sub *subscription) poke() {
 
 // fail tells w that there will be no confirmation, if there was none; the caller holds the notifier's mu.
 func (w *watch) fail(err error) {
-	if !w.stood {
-		w.answer(err)
+	if !w.confirmed {
+		w.report(err)
 	}
 }
 
-// stand notes that the server listens. Who waits for that goes on; who has waited before looks, since what was published while
+// markConfirmed notes that the server listens. Who waits for that goes on; who has waited before looks, since what was published while
 // there was no connection is lost. The caller holds the notifier's mu.
-func stand(watches []*watch, which func(*watch) bool) {
+func markConfirmed(watches []*watch, which func(*watch) bool) {
 	for _, w := range watches {
 		switch {
 		case !which(w):
-		case w.stood:
+		case w.confirmed:
 			go w.wake() // it may call back
 		default:
-			w.stood = true
-			w.answer(nil)
+			w.confirmed = true
+			w.report(nil)
 		}
-		w.isNew = false
+		w.unconfirmed = false
 	}
 }
 
-func (w *watch) answer(err error) {
+func (w *watch) report(err error) {
 	select {
 	case w.ready <- err:
 	default:
@@ -164,37 +164,37 @@ func (w *watch) answer(err error) {
 }
 
 const (
-	firstPause = 50 * time.Millisecond // after a connection that broke, then twice as long each time
-	longPause  = time.Second
+	minReconnectPause = 50 * time.Millisecond // after a connection that broke, then twice as long each time
+	maxReconnectPause = time.Second
 )
 
 // listen keeps a connection to the node as long as somebody waits there, one at a time.
 func (n *notifier) listen(sub *subscription) {
-	for pause := firstPause; n.isNeeded(sub); {
-		heard, err := n.session(sub)
+	for pause := minReconnectPause; n.inUse(sub); {
+		heard, err := n.runSession(sub)
 		if err == nil {
 			continue
 		}
 		if heard {
-			pause = firstPause
+			pause = minReconnectPause
 		} else {
-			n.fail(sub, err)
+			n.failPending(sub, err)
 		}
 		time.Sleep(pause)
-		pause = min(2*pause, longPause)
+		pause = min(2*pause, maxReconnectPause)
 	}
 }
 
-// giveUpShards has every node subscribed to without SSUBSCRIBE from now on; the caller holds mu.
-func (n *notifier) giveUpShards() {
-	n.plain.Store(true)
+// disableSharded has every node subscribed to without SSUBSCRIBE from now on; the caller holds mu.
+func (n *notifier) disableSharded() {
+	n.unsharded.Store(true)
 	for _, sub := range n.subs {
-		sub.poke()
+		sub.signal()
 	}
 }
 
-// isNeeded forgets the subscription when nobody waits there.
-func (n *notifier) isNeeded(sub *subscription) bool {
+// inUse forgets the subscription when nobody waits there.
+func (n *notifier) inUse(sub *subscription) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(sub.channels) == 0 {
@@ -204,9 +204,9 @@ func (n *notifier) isNeeded(sub *subscription) bool {
 	return true
 }
 
-// fail tells those who wait for a confirmation that the node cannot be listened to. Who has had one stays: the next connection
+// failPending tells those who wait for a confirmation that the node cannot be listened to. Who has had one stays: the next connection
 // serves.
-func (n *notifier) fail(sub *subscription, err error) {
+func (n *notifier) failPending(sub *subscription, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, watches := range sub.channels {
@@ -222,12 +222,12 @@ func (n *notifier) move(watches []*watch, cause error) {
 	n.cluster.ReloadState(context.Background())
 	time.Sleep(pause)
 	for _, w := range watches {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), replyTimeout)
 		node, err := n.cluster.MasterForKey(ctx, w.name)
 		cancel()
 		n.mu.Lock()
 		switch w.moves++; {
-		case w.ended:
+		case w.stopped:
 		case err != nil || w.moves > most:
 			w.fail(cause)
 		default:
