@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -171,5 +172,33 @@ func TestAStoreThatIsTooSlowForARequestIsHeardOf(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Empty(t, f.heard.names())
 		f.close()
+	})
+}
+
+// Requests that look for a record under a previous name release the claims of their own names. While the store does not respond
+// to that, they keep few goroutines busy as well.
+func TestReleasesOfClaimsUnderAnotherNameKeepFewGoroutinesBusy(t *testing.T) {
+	inBubble(t, "SKW-01", func(t *testing.T) {
+		const requests, few = 1200, 1000
+		store := &away{back: make(chan struct{})}
+		f := newFixture(t, secrets(anotherSecret, oneSecret), func(c *core.Config) {
+			inner := c.Store
+			begin := func(c driver.Claim) (driver.Entry, error) { return inner.Begin(ctx, c) }
+			store.Store = inner
+			c.Store = scripted{Store: store, begin: begin}
+		})
+		var all sync.WaitGroup
+		for i := range requests {
+			all.Go(func() { f.answered(f.send(request(fmt.Sprint(i), "B"), made), 201, "made") })
+		}
+		all.Wait()
+		time.Sleep(storeTimeout + time.Millisecond)
+		synctest.Wait()
+		busy := inBackground()
+		assert.LessOrEqual(t, busy, few)
+		assert.Greater(t, busy, few/2, "most releases are sent again as soon as the store is back")
+		close(store.back)
+		f.close()
+		f.ran(requests)
 	})
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/internal/digest"
-	"github.com/go-idem/idem/core/internal/retry"
 	"github.com/go-idem/idem/core/internal/waiting"
 )
 
@@ -271,27 +270,6 @@ func (op *operation) beginFailed(err error) (Result, error) {
 		return e.refusals.refuse(codeNotDurable, 0), nil
 	}
 	return e.refusals.refuse(codeStoreUnavailable, 0), nil
-}
-
-// fewBackground is how many goroutines may wait for a store that is away on behalf of requests that were refused.
-const fewBackground = 1000
-
-// releaseAsync sends a Fail for a claim that nobody will use, until the store has answered or a lease has passed; once, when
-// many others do so already. Nothing has run under it, unless the engine fails open.
-func (op *operation) releaseAsync() {
-	e, claim, ctx := op.engine, op.claim, context.WithoutCancel(op.ctx)
-	until := time.Now().Add(claim.Lease)
-	if e.inflight.Len() >= fewBackground {
-		until = time.Now()
-	}
-	nothing := !e.cfg.DangerouslyFailOpen // has run, or will
-	failure := driver.Failure{Cause: "begin had no answer", NoEffects: nothing, NotRun: nothing}
-	e.inflight.Go(func() {
-		retry.Until(until, func() bool {
-			err := e.call(ctx, func(ctx context.Context) error { return e.cfg.Store.Fail(ctx, claim, failure) })
-			return err == nil || errors.Is(err, ErrLost)
-		})
-	})
 }
 
 // runUnprotected runs the handler without a claim, and says so in its answer.

@@ -3,12 +3,9 @@ package core
 import (
 	"context"
 	"crypto/rand"
-	"errors"
-	"time"
 
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/internal/digest"
-	"github.com/go-idem/idem/core/internal/retry"
 )
 
 // Names of records are hashes under Config.Secret. While Config.PreviousSecrets lists others, or Key.PerRouteChanged is set, a
@@ -121,18 +118,4 @@ func (op *operation) look() (driver.Entry, error) {
 		return op.sendBegin()
 	}
 	return entry, err
-}
-
-// release frees a claim that was given and under which nothing has run: at once, or in the background if the store is away.
-func (op *operation) release(claim driver.Claim) {
-	e, ctx := op.engine, context.WithoutCancel(op.ctx)
-	send := func() bool {
-		err := e.call(ctx, func(ctx context.Context) error {
-			return e.cfg.Store.Fail(ctx, claim, driver.Failure{Cause: "the record has another name", NoEffects: true, NotRun: true})
-		})
-		return err == nil || errors.Is(err, ErrLost)
-	}
-	if !send() {
-		e.inflight.Go(func() { retry.Until(time.Now().Add(claim.Lease), send) })
-	}
 }

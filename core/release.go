@@ -1,0 +1,51 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/internal/retry"
+)
+
+// maxBackground is how many goroutines may retry a release at a time. It bounds what an outage of the store costs: one refused
+// request after the other leaves a claim to release.
+const maxBackground = 1000
+
+// releaseAsync releases, in the background, a claim that may have been granted although Begin returned an error. If the engine
+// fails open, the handler may have run without protection, so the release does not promise that nothing ran.
+func (op *operation) releaseAsync() {
+	nothing := !op.engine.cfg.DangerouslyFailOpen
+	failure := driver.Failure{Cause: "begin had no answer", NoEffects: nothing, NotRun: nothing}
+	op.engine.retryAsync(op.claim.Lease, op.releaseCall(op.claim, failure))
+}
+
+// release releases a claim that was granted and under which nothing has run. It calls the store before it returns; if the store
+// does not respond, it tries again in the background.
+func (op *operation) release(claim driver.Claim) {
+	send := op.releaseCall(claim, driver.Failure{Cause: "the record has another name", NoEffects: true, NotRun: true})
+	if !send() {
+		op.engine.retryAsync(claim.Lease, send)
+	}
+}
+
+// releaseCall returns a function that fails the claim once, and reports whether the store has responded. The function does not
+// use op, which may be in use for another claim by then.
+func (op *operation) releaseCall(claim driver.Claim, failure driver.Failure) func() (answered bool) {
+	e, ctx := op.engine, context.WithoutCancel(op.ctx)
+	return func() bool {
+		err := e.call(ctx, func(ctx context.Context) error { return e.cfg.Store.Fail(ctx, claim, failure) })
+		return err == nil || errors.Is(err, ErrLost)
+	}
+}
+
+// retryAsync calls send in the background until send returns true or the time d has passed. If maxBackground goroutines are at
+// work already, it calls send once.
+func (e *Engine) retryAsync(d time.Duration, send func() (answered bool)) {
+	if e.inflight.Len() >= maxBackground {
+		d = 0
+	}
+	deadline := time.Now().Add(d)
+	e.inflight.Go(func() { retry.Until(deadline, send) })
+}
