@@ -32,7 +32,7 @@ var reopen string
 //go:embed steps.lua
 var steps string
 
-//go:embed one.lua
+//go:embed command.lua
 var command string
 
 // The scripts, ready to be loaded.

@@ -1,0 +1,49 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/go-idem/idem/core/driver"
+)
+
+// Checkpoint implements driver.Checkpointer.
+func (s *Store) Checkpoint(ctx context.Context, c driver.Claim, step string, result []byte) error {
+	_, err := s.runStep(ctx, &c, step, result)
+	return err
+}
+
+// Checkpoints implements driver.Checkpointer.
+func (s *Store) Checkpoints(ctx context.Context, c driver.Claim) (map[string][]byte, error) {
+	pairs, err := s.runStep(ctx, &c)
+	if err != nil {
+		return nil, err
+	}
+	kept := make(map[string][]byte, len(pairs)/2)
+	for pair := range slices.Chunk(pairs, 2) {
+		kept[pair[0]] = []byte(pair[1])
+	}
+	return kept, nil
+}
+
+// runStep runs the step script and returns what follows its word.
+func (s *Store) runStep(ctx context.Context, c *driver.Claim, stepAndResult ...any) ([]string, error) {
+	q := s.newQuery(stepScript, c, stepsSuffix).withOwner()
+	q.args = append(append(q.args, &q.retention), stepAndResult...)
+	err := s.send(ctx, q)
+	var answer []string
+	switch {
+	case err == nil:
+		answer, err = q.reply.StringSlice()
+	case isSplitSlot(err):
+		answer, err = s.runStepSplit(ctx, c, stepAndResult...)
+	}
+	if err != nil {
+		return nil, storeError(err)
+	}
+	if len(answer)%2 == 0 {
+		return nil, fmt.Errorf("idem: step answered %d values", len(answer))
+	}
+	return answer[1:], statusError(answer[0])
+}
