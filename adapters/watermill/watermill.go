@@ -51,7 +51,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"maps"
-	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -163,30 +162,6 @@ func consume(e *core.Engine, m core.Message, msg *message.Message, next message.
 	return d, produced
 }
 
-// outlive lets the context of a message that was made of that of a run end with the one around the run: it is published when the
-// run is over.
-func outlive(msg *message.Message, run, outer context.Context) {
-	if ctx := msg.Context(); ctx.Value(core.ContextKey) == run.Value(core.ContextKey) {
-		msg.SetContext(publishing{outer, context.WithoutCancel(ctx)})
-	}
-}
-
-// publishing is the context of a message that is published when the run which produced it is over.
-type publishing struct {
-	context.Context // around the run
-	values          context.Context
-}
-
-// Value implements context.Context.
-func (p publishing) Value(key any) any {
-	if key != core.ContextKey {
-		if value := p.values.Value(key); value != nil {
-			return value
-		}
-	}
-	return p.Context.Value(key)
-}
-
 // remember returns a function that makes msg what it is now.
 func remember(msg *message.Message) (undo func()) {
 	uuid, metadata, payload := msg.UUID, maps.Clone(msg.Metadata), bytes.Clone(msg.Payload)
@@ -197,47 +172,6 @@ func remember(msg *message.Message) (undo func()) {
 // nothing.
 func publishes(ctx context.Context) bool {
 	return message.PublisherNameFromCtx(ctx) != "message.disabledPublisher"
-}
-
-// bury puts a dead message aside. One that cannot be, and comes again, waits: most brokers deliver it again at once.
-func (o *options) bury(m core.Message, msg *message.Message, cause error) error {
-	err := o.dead(msg, cause)
-	if err != nil && o.repeats.again(m) {
-		wait(msg.Context(), deadPause)
-	}
-	return err
-}
-
-// deadPause is how long a message that stays dead waits.
-const deadPause = time.Second
-
-// repeats remembers the dead messages that could not be put aside lately.
-type repeats struct {
-	seed maphash.Seed
-	mu   sync.Mutex
-	at   map[uint64]time.Time
-}
-
-// Of how many messages it remembers that they were dead, and for how long.
-const (
-	manyRepeats = 10_000
-	lately      = time.Minute
-)
-
-// again notes that m is dead, and tells whether it was so lately; of more messages than can be remembered it says so, too.
-func (r *repeats) again(m core.Message) bool {
-	name, now := maphash.Comparable(r.seed, [2]string{m.Group, m.ID}), time.Now()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	at, ok := r.at[name]
-	if !ok && len(r.at) >= manyRepeats {
-		maps.DeleteFunc(r.at, func(_ uint64, at time.Time) bool { return now.Sub(at) >= lately })
-		if len(r.at) >= manyRepeats {
-			return true
-		}
-	}
-	r.at[name] = now
-	return ok && now.Sub(at) < lately
 }
 
 // busy waits, so that a broker which delivers again at once does not ask all the time.
@@ -256,33 +190,4 @@ func wait(ctx context.Context, pause time.Duration) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-}
-
-// kept is a produced message. Values of metadata need not be text.
-type kept struct {
-	UUID     string
-	Metadata map[string][]byte
-	Payload  []byte
-}
-
-func keep(produced []*message.Message) []kept {
-	k := make([]kept, len(produced))
-	for i, msg := range produced {
-		k[i] = kept{msg.UUID, make(map[string][]byte, len(msg.Metadata)), msg.Payload}
-		for name, value := range msg.Metadata {
-			k[i].Metadata[name] = []byte(value)
-		}
-	}
-	return k
-}
-
-func restore(k []kept) (produced []*message.Message) {
-	for i := range k {
-		msg := message.NewMessage(k[i].UUID, k[i].Payload)
-		for name, value := range k[i].Metadata {
-			msg.Metadata[name] = string(value)
-		}
-		produced = append(produced, msg)
-	}
-	return produced
 }

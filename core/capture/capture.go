@@ -3,9 +3,7 @@
 package capture
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -79,99 +77,4 @@ func (x *Exchange) running() *run {
 func (x *Exchange) Finish(r *http.Request) {
 	x.request.MultipartForm, x.request.Pattern = r.MultipartForm, r.Pattern
 	x.run.writer.close()
-}
-
-// Read is core.Request.Body: the whole body, up to one byte over limit.
-func (x *Exchange) Read(limit int64) ([]byte, error) {
-	r := x.request
-	if r.ContentLength > limit {
-		return nil, &http.MaxBytesError{Limit: limit}
-	}
-	if r.Body == nil || r.Body == http.NoBody {
-		return nil, nil
-	}
-	x.limited = io.LimitedReader{R: r.Body, N: limit + 1}
-	body, err := readAll(&x.limited, r.ContentLength)
-	if err != nil && x.isTooLarge(err) {
-		return nil, &http.MaxBytesError{Limit: limit}
-	}
-	x.again.Reset(body)
-	x.again.Closer = r.Body
-	return body, err
-}
-
-// isTooLarge tells whether err is that of a limit outside.
-func (x *Exchange) isTooLarge(err error) bool {
-	tooLarge := (*http.MaxBytesError)(nil)
-	return errors.As(err, &tooLarge) || x.TooLarge != nil && errors.Is(err, x.TooLarge)
-}
-
-// firstRead is how much memory a body of a known length gets before any of it has come, in bytes.
-const firstRead = 4 << 10
-
-// readAll is io.ReadAll for a body whose length may be known, or else is negative. It takes memory as bytes come, since who
-// declares a length may never send it; the last growth is to that length.
-func readAll(r io.Reader, length int64) (body []byte, err error) {
-	if length < 0 {
-		return io.ReadAll(r)
-	}
-	body = make([]byte, 0, min(length, firstRead)+1) // one more, to see the end
-	for err == nil {
-		if len(body) == cap(body) {
-			body = append(make([]byte, 0, min(max(length+1, int64(len(body))+512), 4*int64(cap(body)))), body...)
-		}
-		var n int
-		n, err = r.Read(body[len(body):cap(body)])
-		body = body[:len(body)+n]
-	}
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return body, err
-}
-
-// rereadable is a body in memory that closes the one it came from.
-type rereadable struct {
-	bytes.Reader
-	io.Closer
-}
-
-// Send writes a response: the headers around it stay, those it names are replaced. It is the end of the exchange.
-func (x *Exchange) Send(w http.ResponseWriter, r *core.Response) error {
-	if x.run == nil || r != &x.run.writer.response {
-		return send(w, r)
-	}
-	err := x.run.writer.send(w)
-	x.run.writer.trail(w.Header())
-	return err
-}
-
-// send is Send for an answer that no writer has captured.
-func send(w http.ResponseWriter, r *core.Response) error {
-	header := w.Header()
-	for _, name := range r.Removed {
-		header[name] = nil
-	}
-	replaceLines(header, r.Header)
-	addLines(header, r.Added)
-	w.WriteHeader(r.Status)
-	if len(r.Body) == 0 {
-		return nil
-	}
-	_, err := w.Write(r.Body)
-	return err
-}
-
-// replaceLines puts lines in the place of those of the same names.
-func replaceLines(header http.Header, lines []core.Field) {
-	for _, f := range lines {
-		delete(header, f.Name)
-	}
-	addLines(header, lines)
-}
-
-func addLines(header http.Header, lines []core.Field) {
-	for _, f := range lines {
-		header[f.Name] = append(header[f.Name], f.Value)
-	}
 }

@@ -1,0 +1,116 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"github.com/go-idem/idem/core"
+)
+
+// answer is what the handlers leave in the Fiber context. It stays there, for nothing is sent before the middleware returns.
+type answer struct {
+	outer    fasthttp.ResponseHeader // as it was before the handlers
+	response core.Response
+	lines    [8]core.Field // memory for those of most responses
+	own      int           // how many lines of the response are the handlers'
+	ran      bool          // the handlers, up to their end or not
+	streams  bool          // it goes on when the middleware has returned
+	client   *client       // whose request it is; nil where no care is needed
+}
+
+// run runs the handlers behind the middleware, and says what they have left in the Fiber context. A timeout or a hijacked
+// connection counts as sent: fasthttp sends it whatever becomes of the claim.
+func (a *answer) run(ctx context.Context, c *fiber.Ctx, keep *core.KeepConfig) (*core.Response, error) {
+	c.Response().Header.CopyTo(&a.outer)
+	a.ran = true
+	isUnrouted := handle(ctx, c)
+	r, response, isSent := &a.response, c.Response(), c.Context().Hijacked()
+	r.Hijacked, r.Unrouted = isSent, isUnrouted
+	if late := c.Context().LastTimeoutErrorResponse(); late != nil {
+		response, isSent = late, true
+		core.Decide(ctx, core.LeaveUnknown) // who had to be timed out still works
+	}
+	r.Status = response.StatusCode()
+	hasBody := r.Status >= 200 && r.Status != fiber.StatusNoContent && r.Status != fiber.StatusNotModified
+	streams := hasBody && !isSent && response.IsBodyStream()
+	isTyped := isSent || streams
+	if streams && !response.SkipBody {
+		if err := hold(response, keep.MaxBody); err != nil {
+			return nil, err
+		}
+		streams = response.IsBodyStream()
+	}
+	if hasBody && !isSent && !streams {
+		r.Body = response.Body()
+	}
+	unmark(c, &response.Header, keep.Marker)
+	a.changes(&response.Header, isTyped || len(r.Body) > 0)
+	if streams && !response.SkipBody {
+		unprotected(ctx, response)
+		return a.later(response, keep.MaxBody), nil
+	}
+	r.Omitted = streams // which nobody reads
+	if isSent {
+		unprotected(ctx, response)
+		r.Sent, r.Omitted, r.Unfinished = true, true, true
+	}
+	return r, nil
+}
+
+// handle runs the handlers under ctx, those of errors included, and tells whether Fiber's router has found none.
+func handle(ctx context.Context, c *fiber.Ctx) (isUnrouted bool) {
+	client := c.UserContext()
+	around := c.Context().UserValue(core.ContextKey)
+	c.SetUserContext(ctx)
+	c.Context().SetUserValue(core.ContextKey, ctx)
+	defer func() {
+		c.SetUserContext(client)
+		c.Context().SetUserValue(core.ContextKey, around)
+	}()
+	err := c.Next()
+	if err == nil {
+		return false
+	}
+	isUnrouted = isRouters(c, err)
+	if c.App().ErrorHandler(c, err) != nil {
+		_ = c.SendStatus(fiber.StatusInternalServerError)
+	}
+	return isUnrouted
+}
+
+// isRouters tells of an error whether Fiber's router has made it, which has found no handler.
+func isRouters(c *fiber.Ctx, err error) bool {
+	notFound := (*fiber.Error)(nil)
+	if errors.As(err, &notFound) && notFound.Code == fiber.StatusNotFound {
+		return strings.HasPrefix(notFound.Message, "Cannot "+c.Method()+" /")
+	}
+	return errors.Is(err, fiber.ErrMethodNotAllowed) && len(c.Response().Header.Peek(fiber.HeaderAllow)) > 0
+}
+
+// unprotected says of an answer that the engine does not send whether its run had no claim.
+func unprotected(ctx context.Context, response *fasthttp.Response) {
+	if run, _ := core.FromContext(ctx); run.Unprotected {
+		response.Header.Set("Idempotent-Unprotected", "true")
+	}
+}
+
+// later leaves the end of the run to the stream of response.
+func (a *answer) later(response *fasthttp.Response, limit int) *core.Response {
+	a.streams = true
+	s := watch(response, limit, a.response)
+	s.client = a.client
+	return &core.Response{Status: a.response.Status, Sent: true, Later: func(end func(*core.Response, error)) { s.end = end }}
+}
+
+// takeBack leaves of the handlers' answer nothing in the response.
+func (a *answer) takeBack(response *fasthttp.Response) {
+	if a.ran {
+		a.outer.CopyTo(&response.Header)
+		response.ResetBody()
+		response.SkipBody, response.ImmediateHeaderFlush = false, false
+	}
+}

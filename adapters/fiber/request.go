@@ -1,0 +1,101 @@
+package idem
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"github.com/go-idem/idem/core"
+)
+
+// request is the request as the engine reads it. fasthttp uses its memory again, so every string is a copy.
+func (x *exchange) request() core.Request {
+	header, r := &x.ctx.Request().Header, x.given
+	r.Method = method(header)
+	r.Path, r.RawQuery, _ = strings.Cut(string(header.RequestURI()), "?")
+	return r
+}
+
+// method is a copy of the request's method, where it may be a guarded one.
+func method(header *fasthttp.RequestHeader) string {
+	for _, m := range []string{fiber.MethodPost, fiber.MethodPatch, fiber.MethodGet} {
+		if string(header.Method()) == m {
+			return m
+		}
+	}
+	return string(header.Method())
+}
+
+// header is not fasthttp's PeekAll: with DisableHeaderNormalizing that minds the case.
+func (x *exchange) header(name string) (values []string) {
+	if strings.EqualFold(name, fiber.HeaderHost) { // an absolute target names another one than the line
+		return []string{string(x.ctx.Request().URI().Host())}
+	}
+	if !x.asked { // for the key, which has one line
+		x.asked, values = true, x.line[:0]
+	}
+	x.ctx.Request().Header.VisitAll(func(key, value []byte) {
+		if len(key) == len(name) && strings.EqualFold(string(key), name) {
+			values = append(values, string(value))
+		}
+	})
+	if len(values) > 0 && isChunked(&x.ctx.Request().Header) {
+		values = values[:min(len(values), linesBeforeBody(&x.ctx.Request().Header, name))]
+	}
+	return values
+}
+
+// body reads the request's body as it was sent. With StreamRequestBody it is still to be read.
+func (x *exchange) body(limit int64) ([]byte, error) {
+	c := x.ctx
+	r := c.Request()
+	length := int64(r.Header.ContentLength())
+	switch {
+	case length > limit:
+		return nil, &http.MaxBytesError{Limit: limit}
+	case length > 0 && len(r.Header.MultipartFormBoundary()) > 0 && !c.App().Config().DisablePreParseMultipartForm:
+		return form(r)
+	case !r.IsBodyStream():
+		return r.Body(), nil
+	}
+	b, err := io.ReadAll(io.LimitReader(r.BodyStream(), limit+1))
+	if err == nil && int64(len(b)) <= limit {
+		r.SetBody(b)
+	}
+	return b, err
+}
+
+// form is what makes two multipart requests the same. fasthttp has parsed them already, and would put the body together
+// in another order each time.
+func form(r *fasthttp.Request) ([]byte, error) {
+	f, err := r.MultipartForm()
+	if err != nil {
+		return nil, err
+	}
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(f.Value)) {
+		fmt.Fprintf(h, "%q %q\n", name, f.Value[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.File)) {
+		for _, part := range f.File[name] {
+			fmt.Fprintf(h, "%q %q %d\n", name, part.Header, part.Size)
+			file, err := part.Open()
+			if err != nil {
+				return nil, err
+			}
+			_, err = io.Copy(h, file)
+			_ = file.Close()
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return h.Sum(nil), nil
+}

@@ -1,0 +1,121 @@
+package capture
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/go-idem/idem/core"
+)
+
+// frozen is what the status fixes of an answer, besides the lines of its response.
+type frozen struct {
+	deleted  []string     // those of response.Removed that the handler's header has no name of
+	early    []core.Field // lines behind the body that were there already, under the names of http.TrailerPrefix
+	declared []string     // names of lines behind the body
+	typed    bool         // there is a Content-Type, be it none at all
+	encoded  bool         // net/http does not look for one in the body
+	sniffed  string       // what it finds there
+}
+
+// freeze notes what the header says now besides its lines.
+func (w *Writer) freeze() {
+	for _, name := range w.response.Removed {
+		if _, isThere := w.header[name]; !isThere {
+			w.deleted = append(w.deleted, name)
+		}
+	}
+	_, w.typed = w.header["Content-Type"]
+	w.encoded = w.header.Get("Content-Encoding") != "" || w.header.Get("Transfer-Encoding") != ""
+	w.declared, w.early = trailerNames(w.header), prefixed(w.header)
+}
+
+// before is outer's header as it was before the handler.
+func (w *Writer) before() http.Header {
+	if w.sharedHeader {
+		return nil
+	}
+	return w.outer.Header()
+}
+
+// changes returns the lines of header that differ from outer, sorted by name, and the names that header has no lines for.
+func changes(outer, header http.Header) (lines []core.Field, removed []string) {
+	lines = make([]core.Field, 0, len(header))
+	for name, values := range header {
+		before, was := outer[name]
+		if len(values) == 0 && (!was || len(before) > 0) {
+			removed = append(removed, name)
+		}
+		alike := was && slices.Equal(values, before) && name != "Cache-Control" // OmitNoStore looks at that, whoever set it
+		if alike || strings.HasPrefix(name, http.TrailerPrefix) {
+			continue
+		}
+		for _, v := range values {
+			lines = append(lines, core.Field{Name: name, Value: v})
+		}
+	}
+	for name := range outer {
+		if _, still := header[name]; !still {
+			removed = append(removed, name)
+		}
+	}
+	slices.SortStableFunc(lines, func(a, b core.Field) int { return strings.Compare(a.Name, b.Name) })
+	slices.Sort(removed)
+	return lines, removed
+}
+
+// trailerNames are the names of lines that the handler has declared to come behind the body.
+func trailerNames(header http.Header) (names []string) {
+	for _, declared := range header["Trailer"] {
+		for name := range strings.SplitSeq(declared, ",") {
+			names = append(names, http.CanonicalHeaderKey(strings.TrimSpace(name)))
+		}
+	}
+	return names
+}
+
+// lines are those of names.
+func lines(header http.Header, names []string) (lines []core.Field) {
+	for _, name := range names {
+		for _, v := range header[name] {
+			lines = append(lines, core.Field{Name: name, Value: v})
+		}
+	}
+	return lines
+}
+
+// prefixed are the lines that come behind the body without having been declared.
+func prefixed(header http.Header) (lines []core.Field) {
+	for name, values := range header {
+		if strings.HasPrefix(name, http.TrailerPrefix) {
+			for _, v := range values {
+				lines = append(lines, core.Field{Name: name, Value: v})
+			}
+		}
+	}
+	return lines
+}
+
+// first returns the value of the first line named name; "" when there is none.
+func first(lines []core.Field, name string) string {
+	for _, f := range lines {
+		if strings.EqualFold(f.Name, name) {
+			return f.Value
+		}
+	}
+	return ""
+}
+
+// replaceLines puts lines in the place of those of the same names.
+func replaceLines(header http.Header, lines []core.Field) {
+	for _, f := range lines {
+		delete(header, f.Name)
+	}
+	addLines(header, lines)
+}
+
+func addLines(header http.Header, lines []core.Field) {
+	for _, f := range lines {
+		header[f.Name] = append(header[f.Name], f.Value)
+	}
+}

@@ -1,0 +1,71 @@
+package capture
+
+import (
+	"net/http"
+
+	"github.com/go-idem/idem/core"
+)
+
+// Send writes a response: the headers around it stay, those it names are replaced. It is the end of the exchange.
+func (x *Exchange) Send(w http.ResponseWriter, r *core.Response) error {
+	if x.run == nil || r != &x.run.writer.response {
+		return send(w, r)
+	}
+	err := x.run.writer.send(w)
+	x.run.writer.trail(w.Header())
+	return err
+}
+
+// send is Send for an answer that no writer has captured.
+func send(w http.ResponseWriter, r *core.Response) error {
+	header := w.Header()
+	for _, name := range r.Removed {
+		header[name] = nil
+	}
+	replaceLines(header, r.Header)
+	addLines(header, r.Added)
+	w.WriteHeader(r.Status)
+	if len(r.Body) == 0 {
+		return nil
+	}
+	_, err := w.Write(r.Body)
+	return err
+}
+
+// send writes the answer as far as there is one, as the handler has written it: a Content-Type that it has left to net/http to
+// find, net/http will find.
+func (w *Writer) send(outer http.ResponseWriter) error {
+	header, r := outer.Header(), &w.response
+	for _, name := range r.Removed {
+		header[name] = nil
+	}
+	for _, name := range w.deleted {
+		delete(header, name)
+	}
+	replaceLines(header, r.Header)
+	if w.sniffed != "" {
+		delete(header, "Content-Type")
+	}
+	addLines(header, r.Added)
+	addLines(header, w.early)
+	outer.WriteHeader(r.Status)
+	if puts, ok := outer.(interface{ WriteHeaderNow() }); ok { // as Gin's, which puts the status off
+		puts.WriteHeaderNow()
+	}
+	if len(r.Body) == 0 {
+		return nil
+	}
+	_, err := outer.Write(r.Body)
+	return err
+}
+
+// trail leaves in header the lines that come behind the body.
+func (w *Writer) trail(header http.Header) {
+	for _, f := range w.early {
+		delete(header, f.Name)
+	}
+	for _, name := range w.declared {
+		delete(header, name)
+	}
+	replaceLines(header, w.response.Trailer)
+}
