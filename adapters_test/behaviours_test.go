@@ -36,7 +36,7 @@ func TestAdapters(t *testing.T) {
 					suite.Run(t, &Behaviours{framework: f, store: store})
 				})
 			}
-			t.Run("from one framework to another", func(t *testing.T) {
+			t.Run("FRM-01 from one framework to another", func(t *testing.T) {
 				t.Parallel()
 				isReplayedElsewhere(t, store)
 				waitsForARunElsewhere(t, store)

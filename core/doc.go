@@ -73,4 +73,9 @@
 //   - The middleware MUST stand behind authentication and rate limits, so that they answer first, and SHOULD stand
 //     inside compression and CORS, so that their headers are made for each answer anew.
 //   - [Engine.Close] SHOULD be called after the server has shut down.
+//
+// # Checks
+//
+// Comments quote statements about the library's behaviour by ids such as CON-05. docs/checks.md of the repository lists all
+// of them, with the tests that check each.
 package core
