@@ -13,45 +13,49 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// quotes are the figures of the README: in it, and in a table of docs/PERFORMANCE.md.
+// quotes are the figures of README.md and docs/stores.md: each is in a table of docs/PERFORMANCE.md, too.
 var quotes = []struct{ pattern, section, row, column string }{
-	{`(\d+) to \d+ allocations a request over the bare handler`, "## Allocations", "fiber", "a new key adds"},
-	{`\d+ to (\d+) allocations a request over the bare handler`, "## Allocations", "gin", "a new key adds"},
-	{`(\d+) µs of the server for a claim`, "## Server time", "512 B | this library", "begin, new"},
-	{`(\d+) µs for an outcome of 512 bytes`, "## Server time", "512 B | this library", "complete"},
-	{`(\d+) µs for a replay`, "## Server time", "512 B | this library", "replay"},
+	{`adds (\d+) to \d+ allocations`, "## Allocations", "fiber", "a new key adds"},
+	{`adds \d+ to (\d+) allocations`, "## Allocations", "gin", "a new key adds"},
+	{`(\d+) µs on a claim`, "## Server time", "512 B | this library", "begin, new"},
+	{`(\d+) µs on an outcome of 512 bytes`, "## Server time", "512 B | this library", "complete"},
+	{`(\d+) µs on a replay`, "## Server time", "512 B | this library", "replay"},
 	{`and (\d+), \d+ and \d+ µs on a busy server`, "## Server time", "512 B | this library", "begin, busy"},
 	{`and \d+, (\d+) and \d+ µs on a busy server`, "## Server time", "512 B | this library", "complete, busy"},
 	{`and \d+, \d+ and (\d+) µs on a busy server`, "## Server time", "512 B | this library", "replay, busy"},
-	{`a new request takes ([\d.]+) times the CPU of those two calls`, "## Side by side", "http | all new keys | this library, redisstore", "CPU"},
+	{`takes ([\d.]+) times the CPU of the two script calls`, "## Side by side", "http | all new keys | this library, redisstore", "CPU"},
 	{`net/http and ([\d.]+) times on Fiber`, "## Side by side", "fiber | all new keys | this library, redisstore", "CPU"},
-	{`the guard by hand takes \(([\d.]+) and`, "## Side by side", "http | all new keys | a guard by hand", "CPU"},
-	{`the guard by hand takes \([\d.]+ and ([\d.]+)\)`, "## Side by side", "fiber | all new keys | a guard by hand", "CPU"},
-	{"([\\d.]+) and [\\d.]+ times with `redisstore.Batch", "## Side by side", "http | all new keys | this library, redisstore in batches", "CPU"},
-	{"[\\d.]+ and ([\\d.]+) times with `redisstore.Batch", "## Side by side", "fiber | all new keys | this library, redisstore in batches", "CPU"},
-	{`A replay has ([\d.]+) to [\d.]+ of their rate`, "### All replays", "gin | this library, redisstore", "of two raw script calls"},
-	{`A replay has [\d.]+ to ([\d.]+) of their rate`, "### All replays", "http | this library, redisstore", "of two raw script calls"},
-	{"([\\d.]+) to [\\d.]+ of the bare handler's with `Keep.LocalReplays", "## Side by side", "fiber | all replays | this library, local replays", "rate"},
-	{"[\\d.]+ to ([\\d.]+) of the bare handler's with `Keep.LocalReplays", "## Side by side", "http | all replays | this library, local replays", "rate"},
-	{`(\d+) bytes of the server while its request runs`, "## Memory", "512 B | this library", "running"},
-	{`(\d+) bytes with an answer of 512 bytes and six header lines`, "## Memory", "512 B | this library", "completed"},
+	{`guard by hand takes ([\d.]+) and`, "## Side by side", "http | all new keys | a guard by hand", "CPU"},
+	{`guard by hand takes [\d.]+ and ([\d.]+) times`, "## Side by side", "fiber | all new keys | a guard by hand", "CPU"},
+	{"`redisstore.Batch\\(\\)` takes ([\\d.]+) and", "## Side by side", "http | all new keys | this library, redisstore in batches", "CPU"},
+	{"`redisstore.Batch\\(\\)` takes [\\d.]+ and ([\\d.]+) times", "## Side by side", "fiber | all new keys | this library, redisstore in batches", "CPU"},
+	{`Replays reach ([\d.]+) to`, "### All replays", "gin | this library, redisstore", "of two raw script calls"},
+	{`Replays reach [\d.]+ to ([\d.]+) times`, "### All replays", "http | this library, redisstore", "of two raw script calls"},
+	{"`Keep.LocalReplays` they reach ([\\d.]+) to", "## Side by side", "fiber | all replays | this library, local replays", "rate"},
+	{"`Keep.LocalReplays` they reach [\\d.]+ to ([\\d.]+) times", "## Side by side", "http | all replays | this library, local replays", "rate"},
+	{`(\d+) bytes for a record while its request runs`, "## Memory", "512 B | this library", "running"},
+	{`(\d+) bytes with a response of 512 bytes and six header fields`, "## Memory", "512 B | this library", "completed"},
+	{`such a record takes (\d+) bytes`, "## Memory", "512 B | this library", "completed"},
 }
 
-// Every figure of the README is the report's, rounded to the digits that it is quoted with.
+// Every figure of README.md and docs/stores.md is the report's, rounded to the digits that it is quoted with.
 func TestTheREADMEQuotesTheReport(t *testing.T) {
-	readme, err := os.ReadFile("../README.md")
-	require.NoError(t, err)
+	text := ""
+	for _, page := range []string{"../README.md", "../docs/stores.md"} {
+		content, err := os.ReadFile(page)
+		require.NoError(t, err)
+		text += strings.Join(strings.Fields(string(content)), " ") + "\n"
+	}
 	report, err := os.ReadFile("../docs/PERFORMANCE.md")
 	require.NoError(t, err)
-	text := strings.Join(strings.Fields(string(readme)), " ")
 	for _, q := range quotes {
-		found := regexp.MustCompile(q.pattern).FindStringSubmatch(text)
-		if !assert.NotNil(t, found, "the README says nothing like %s", q.pattern) {
-			continue
-		}
-		value, err := cell(string(report), q.section, q.row, q.column)
-		if assert.NoError(t, err) {
-			assert.Equal(t, rounded(value, found[1]), found[1], "%s of %s in %s is %v: %q of the README is stale", q.column, q.row, q.section, value, found[0])
+		quoted := regexp.MustCompile(q.pattern).FindAllStringSubmatch(text, -1)
+		assert.NotEmpty(t, quoted, "neither page says anything like %s", q.pattern)
+		for _, found := range quoted {
+			value, err := cell(string(report), q.section, q.row, q.column)
+			if assert.NoError(t, err) {
+				assert.Equal(t, rounded(value, found[1]), found[1], "%s of %s in %s is %v: %q is stale", q.column, q.row, q.section, value, found[0])
+			}
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
 )
 
 // pages returns the README and every page of docs, as paths from this directory.
@@ -88,6 +91,23 @@ func TestEveryGoBlockOfTheDocumentationCompiles(t *testing.T) {
 				}
 				compile(t, snippet(block[1], ""))
 			})
+		}
+	}
+}
+
+// Every option of the engine is explained in the README or a page of docs that people read, not only in tables of the tests.
+func TestEveryOptionIsExplained(t *testing.T) {
+	text := ""
+	for _, page := range []string{"../README.md", "../docs/guide.md", "../docs/messages.md", "../docs/stores.md"} {
+		text += readFile(t, page)
+	}
+	for _, group := range reflect.VisibleFields(reflect.TypeFor[core.Config]()) {
+		if group.Type.Kind() != reflect.Struct {
+			assert.Regexp(t, `\b`+group.Name+`\b`, text)
+			continue
+		}
+		for _, option := range reflect.VisibleFields(group.Type) {
+			assert.Contains(t, text, "`"+group.Name+"."+option.Name)
 		}
 	}
 }
