@@ -1,0 +1,137 @@
+package deadline
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// cancelCheckDelay is how long a Context may take to notice that its parent was cancelled, counted from the first call of Done. A
+// call that returns earlier saves the registration with its parent.
+const cancelCheckDelay = 20 * time.Millisecond
+
+// Context is a context with a deadline, like that of context.WithDeadline, for one call to a store. Three things differ. Its channel
+// may be closed up to 20 ms late when its parent is cancelled, while Err notices that at once. If the parent has ended and the
+// deadline has passed before the first call of Done or Err, Err returns the error of the parent, whichever was first. Once the
+// parent has ended, context.Cause returns the cause of the parent.
+type Context struct {
+	queue      *Queue
+	parent     context.Context // has the values
+	isDetached bool            // the end of parent does not end this context
+	deadline   time.Time
+
+	mu         sync.Mutex
+	err        error         // nil before the end
+	done       chan struct{} // nil before the first call of Done
+	timer      Timer         // runs from the first call of Done to the end
+	stopParent func() bool   // ends the registration with parent; nil without one
+}
+
+// WithDeadline is like context.WithDeadline. The caller must call Cancel when the context is not needed any more.
+func (q *Queue) WithDeadline(parent context.Context, deadline time.Time) *Context {
+	return &Context{queue: q, parent: parent, deadline: deadline}
+}
+
+// DetachedWithDeadline is like WithDeadline(context.WithoutCancel(parent), deadline), with one allocation.
+func (q *Queue) DetachedWithDeadline(parent context.Context, deadline time.Time) *Context {
+	return &Context{queue: q, parent: parent, deadline: deadline, isDetached: true}
+}
+
+// Deadline implements context.Context.
+func (c *Context) Deadline() (time.Time, bool) {
+	if earlier, ok := c.parent.Deadline(); ok && !c.isDetached && earlier.Before(c.deadline) {
+		return earlier, true
+	}
+	return c.deadline, true
+}
+
+// Value implements context.Context.
+func (c *Context) Value(key any) any {
+	if c.isDetached { // package context looks for the cause of an end among the values
+		return context.WithoutCancel(c.parent).Value(key)
+	}
+	return c.parent.Value(key)
+}
+
+// Err implements context.Context.
+func (c *Context) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.check()
+	return c.err
+}
+
+// check ends the context if its parent has ended or its deadline has passed. The caller holds mu.
+func (c *Context) check() {
+	switch {
+	case c.err != nil:
+	case !c.isDetached && c.parent.Err() != nil:
+		c.end(c.parent.Err())
+	case !time.Now().Before(c.deadline):
+		c.end(context.DeadlineExceeded)
+	}
+}
+
+// Done implements context.Context.
+func (c *Context) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done != nil {
+		return c.done
+	}
+	c.check()
+	c.done = make(chan struct{})
+	first, _ := c.Deadline()
+	switch {
+	case c.err != nil:
+		close(c.done)
+	case c.isDetached || first.Before(c.deadline) || time.Until(first) <= cancelCheckDelay:
+		c.watch()
+	default:
+		c.queue.AfterFunc(&c.timer, cancelCheckDelay, (*timeout)(c))
+	}
+	return c.done
+}
+
+// watch has the context checked when parent ends, and at the deadline. The caller holds mu.
+func (c *Context) watch() {
+	if !c.isDetached {
+		c.stopParent = context.AfterFunc(c.parent, func() { _ = c.Err() })
+	}
+	c.queue.AfterFunc(&c.timer, time.Until(c.deadline), (*timeout)(c))
+}
+
+// timeout is the Context as the Func of its timer.
+type timeout Context
+
+// Fire ends the context at its deadline. At the end of cancelCheckDelay it checks the parent for the first time.
+func (t *timeout) Fire() {
+	c := (*Context)(t)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.check(); c.err == nil {
+		c.watch()
+	}
+}
+
+// Cancel ends the context, unless it has ended before.
+func (c *Context) Cancel() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.end(context.Canceled)
+}
+
+// end ends the context with err, unless it has ended before. The caller holds mu.
+func (c *Context) end(err error) {
+	if c.err != nil {
+		return
+	}
+	c.err = err
+	c.timer.Stop()
+	if c.done != nil {
+		close(c.done)
+	}
+	if c.stopParent != nil {
+		c.stopParent()
+	}
+}
