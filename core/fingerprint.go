@@ -10,11 +10,6 @@ import (
 	"github.com/go-idem/idem/core/internal/digest"
 )
 
-// recordName names the record of a key, and of a key on one route when the route is given.
-func recordName(h digest.Hasher, scope, key string, route ...string) [32]byte {
-	return h.Sum(nil, append([]string{"idem key 1", scope, key}, route...)...)
-}
-
 // plainHashing is for what does not tell anything about a key.
 var plainHashing = digest.New(nil)
 
