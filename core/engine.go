@@ -11,6 +11,7 @@ import (
 	"github.com/go-idem/idem/core/internal/digest"
 	"github.com/go-idem/idem/core/internal/inflight"
 	"github.com/go-idem/idem/core/internal/replay"
+	"github.com/go-idem/idem/core/internal/retry"
 	"github.com/go-idem/idem/core/internal/waiting"
 )
 
@@ -27,7 +28,7 @@ type Engine struct {
 	codecs    codecs
 	inflight  *inflight.Group
 	waiters   *waiting.Limiter
-	pendings  *pendings
+	commits   *commitQueue // that the store has not responded to
 	replays   *replay.Cache[preparedReplay]
 
 	unreadable *sightings // of messages
@@ -57,7 +58,7 @@ func New(cfg Config) (*Engine, error) {
 		codecs:    cfg.Keep.Codecs,
 		inflight:  inflight.New(),
 		waiters:   waiting.NewLimiter(),
-		pendings:  newPendings(),
+		commits:   retry.NewQueue[*pendingCommit](),
 		replays:   replay.New[preparedReplay](cfg.Keep.LocalReplays),
 
 		unreadable: &sightings{of: map[[32]byte]sighting{}},
@@ -77,7 +78,7 @@ func (e *Engine) With(change func(*Config)) *Engine {
 	derived.inflight, derived.waiters, derived.unreadable = e.inflight, e.waiters, e.unreadable
 	isSame := isSameStore(cfg.Store, e.cfg.Store)
 	if isSame {
-		derived.pendings = e.pendings
+		derived.commits = e.commits
 	}
 	if isSame && cfg.Keep.LocalReplays == e.cfg.Keep.LocalReplays {
 		derived.replays = e.replays
@@ -200,6 +201,6 @@ func (e *Engine) callUntil(ctx context.Context, deadline time.Time, verb func(co
 	defer own.appointment.end()
 	defer own.callContext.end(context.Canceled)
 	err := verb(own.start(e, ctx, deadline, &own.appointment))
-	e.pendings.heard(err)
+	e.reportCall(err)
 	return err
 }

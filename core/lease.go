@@ -257,7 +257,7 @@ func (k *keeper) extended(sent time.Time, err error) {
 	case err != nil:
 		pause := k.op.claim.Lease / 10
 		if k.lost { // in silence: whoever asks first when the store is back has the key
-			pause = min(pause, longestPause)
+			pause = min(pause, retry.MaxPause)
 		}
 		k.next.Reset(max(time.Until(sent.Add(pause)), retry.FirstPause))
 	default:

@@ -218,7 +218,7 @@ func (op *operation) sendBegin() (driver.Entry, error) {
 		op.newClaim()
 	}
 	op.began = time.Now()
-	if entry, pending := op.standBehind(); pending {
+	if entry, pending := op.awaitCommit(); pending {
 		return entry, nil
 	}
 	op.began = time.Now()
@@ -229,7 +229,7 @@ func (op *operation) sendBegin() (driver.Entry, error) {
 	ctx.patient = true
 	defer ctx.end(context.Canceled)
 	entry, err := e.cfg.Store.Begin(ctx.start(e, op.ctx, op.began.Add(e.cfg.Limits.StoreTimeout), &op.next), op.claim)
-	e.pendings.heard(err)
+	e.reportCall(err)
 	if entry.State == driver.Completed {
 		e.replays.Put(op.claim.Key, op.claim.Fingerprint, entry.Outcome, op.began, entry.Remaining)
 	}

@@ -221,24 +221,24 @@ func (op *operation) finish(f commit) error {
 	if op.keeper.isOverdue() {
 		return errOverdue
 	}
-	var p *pending
+	var p *pendingCommit
 	if lost || time.Until(leaseEnd) < op.engine.cfg.Limits.StoreTimeout { // it may end before the call
-		p = op.engine.pendings.add(op, lost)
+		p = op.addPending(lost)
 	}
 	err := op.sendFirstCommit()
-	op.engine.pendings.heard(err)
+	op.engine.reportCall(err)
 	op.emitFirstCommit(p, lost, err)
 	if isSettled(err) {
 		if p != nil {
-			op.engine.pendings.end(p)
+			p.remove()
 		}
 		return err
 	}
 	if p == nil {
-		p = op.engine.pendings.add(op, lost)
+		p = op.addPending(lost)
 	}
-	op.engine.pendings.missed()
-	op.engine.inflight.Go(p.settle)
+	op.engine.commits.Failed()
+	op.engine.inflight.Go(p.run)
 	if lost || time.Until(leaseEnd) <= 0 {
 		return err
 	}
@@ -253,11 +253,11 @@ func (op *operation) sendFirstCommit() error {
 }
 
 // emitFirstCommit is tell of the first verb. When a hook panics, nobody sends another, so p, if there is one, is not pending any more.
-func (op *operation) emitFirstCommit(p *pending, lost bool, err error) {
+func (op *operation) emitFirstCommit(p *pendingCommit, lost bool, err error) {
 	told := false
 	defer func() {
 		if !told && p != nil {
-			op.engine.pendings.end(p)
+			p.remove()
 		}
 	}()
 	op.emitCommit(lost, err)
