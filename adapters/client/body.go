@@ -10,27 +10,27 @@ import (
 
 // What is read of an answer that is followed by another attempt, at most.
 const (
-	asideTime  = time.Second
-	asideBytes = 64 << 10
+	bufferTimeout = time.Second
+	bufferLimit   = 64 << 10
 )
 
-// setAside reads the body of an answer that is probably not the last, within bounds, and closes it, so that nothing holds
+// bufferBody reads the body of an answer that is probably not the last, within bounds, and closes it, so that nothing holds
 // its connection during a pause. What was read stays readable.
-func setAside(ctx context.Context, res *http.Response, release context.CancelFunc) {
+func bufferBody(ctx context.Context, res *http.Response, release context.CancelFunc) {
 	if res == nil || res.Body == nil {
 		release()
 		return
 	}
 	body, read := res.Body, make(chan io.ReadCloser, 1)
 	go func() {
-		start, err := io.ReadAll(io.LimitReader(body, asideBytes+1))
-		if len(start) > asideBytes {
-			start, err = start[:asideBytes], io.ErrUnexpectedEOF
+		start, err := io.ReadAll(io.LimitReader(body, bufferLimit+1))
+		if len(start) > bufferLimit {
+			start, err = start[:bufferLimit], io.ErrUnexpectedEOF
 		}
 		_ = body.Close()
-		read <- &aside{start: bytes.NewReader(start), end: err}
+		read <- &bufferedBody{start: bytes.NewReader(start), err: err}
 	}()
-	timer := time.NewTimer(asideTime)
+	timer := time.NewTimer(bufferTimeout)
 	defer timer.Stop()
 	select {
 	case res.Body = <-read:
@@ -41,32 +41,32 @@ func setAside(ctx context.Context, res *http.Response, release context.CancelFun
 	}
 	release()                        // ends the read of an http.Transport, whose Close may wait for it
 	go func() { _ = body.Close() }() // ends the read of others
-	res.Body = &aside{start: bytes.NewReader(nil), end: io.ErrUnexpectedEOF}
+	res.Body = &bufferedBody{start: bytes.NewReader(nil), err: io.ErrUnexpectedEOF}
 }
 
-// held returns the caller's answer, which calls release when it is read to its end or closed.
-func held(res *http.Response, release context.CancelFunc) *http.Response {
+// releaseAtEnd returns the caller's answer, which calls release when it is read to its end or closed.
+func releaseAtEnd(res *http.Response, release context.CancelFunc) *http.Response {
 	if res == nil || res.Body == nil {
 		release()
 		return res
 	}
-	body := &heldBody{res.Body, release}
+	body := &releasingBody{res.Body, release}
 	res.Body = body
 	if w, ok := body.ReadCloser.(io.Writer); ok { // a connection that was switched to another protocol
 		res.Body = struct {
-			*heldBody
+			*releasingBody
 			io.Writer
 		}{body, w}
 	}
 	return res
 }
 
-type heldBody struct {
+type releasingBody struct {
 	io.ReadCloser
 	release context.CancelFunc
 }
 
-func (b *heldBody) Read(p []byte) (int, error) {
+func (b *releasingBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {
 		b.release()
@@ -74,23 +74,23 @@ func (b *heldBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (b *heldBody) Close() error {
+func (b *releasingBody) Close() error {
 	defer b.release()
 	return b.ReadCloser.Close()
 }
 
-// aside is a body of which the start was read.
-type aside struct {
+// bufferedBody is a body of which the start was read.
+type bufferedBody struct {
 	start *bytes.Reader
-	end   error // what follows; nil when that was all
+	err   error // what follows; nil when that was all
 }
 
-func (a *aside) Read(p []byte) (int, error) {
+func (a *bufferedBody) Read(p []byte) (int, error) {
 	n, err := a.start.Read(p)
-	if err == io.EOF && a.end != nil {
-		err = a.end
+	if err == io.EOF && a.err != nil {
+		err = a.err
 	}
 	return n, err
 }
 
-func (a *aside) Close() error { return nil }
+func (a *bufferedBody) Close() error { return nil }

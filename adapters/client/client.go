@@ -88,14 +88,14 @@ type Transport struct {
 // When an earlier attempt had no answer, its outcome is unknown.
 var ErrOtherOrigin = errors.New("idem: a redirect to another origin is not followed with a key; if both origins are one service, name it in Transport.Origins")
 
-type contextKey struct{}
+type keyContextKey struct{}
 
 // WithKey gives the requests made with ctx a key of the caller's, such as the one core.ChildKey derives, or one that is
 // stored with the operation and outlives this process. A key is printable ASCII; with an empty one, or another byte, the
 // requests are not sent and RoundTrip returns an error, since a key of another making could do the operation twice. Servers
 // of this library take up to 255 bytes.
 func WithKey(ctx context.Context, key string) context.Context {
-	return context.WithValue(ctx, contextKey{}, key)
+	return context.WithValue(ctx, keyContextKey{}, key)
 }
 
 // RoundTrip implements http.RoundTripper. It never changes req.
@@ -110,10 +110,10 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return c.Base.RoundTrip(req)
 	}
 	sent := op.request(req, c.Header)
-	if !op.keyed {
-		return op.sent(sent)(c.Base.RoundTrip(sent))
+	if !op.hasKey {
+		return op.tagResponse(sent)(c.Base.RoundTrip(sent))
 	}
-	return op.sent(sent)(c.repeat(op, sent))
+	return op.tagResponse(sent)(c.sendWithRetries(op, sent))
 }
 
 // CloseIdleConnections closes those of Base, for http.Client.CloseIdleConnections.
@@ -133,7 +133,7 @@ func (t *Transport) withDefaults() *Transport {
 		c.Methods = []string{http.MethodPost, http.MethodPatch}
 	}
 	if c.Pause == nil {
-		c.Pause = growing
+		c.Pause = defaultPause
 	}
 	c.Header = cmp.Or(c.Header, "Idempotency-Key")
 	c.Attempts = cmp.Or(c.Attempts, 20)
@@ -171,8 +171,8 @@ func (t *Transport) validate() error {
 	return errors.Join(bad...)
 }
 
-// keys tells whether requests of a method get a key.
-func (t *Transport) keys(method string) bool {
+// isKeyed tells whether requests of a method get a key.
+func (t *Transport) isKeyed(method string) bool {
 	return slices.Contains(t.Methods, cmp.Or(method, http.MethodGet))
 }
 

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// given returns the key that the caller chose, as its header line carries it, and whether there is one. One that is there
+// callerKey returns the key that the caller chose, as its header line carries it, and whether there is one. One that is there
 // but bad is an error, never taken for none.
-func (t *Transport) given(req *http.Request) (line string, given bool, err error) {
+func (t *Transport) callerKey(req *http.Request) (line string, given bool, err error) {
 	var lines []string
 	for name, values := range req.Header {
 		if strings.EqualFold(name, t.Header) {
@@ -29,21 +29,21 @@ func (t *Transport) given(req *http.Request) (line string, given bool, err error
 		}
 		return lines[0], true, nil
 	}
-	key, ok := req.Context().Value(contextKey{}).(string)
+	key, ok := req.Context().Value(keyContextKey{}).(string)
 	if !ok {
 		return "", false, nil
 	}
-	if line, err = t.format(key); err != nil {
+	if line, err = t.formatKey(key); err != nil {
 		return "", false, fmt.Errorf("idem: not sent: the key that WithKey was given %w", err)
 	}
 	return line, true, nil
 }
 
-var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+var keyEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
-// format returns the header line of a key: a structured-field String (RFC 9651, section 4.1.6), or the bare text. An error
+// formatKey returns the header line of a key: a structured-field String (RFC 9651, section 4.1.6), or the bare text. An error
 // says what is wrong with the key, and does not quote it, since keys do not belong into logs.
-func (t *Transport) format(key string) (string, error) {
+func (t *Transport) formatKey(key string) (string, error) {
 	if strings.Trim(key, " ") == "" {
 		return "", errors.New("is empty")
 	}
@@ -56,7 +56,7 @@ func (t *Transport) format(key string) (string, error) {
 	if t.Bare {
 		return key, nil
 	}
-	return `"` + escape.Replace(key) + `"`, nil
+	return `"` + keyEscaper.Replace(key) + `"`, nil
 }
 
 // unprintable returns where the first byte is that is no printable ASCII, or -1.

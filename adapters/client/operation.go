@@ -13,13 +13,13 @@ import (
 
 // operation is one logical request: its key, and the time of its first attempt, last through all attempts and redirects.
 type operation struct {
-	line  string // the key as its header line carries it
-	keyed bool   // false behind a redirect that made it a GET
-	from  *url.URL
-	began time.Time
+	headerValue string // the key as its header line carries it
+	hasKey      bool   // false behind a redirect that made it a GET
+	origin      *url.URL
+	startedAt   time.Time
 }
 
-type operationKey struct{}
+type operationContextKey struct{}
 
 var errLostOperation = errors.New("idem: not sent: this request follows a redirect, and the key of the one that was redirected is not known; " +
 	"give it one by WithKey, or send all requests of the http.Client through one Transport that no other RoundTripper hides the request from")
@@ -32,21 +32,21 @@ func (t *Transport) operationOf(req *http.Request) (*operation, error) {
 	if req.Response != nil {
 		return t.redirected(req)
 	}
-	if !t.keys(req.Method) {
+	if !t.isKeyed(req.Method) {
 		return nil, nil
 	}
 	return t.newOperation(req, req.URL)
 }
 
 func (t *Transport) newOperation(req *http.Request, from *url.URL) (*operation, error) {
-	line, given, err := t.given(req)
+	line, given, err := t.callerKey(req)
 	if err != nil {
 		return nil, err
 	}
 	if !given {
-		line, err = t.format(newKey())
+		line, err = t.formatKey(newKey())
 	}
-	return &operation{line: line, keyed: true, from: from, began: time.Now()}, err
+	return &operation{headerValue: line, hasKey: true, origin: from, startedAt: time.Now()}, err
 }
 
 // redirected returns the operation that goes on in req, which an http.Client made of a redirect: a copy of the caller's
@@ -56,15 +56,15 @@ func (t *Transport) redirected(req *http.Request) (*operation, error) {
 	if before == nil {
 		before = &http.Request{}
 	}
-	op, _ := before.Context().Value(operationKey{}).(*operation)
+	op, _ := before.Context().Value(operationContextKey{}).(*operation)
 	sameMethod := before.Method == req.Method
 	switch {
-	case op == nil && !t.keys(req.Method):
+	case op == nil && !t.isKeyed(req.Method):
 		return nil, nil
-	case op != nil && (!op.keyed || !sameMethod || !t.keys(req.Method)):
-		return &operation{from: op.from, began: op.began}, nil
+	case op != nil && (!op.hasKey || !sameMethod || !t.isKeyed(req.Method)):
+		return &operation{origin: op.origin, startedAt: op.startedAt}, nil
 	case op == nil:
-		_, given, err := t.given(req)
+		_, given, err := t.callerKey(req)
 		if !given || before.URL == nil {
 			return nil, errors.Join(err, errLostOperation)
 		}
@@ -72,10 +72,10 @@ func (t *Transport) redirected(req *http.Request) (*operation, error) {
 			return nil, err
 		}
 	}
-	if !t.mayFollow(op.from, req.URL) {
-		return nil, fmt.Errorf("%w: from %s to %s", ErrOtherOrigin, originOf(op.from), originOf(req.URL))
+	if !t.mayFollow(op.origin, req.URL) {
+		return nil, fmt.Errorf("%w: from %s to %s", ErrOtherOrigin, originOf(op.origin), originOf(req.URL))
 	}
-	if !time.Now().Before(op.began.Add(t.Window)) {
+	if !time.Now().Before(op.startedAt.Add(t.Window)) {
 		return nil, errors.New("idem: not sent: a redirect came after Transport.Window, when the server may have forgotten the key")
 	}
 	return op, nil
@@ -84,23 +84,23 @@ func (t *Transport) redirected(req *http.Request) (*operation, error) {
 // request returns a copy of req that carries the operation. It shares the trailer with req, whose values may come with the
 // end of the body.
 func (op *operation) request(req *http.Request, header string) *http.Request {
-	sent := req.WithContext(context.WithValue(req.Context(), operationKey{}, op))
+	sent := req.WithContext(context.WithValue(req.Context(), operationContextKey{}, op))
 	sent.Header = make(http.Header, len(req.Header)+1)
 	for name, values := range req.Header {
 		if !strings.EqualFold(name, header) {
 			sent.Header[name] = slices.Clone(values)
 		}
 	}
-	if op.keyed {
-		sent.Header.Set(header, op.line)
+	if op.hasKey {
+		sent.Header.Set(header, op.headerValue)
 	}
 	return sent
 }
 
-// sent returns a function that makes an answer name the request that it belongs to, so that a redirect finds the operation.
-func (op *operation) sent(req *http.Request) func(*http.Response, error) (*http.Response, error) {
+// tagResponse returns a function that makes an answer name the request that it belongs to, so that a redirect finds the operation.
+func (op *operation) tagResponse(req *http.Request) func(*http.Response, error) (*http.Response, error) {
 	return func(res *http.Response, err error) (*http.Response, error) {
-		if res != nil && (res.Request == nil || res.Request.Context().Value(operationKey{}) != op) {
+		if res != nil && (res.Request == nil || res.Request.Context().Value(operationContextKey{}) != op) {
 			res.Request = req
 		}
 		return res, err

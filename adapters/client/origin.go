@@ -11,7 +11,7 @@ import (
 // mayFollow tells whether a key that was made for one place may be sent to another.
 func (t *Transport) mayFollow(from, to *url.URL) bool {
 	there := originOf(to)
-	if there == originOf(from) || there == upgraded(from) {
+	if there == originOf(from) || there == httpsOriginOf(from) {
 		return true
 	}
 	return slices.ContainsFunc(t.Origins, func(name string) bool {
@@ -32,8 +32,8 @@ func originOf(u *url.URL) string {
 	return scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
-// upgraded is the origin that http leads to when a server insists on https; "" when there is none.
-func upgraded(from *url.URL) string {
+// httpsOriginOf is the origin that http leads to when a server insists on https; "" when there is none.
+func httpsOriginOf(from *url.URL) string {
 	if from == nil || !strings.HasSuffix(originOf(from), ":80") || !strings.EqualFold(from.Scheme, "http") {
 		return ""
 	}

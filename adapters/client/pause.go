@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-const leastPause = 10 * time.Millisecond
+const minPause = 10 * time.Millisecond
 
 // pause is the wait before an attempt. It exceeds MaxPause when the server asks for that.
 func (t *Transport) pause(attempt int, res *http.Response) time.Duration {
-	own := min(max(t.Pause(attempt), leastPause), t.MaxPause)
+	own := min(max(t.Pause(attempt), minPause), t.MaxPause)
 	if res == nil {
 		return own
 	}
@@ -29,20 +29,20 @@ func (t *Transport) pause(attempt int, res *http.Response) time.Duration {
 	return max(own, named)
 }
 
-// growing is the default of Transport.Pause.
-func growing(attempt int) time.Duration {
+// defaultPause is the default of Transport.Pause.
+func defaultPause(attempt int) time.Duration {
 	longest := min(100*time.Millisecond<<min(attempt-2, 10), 10*time.Second)
 	return longest - mathrand.N(longest/2)
 }
 
-const longestRetryAfter = math.MaxInt32
+const maxRetryAfter = math.MaxInt32
 
 // retryAfter reads seconds or a date: RFC 9110, section 10.2.3.
 func retryAfter(value string, now time.Time) (time.Duration, error) {
 	if value != "" && strings.Trim(value, "0123456789") == "" {
 		seconds, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || seconds > longestRetryAfter {
-			seconds = longestRetryAfter
+		if err != nil || seconds > maxRetryAfter {
+			seconds = maxRetryAfter
 		}
 		return time.Duration(seconds) * time.Second, nil
 	}
@@ -50,8 +50,8 @@ func retryAfter(value string, now time.Time) (time.Duration, error) {
 	return max(date.Sub(now), 0), err
 }
 
-// endsLater tells whether ctx leaves room for an attempt at a time.
-func endsLater(ctx context.Context, at time.Time) bool {
+// isBeforeDeadline tells whether ctx leaves room for an attempt at a time.
+func isBeforeDeadline(ctx context.Context, at time.Time) bool {
 	deadline, ok := ctx.Deadline()
 	return !ok || at.Before(deadline)
 }

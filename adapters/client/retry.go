@@ -9,37 +9,37 @@ import (
 	"time"
 )
 
-// repeat sends req until there is an outcome, or no use in another attempt.
-func (t *Transport) repeat(op *operation, req *http.Request) (*http.Response, error) {
-	end := op.began.Add(min(t.MaxElapsed, t.Window))
+// sendWithRetries sends req until there is an outcome, or no use in another attempt.
+func (t *Transport) sendWithRetries(op *operation, req *http.Request) (*http.Response, error) {
+	end := op.startedAt.Add(min(t.MaxElapsed, t.Window))
 	attempts := t.Attempts
-	if !repeatable(req) {
+	if !isRepeatable(req) {
 		attempts = 1
 	}
 	for attempt := 1; ; attempt++ {
-		res, release, err := t.attempt(req)
-		if attempt >= attempts || !again(req, res, err) {
-			return held(res, release), err
+		res, release, err := t.sendOnce(req)
+		if attempt >= attempts || !shouldRetry(req, res, err) {
+			return releaseAtEnd(res, release), err
 		}
 		pause := t.pause(attempt+1, res)
 		until := time.Now().Add(pause)
-		if pause > t.MaxPause || !until.Before(end) || !endsLater(req.Context(), until) {
-			return held(res, release), err
+		if pause > t.MaxPause || !until.Before(end) || !isBeforeDeadline(req.Context(), until) {
+			return releaseAtEnd(res, release), err
 		}
-		setAside(req.Context(), res, release)
+		bufferBody(req.Context(), res, release)
 		next, ended := req, wait(req, until)
 		if ended == nil {
-			next, ended = rewound(req)
+			next, ended = rewind(req)
 		}
 		if ended != nil {
-			return res, ending(ended, res, err)
+			return res, endError(ended, res, err)
 		}
 		req = next
 	}
 }
 
-// attempt sends req once. release ends all that the answer still holds; without an answer nothing is left to end.
-func (t *Transport) attempt(req *http.Request) (res *http.Response, release context.CancelFunc, err error) {
+// sendOnce sends req once. release ends all that the answer still holds; without an answer nothing is left to end.
+func (t *Transport) sendOnce(req *http.Request) (res *http.Response, release context.CancelFunc, err error) {
 	ctx, release := context.WithCancel(req.Context())
 	res, err = t.Base.RoundTrip(req.WithContext(ctx))
 	if err != nil && res != nil && res.Body != nil { // not allowed, and an http.Client forgets such a response
@@ -54,22 +54,22 @@ func (t *Transport) attempt(req *http.Request) (res *http.Response, release cont
 	return res, release, err
 }
 
-// repeatable tells whether req can be sent more than once, or at all.
-func repeatable(req *http.Request) bool {
+// isRepeatable tells whether req can be sent more than once, or at all.
+func isRepeatable(req *http.Request) bool {
 	hasBody := req.Body != nil && req.Body != http.NoBody
 	return req.URL != nil && req.URL.Host != "" && (!hasBody || req.GetBody != nil)
 }
 
-// ending is the error of the caller when the attempts end for a reason that lies with the request: none when there is an answer.
-func ending(reason error, res *http.Response, err error) error {
+// endError is the error of the caller when the attempts end for a reason that lies with the request: none when there is an answer.
+func endError(reason error, res *http.Response, err error) error {
 	if res != nil {
 		return nil
 	}
 	return fmt.Errorf("idem: not sent again: %w (the attempt before: %w)", reason, err)
 }
 
-// again tells whether another attempt can learn the outcome.
-func again(req *http.Request, res *http.Response, err error) bool {
+// shouldRetry tells whether another attempt can learn the outcome.
+func shouldRetry(req *http.Request, res *http.Response, err error) bool {
 	if err != nil {
 		var untrusted *tls.CertificateVerificationError // nothing was sent, and nothing will be
 		return req.Context().Err() == nil && !errors.As(err, &untrusted)
@@ -84,8 +84,8 @@ func again(req *http.Request, res *http.Response, err error) bool {
 	return res.StatusCode == http.StatusConflict && res.Header.Get("Retry-After") != ""
 }
 
-// rewound returns req with its body at the start.
-func rewound(req *http.Request) (*http.Request, error) {
+// rewind returns req with its body at the start.
+func rewind(req *http.Request) (*http.Request, error) {
 	next := req.WithContext(req.Context())
 	next.Header = req.Header.Clone()
 	if req.GetBody == nil {

@@ -64,7 +64,7 @@ func Echo(e *core.Engine, opts ...Option) echo.MiddlewareFunc {
 // registered on the outer one with Before are for the answer when it is sent, not when it is held.
 func run(ctx context.Context, c echo.Context, x *capture.Exchange, keep core.KeepConfig, next echo.HandlerFunc) (*core.Response, error) {
 	outer, request, r := c.Response(), c.Request(), x.RequestWithContext(ctx)
-	held := x.NewWriter(ctx, informer{outer}, keep)
+	held := x.NewWriter(ctx, informationalWriter{outer}, keep)
 	inner := echo.NewResponse(held, c.Echo())
 	inner.Status = http.StatusOK
 	c.SetResponse(inner)
@@ -81,20 +81,20 @@ func run(ctx context.Context, c echo.Context, x *capture.Exchange, keep core.Kee
 		}
 	}
 	response := held.Response()
-	response.Unrouted = isRouters(c.Handler()) || isRouters(next)
+	response.Unrouted = isRouterHandler(c.Handler()) || isRouterHandler(next)
 	return response, nil
 }
 
-// isRouters tells whether h is what Echo's router puts in the place of a handler that it has not found.
-func isRouters(h echo.HandlerFunc) bool {
+// isRouterHandler tells whether h is what Echo's router puts in the place of a handler that it has not found.
+func isRouterHandler(h echo.HandlerFunc) bool {
 	p := reflect.ValueOf(h).Pointer()
 	return p == reflect.ValueOf(echo.NotFoundHandler).Pointer() || p == reflect.ValueOf(echo.MethodNotAllowedHandler).Pointer()
 }
 
-// informer sends informational answers past Echo's response, which takes the first status for the final one.
-type informer struct{ *echo.Response }
+// informationalWriter sends informational answers past Echo's response, which takes the first status for the final one.
+type informationalWriter struct{ *echo.Response }
 
-func (i informer) WriteHeader(status int) {
+func (i informationalWriter) WriteHeader(status int) {
 	if status < 200 && status != http.StatusSwitchingProtocols {
 		i.Writer.WriteHeader(status)
 		return

@@ -11,23 +11,23 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// answer is what the handlers leave in the Fiber context. It stays there, for nothing is sent before the middleware returns.
-type answer struct {
-	outer    fasthttp.ResponseHeader // as it was before the handlers
-	response core.Response
-	lines    [8]core.Field // memory for those of most responses
-	own      int           // how many lines of the response are the handlers'
-	ran      bool          // the handlers, up to their end or not
-	streams  bool          // it goes on when the middleware has returned
-	client   *client       // whose request it is; nil where no care is needed
+// handlerResponse is what the handlers leave in the Fiber context. It stays there, for nothing is sent before the middleware returns.
+type handlerResponse struct {
+	outer         fasthttp.ResponseHeader // as it was before the handlers
+	response      core.Response
+	lines         [8]core.Field  // memory for those of most responses
+	handlerFields int            // how many lines of the response are the handlers'
+	ran           bool           // the handlers, up to their end or not
+	isStream      bool           // it goes on when the middleware has returned
+	clientCtx     *clientContext // whose request it is; nil where no care is needed
 }
 
 // run runs the handlers behind the middleware, and says what they have left in the Fiber context. A timeout or a hijacked
 // connection counts as sent: fasthttp sends it whatever becomes of the claim.
-func (a *answer) run(ctx context.Context, c *fiber.Ctx, keep *core.KeepConfig) (*core.Response, error) {
+func (a *handlerResponse) run(ctx context.Context, c *fiber.Ctx, keep *core.KeepConfig) (*core.Response, error) {
 	c.Response().Header.CopyTo(&a.outer)
 	a.ran = true
-	isUnrouted := handle(ctx, c)
+	isUnrouted := runHandlers(ctx, c)
 	r, response, isSent := &a.response, c.Response(), c.Context().Hijacked()
 	r.Hijacked, r.Unrouted = isSent, isUnrouted
 	if late := c.Context().LastTimeoutErrorResponse(); late != nil {
@@ -39,7 +39,7 @@ func (a *answer) run(ctx context.Context, c *fiber.Ctx, keep *core.KeepConfig) (
 	streams := hasBody && !isSent && response.IsBodyStream()
 	isTyped := isSent || streams
 	if streams && !response.SkipBody {
-		if err := hold(response, keep.MaxBody); err != nil {
+		if err := bufferStream(response, keep.MaxBody); err != nil {
 			return nil, err
 		}
 		streams = response.IsBodyStream()
@@ -47,22 +47,22 @@ func (a *answer) run(ctx context.Context, c *fiber.Ctx, keep *core.KeepConfig) (
 	if hasBody && !isSent && !streams {
 		r.Body = response.Body()
 	}
-	unmark(c, &response.Header, keep.Marker)
-	a.changes(&response.Header, isTyped || len(r.Body) > 0)
+	deleteMarker(c, &response.Header, keep.Marker)
+	a.noteChanges(&response.Header, isTyped || len(r.Body) > 0)
 	if streams && !response.SkipBody {
-		unprotected(ctx, response)
-		return a.later(response, keep.MaxBody), nil
+		markUnprotected(ctx, response)
+		return a.endWithStream(response, keep.MaxBody), nil
 	}
 	r.Omitted = streams // which nobody reads
 	if isSent {
-		unprotected(ctx, response)
+		markUnprotected(ctx, response)
 		r.Sent, r.Omitted, r.Unfinished = true, true, true
 	}
 	return r, nil
 }
 
-// handle runs the handlers under ctx, those of errors included, and tells whether Fiber's router has found none.
-func handle(ctx context.Context, c *fiber.Ctx) (isUnrouted bool) {
+// runHandlers runs the handlers under ctx, those of errors included, and tells whether Fiber's router has found none.
+func runHandlers(ctx context.Context, c *fiber.Ctx) (isUnrouted bool) {
 	client := c.UserContext()
 	around := c.Context().UserValue(core.ContextKey)
 	c.SetUserContext(ctx)
@@ -75,15 +75,15 @@ func handle(ctx context.Context, c *fiber.Ctx) (isUnrouted bool) {
 	if err == nil {
 		return false
 	}
-	isUnrouted = isRouters(c, err)
+	isUnrouted = isRouterError(c, err)
 	if c.App().ErrorHandler(c, err) != nil {
 		_ = c.SendStatus(fiber.StatusInternalServerError)
 	}
 	return isUnrouted
 }
 
-// isRouters tells of an error whether Fiber's router has made it, which has found no handler.
-func isRouters(c *fiber.Ctx, err error) bool {
+// isRouterError tells of an error whether Fiber's router has made it, which has found no handler.
+func isRouterError(c *fiber.Ctx, err error) bool {
 	notFound := (*fiber.Error)(nil)
 	if errors.As(err, &notFound) && notFound.Code == fiber.StatusNotFound {
 		return strings.HasPrefix(notFound.Message, "Cannot "+c.Method()+" /")
@@ -91,23 +91,23 @@ func isRouters(c *fiber.Ctx, err error) bool {
 	return errors.Is(err, fiber.ErrMethodNotAllowed) && len(c.Response().Header.Peek(fiber.HeaderAllow)) > 0
 }
 
-// unprotected says of an answer that the engine does not send whether its run had no claim.
-func unprotected(ctx context.Context, response *fasthttp.Response) {
+// markUnprotected says of an answer that the engine does not send whether its run had no claim.
+func markUnprotected(ctx context.Context, response *fasthttp.Response) {
 	if run, _ := core.FromContext(ctx); run.Unprotected {
 		response.Header.Set("Idempotent-Unprotected", "true")
 	}
 }
 
-// later leaves the end of the run to the stream of response.
-func (a *answer) later(response *fasthttp.Response, limit int) *core.Response {
-	a.streams = true
-	s := watch(response, limit, a.response)
-	s.client = a.client
+// endWithStream leaves the end of the run to the stream of response.
+func (a *handlerResponse) endWithStream(response *fasthttp.Response, limit int) *core.Response {
+	a.isStream = true
+	s := wrapStream(response, limit, a.response)
+	s.clientCtx = a.clientCtx
 	return &core.Response{Status: a.response.Status, Sent: true, Later: func(end func(*core.Response, error)) { s.end = end }}
 }
 
-// takeBack leaves of the handlers' answer nothing in the response.
-func (a *answer) takeBack(response *fasthttp.Response) {
+// resetResponse leaves of the handlers' answer nothing in the response.
+func (a *handlerResponse) resetResponse(response *fasthttp.Response) {
 	if a.ran {
 		a.outer.CopyTo(&response.Header)
 		response.ResetBody()

@@ -7,22 +7,22 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// client is a request's context whose values come from fasthttp's, which is another request's when this one is over. The engine
+// clientContext is a request's context whose values come from fasthttp's, which is another request's when this one is over. The engine
 // may need it for longer, for an outcome that the store has not taken. Then it knows the values that were asked for before, and no
 // others: a store that finds its tenant by a value finds the same one.
-type client struct {
+type clientContext struct {
 	context.Context
 
-	mu    sync.RWMutex // over the end
-	over  bool
-	known sync.Map // of what was asked for
+	mu     sync.RWMutex // over the end
+	isOver bool
+	known  sync.Map // of what was asked for
 }
 
 // probe is a user value that is there while somebody looks for it.
 type probe struct{}
 
-// clientOf returns the context of the request: the user's own, or one that ends with the request if that is made of fasthttp's.
-func clientOf(c *fiber.Ctx) (ctx context.Context, own *client) {
+// clientContextOf returns the context of the request: the user's own, or one that ends with the request if that is made of fasthttp's.
+func clientContextOf(c *fiber.Ctx) (ctx context.Context, own *clientContext) {
 	ctx = c.UserContext()
 	if ctx == context.Background() { // as nearly always
 		return ctx, nil
@@ -33,15 +33,15 @@ func clientOf(c *fiber.Ctx) (ctx context.Context, own *client) {
 	if ctx.Value(probe{}) != sign {
 		return ctx, nil
 	}
-	own = &client{Context: ctx}
+	own = &clientContext{Context: ctx}
 	return own, own
 }
 
 // Value implements context.Context.
-func (c *client) Value(key any) any {
+func (c *clientContext) Value(key any) any {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if c.over {
+	if c.isOver {
 		value, _ := c.known.Load(key)
 		return value
 	}
@@ -50,12 +50,12 @@ func (c *client) Value(key any) any {
 	return value
 }
 
-// end is for the end of the request.
-func (c *client) end() {
+// detach is for the end of the request.
+func (c *clientContext) detach() {
 	if c == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.over = true
+	c.isOver = true
 }

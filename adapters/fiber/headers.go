@@ -11,10 +11,10 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// changes notes the header lines that differ from outer, and the names that outer has lines for and header has not. The
+// noteChanges notes the header lines that differ from outer, and the names that outer has lines for and header has not. The
 // Content-Type of a body always counts as changed: what fasthttp fills in by itself, other frameworks would not. So does
 // Cache-Control, which core.OmitNoStore looks at, whoever set it.
-func (a *answer) changes(header *fasthttp.ResponseHeader, body bool) {
+func (a *handlerResponse) noteChanges(header *fasthttp.ResponseHeader, body bool) {
 	r := &a.response
 	r.Header = a.lines[:0]
 	trailers := slices.Clone(header.PeekTrailerKeys()) // which come behind the body
@@ -22,11 +22,11 @@ func (a *answer) changes(header *fasthttp.ResponseHeader, body bool) {
 		if slices.ContainsFunc(trailers, func(trailer []byte) bool { return bytes.Equal(trailer, key) }) {
 			return
 		}
-		name := name(key)
+		name := headerName(key)
 		always := body && name == fiber.HeaderContentType || name == fiber.HeaderCacheControl
 		switch {
 		case !always && slices.EqualFunc(a.outer.PeekAll(name), header.PeekAll(name), bytes.Equal):
-		case !always && name == fiber.HeaderContentType && !isTyped(header):
+		case !always && name == fiber.HeaderContentType && !hasContentType(header):
 			r.Removed = append(r.Removed, name)
 		default:
 			r.Header = append(r.Header, core.Field{Name: name, Value: string(value)})
@@ -37,19 +37,19 @@ func (a *answer) changes(header *fasthttp.ResponseHeader, body bool) {
 			r.Removed = append(r.Removed, string(key))
 		}
 	})
-	a.own = len(r.Header)
+	a.handlerFields = len(r.Header)
 }
 
-// isTyped tells whether a Content-Type was set, and is not the one that fasthttp shows without it.
-func isTyped(header *fasthttp.ResponseHeader) bool {
+// hasContentType tells whether a Content-Type was set, and is not the one that fasthttp shows without it.
+func hasContentType(header *fasthttp.ResponseHeader) bool {
 	var without fasthttp.ResponseHeader
 	header.CopyTo(&without)
 	without.SetNoDefaultContentType(true)
 	return len(without.ContentType()) > 0
 }
 
-// name is a copy of a header name, where it is none of the usual ones.
-func name(key []byte) string {
+// headerName is a copy of a header name, where it is none of the usual ones.
+func headerName(key []byte) string {
 	for _, usual := range []string{fiber.HeaderContentType, fiber.HeaderContentLength, fiber.HeaderLocation, fiber.HeaderCacheControl} {
 		if string(key) == usual {
 			return usual
@@ -58,8 +58,8 @@ func name(key []byte) string {
 	return string(key)
 }
 
-// unmark takes away the line that replays carry, whose name a handler may have written in any way.
-func unmark(c *fiber.Ctx, header *fasthttp.ResponseHeader, marker string) {
+// deleteMarker takes away the line that replays carry, whose name a handler may have written in any way.
+func deleteMarker(c *fiber.Ctx, header *fasthttp.ResponseHeader, marker string) {
 	for _, key := range header.PeekKeys() {
 		if len(key) == len(marker) && strings.EqualFold(string(key), marker) {
 			header.DisableNormalizing() // of the name to delete

@@ -17,14 +17,14 @@ import (
 
 // request is the request as the engine reads it. fasthttp uses its memory again, so every string is a copy.
 func (x *exchange) request() core.Request {
-	header, r := &x.ctx.Request().Header, x.given
-	r.Method = method(header)
+	header, r := &x.ctx.Request().Header, x.template
+	r.Method = methodOf(header)
 	r.Path, r.RawQuery, _ = strings.Cut(string(header.RequestURI()), "?")
 	return r
 }
 
-// method is a copy of the request's method, where it may be a guarded one.
-func method(header *fasthttp.RequestHeader) string {
+// methodOf is a copy of the request's method, where it may be a guarded one.
+func methodOf(header *fasthttp.RequestHeader) string {
 	for _, m := range []string{fiber.MethodPost, fiber.MethodPatch, fiber.MethodGet} {
 		if string(header.Method()) == m {
 			return m
@@ -47,7 +47,7 @@ func (x *exchange) header(name string) (values []string) {
 		}
 	})
 	if len(values) > 0 && isChunked(&x.ctx.Request().Header) {
-		values = values[:min(len(values), linesBeforeBody(&x.ctx.Request().Header, name))]
+		values = values[:min(len(values), countBeforeBody(&x.ctx.Request().Header, name))]
 	}
 	return values
 }
@@ -61,7 +61,7 @@ func (x *exchange) body(limit int64) ([]byte, error) {
 	case length > limit:
 		return nil, &http.MaxBytesError{Limit: limit}
 	case length > 0 && len(r.Header.MultipartFormBoundary()) > 0 && !c.App().Config().DisablePreParseMultipartForm:
-		return form(r)
+		return formDigest(r)
 	case !r.IsBodyStream():
 		return r.Body(), nil
 	}
@@ -72,9 +72,9 @@ func (x *exchange) body(limit int64) ([]byte, error) {
 	return b, err
 }
 
-// form is what makes two multipart requests the same. fasthttp has parsed them already, and would put the body together
+// formDigest is what makes two multipart requests the same. fasthttp has parsed them already, and would put the body together
 // in another order each time.
-func form(r *fasthttp.Request) ([]byte, error) {
+func formDigest(r *fasthttp.Request) ([]byte, error) {
 	f, err := r.MultipartForm()
 	if err != nil {
 		return nil, err

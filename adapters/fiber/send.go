@@ -7,14 +7,14 @@ import (
 )
 
 // send writes a response, which may be the one that is there.
-func (a *answer) send(c *fiber.Ctx, r *core.Response) {
+func (a *handlerResponse) send(c *fiber.Ctx, r *core.Response) {
 	if r != &a.response {
-		a.takeBack(c.Response())
-		send(c, r)
+		a.resetResponse(c.Response())
+		sendResponse(c, r)
 		return
 	}
 	header := &c.Response().Header
-	for _, f := range r.Header[min(a.own, len(r.Header)):] {
+	for _, f := range r.Header[min(a.handlerFields, len(r.Header)):] {
 		header.Set(f.Name, f.Value)
 	}
 	for _, f := range r.Added {
@@ -22,8 +22,8 @@ func (a *answer) send(c *fiber.Ctx, r *core.Response) {
 	}
 }
 
-// send writes a response: the headers around it stay, those it names are replaced.
-func send(c *fiber.Ctx, r *core.Response) {
+// sendResponse writes a response: the headers around it stay, those it names are replaced.
+func sendResponse(c *fiber.Ctx, r *core.Response) {
 	header := &c.Response().Header
 	for _, name := range r.Removed {
 		header.Del(name)

@@ -16,17 +16,17 @@ var errBrokeOff = errors.New("idem: the stream of the answer broke off")
 // stream is the body of an answer that is made while it is sent. fasthttp reads it when the handlers have returned, and closes
 // it when it has been sent or the client has left. Its end is the end of the run.
 type stream struct {
-	source   io.Reader
-	size     int // as declared; negative: not
-	limit    int // of what is kept of it, in bytes
-	response core.Response
-	client   *client // see answer
+	source    io.Reader
+	size      int // as declared; negative: not
+	limit     int // of what is kept of it, in bytes
+	response  core.Response
+	clientCtx *clientContext // see handlerResponse
 
-	end     func(*core.Response, error) // of the run; nil without a claim
-	sent    int                         // in bytes
-	isWhole bool                        // the source came to its end
-	isBad   bool                        // the source failed, or is being asked: one that panics stays so
-	closed  sync.Once
+	end        func(*core.Response, error) // of the run; nil without a claim
+	sent       int                         // in bytes
+	isComplete bool                        // the source came to its end
+	hasFailed  bool                        // the source failed, or is being asked: one that panics stays so
+	closed     sync.Once
 }
 
 // declaredSize is the length of a response's stream, as fasthttp finds it; negative where nobody knows.
@@ -39,8 +39,8 @@ func declaredSize(response *fasthttp.Response) int {
 	return size
 }
 
-// hold reads a stream of a known length that fits into limit, so that it is kept before it is sent, as any other body.
-func hold(response *fasthttp.Response, limit int) error {
+// bufferStream reads a stream of a known length that fits into limit, so that it is kept before it is sent, as any other body.
+func bufferStream(response *fasthttp.Response, limit int) error {
 	size := declaredSize(response)
 	if size < 0 || size > limit {
 		return nil
@@ -56,18 +56,18 @@ func hold(response *fasthttp.Response, limit int) error {
 	return nil
 }
 
-// watch puts a stream in the place of that of response, whose answer is r.
-func watch(response *fasthttp.Response, limit int, r core.Response) *stream {
+// wrapStream puts a stream in the place of that of response, whose answer is r.
+func wrapStream(response *fasthttp.Response, limit int, r core.Response) *stream {
 	s := &stream{source: response.BodyStream(), size: declaredSize(response), limit: limit, response: r}
 	replaceStream(response, s)
 	// Who times the request out outside forgets the response, and the claim would be renewed for ever.
-	runtime.SetFinalizer(s, func(s *stream) { go s.drop() })
+	runtime.SetFinalizer(s, func(s *stream) { go s.closeForgotten() })
 	return s
 }
 
-// drop closes a stream that nobody will read. It has a goroutine of its own, because to close the source and to settle the run
+// closeForgotten closes a stream that nobody will read. It has a goroutine of its own, because to close the source and to settle the run
 // may take long, and all finalizers of the process share one. A panic has no recovery outside any more, and ends the run only.
-func (s *stream) drop() {
+func (s *stream) closeForgotten() {
 	defer func() { _ = recover() }()
 	_ = s.Close()
 }
@@ -85,12 +85,12 @@ func replaceStream(response *fasthttp.Response, s *stream) {
 
 // Read reads from the source, and keeps what fits.
 func (s *stream) Read(p []byte) (int, error) {
-	s.isBad = true
+	s.hasFailed = true
 	n, err := s.source.Read(p)
-	s.isBad = err != nil && !errors.Is(err, io.EOF)
-	s.isWhole = s.isWhole || errors.Is(err, io.EOF)
+	s.hasFailed = err != nil && !errors.Is(err, io.EOF)
+	s.isComplete = s.isComplete || errors.Is(err, io.EOF)
 	s.sent += n
-	if s.isKept() {
+	if s.fits() {
 		s.response.Body = append(s.response.Body, p[:n]...)
 	} else {
 		s.response.Body = nil
@@ -98,17 +98,17 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// isKept tells whether the body is, as far as it is known.
-func (s *stream) isKept() bool { return max(s.size, s.sent) <= s.limit }
+// fits tells whether the body is, as far as it is known.
+func (s *stream) fits() bool { return max(s.size, s.sent) <= s.limit }
 
 // WriteTo lets a long file be sent by the kernel.
 func (s *stream) WriteTo(w io.Writer) (int64, error) {
 	if s.size <= s.limit {
 		return io.Copy(w, struct{ io.Reader }{s})
 	}
-	s.isBad = true
+	s.hasFailed = true
 	n, err := io.Copy(w, s.source)
-	s.isBad, s.isWhole = err != nil, err == nil
+	s.hasFailed, s.isComplete = err != nil, err == nil
 	s.sent += int(n)
 	return n, err
 }
@@ -122,25 +122,25 @@ func (s *stream) Close() (err error) {
 		if !ok {
 			return
 		}
-		isBad := s.isBad
-		s.isBad = true
+		isBad := s.hasFailed
+		s.hasFailed = true
 		err = source.Close()
-		s.isBad = isBad || err != nil
+		s.hasFailed = isBad || err != nil
 	})
 	return err
 }
 
 // settle ends the run.
 func (s *stream) settle() {
-	defer s.client.end()
+	defer s.clientCtx.detach()
 	switch {
 	case s.end == nil:
-	case s.isBad:
+	case s.hasFailed:
 		s.end(nil, errBrokeOff)
 	default:
 		r := &s.response
-		r.Sent, r.Unfinished = true, !s.isWhole || s.size >= 0 && s.sent != s.size
-		if r.Omitted = r.Unfinished || !s.isKept(); r.Omitted {
+		r.Sent, r.Unfinished = true, !s.isComplete || s.size >= 0 && s.sent != s.size
+		if r.Omitted = r.Unfinished || !s.fits(); r.Omitted {
 			r.Body = nil
 		}
 		s.end(r, nil)

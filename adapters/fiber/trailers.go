@@ -11,11 +11,11 @@ import (
 // isChunked tells of a request that may have lines behind its body (KEY-19). fasthttp has put them behind those of the header,
 // and says no more that it was chunked.
 func isChunked(header *fasthttp.RequestHeader) bool {
-	return linesBeforeBody(header, fiber.HeaderTransferEncoding) > 0
+	return countBeforeBody(header, fiber.HeaderTransferEncoding) > 0
 }
 
-// linesBeforeBody counts the lines named name that came before the body.
-func linesBeforeBody(header *fasthttp.RequestHeader, name string) (n int) {
+// countBeforeBody counts the lines named name that came before the body.
+func countBeforeBody(header *fasthttp.RequestHeader, name string) (n int) {
 	for raw := header.RawHeaders(); len(raw) > 0; {
 		var line []byte
 		line, raw, _ = bytes.Cut(raw, []byte("\n"))
@@ -34,7 +34,7 @@ func hideTrailers(header *fasthttp.RequestHeader) (show func()) {
 	lines, hidden := map[string][]string{}, map[string][]string{}
 	header.VisitAll(func(key, value []byte) { lines[string(key)] = append(lines[string(key)], string(value)) })
 	for name, values := range lines {
-		before := linesBeforeBody(header, name)
+		before := countBeforeBody(header, name)
 		if before == len(values) || isFraming(name) {
 			continue
 		}

@@ -50,7 +50,7 @@ func Gin(e *core.Engine, opts ...Option) gin.HandlerFunc {
 		})
 		if result.Bypassed {
 			if c.Request.Context().Value(core.ContextKey) != nil {
-				own(c) // Engine.HandleContext, inside of a run, has forgotten it
+				setRunContext(c) // Engine.HandleContext, inside of a run, has forgotten it
 			}
 			return
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/go-idem/idem/core/capture"
 )
 
-var errLeft = errors.New("idem: the handlers left the answer to gin")
+var errNoResponse = errors.New("idem: the handlers left the answer to gin")
 
 // run runs the handlers behind the middleware with r, holding their answer back. Handlers that only collect errors leave
 // the answer to a middleware outside, so there is nothing to keep.
@@ -19,10 +19,10 @@ func run(ctx context.Context, c *gin.Context, x *capture.Exchange, keep core.Kee
 	outer, request, r, errs := c.Writer, c.Request, x.RequestWithContext(ctx), len(c.Errors)
 	w := &writer{Writer: x.NewWriter(ctx, outer, keep), outer: outer, status: outer.Status()}
 	c.Writer, c.Request = w, r
-	own(c)
+	setRunContext(c)
 	defer func() {
 		c.Writer, c.Request = outer, request
-		own(c)
+		setRunContext(c)
 		x.Finish(r)
 	}()
 	c.Next()
@@ -37,7 +37,7 @@ func run(ctx context.Context, c *gin.Context, x *capture.Exchange, keep core.Kee
 		if isUnrouted { // gin answers when all middleware has returned
 			return &core.Response{Status: w.status, Sent: true, Omitted: true, Unrouted: true}, nil
 		}
-		return nil, errLeft
+		return nil, errNoResponse
 	}
 	w.WriteHeaderNow()
 	response := w.Response()
@@ -45,9 +45,11 @@ func run(ctx context.Context, c *gin.Context, x *capture.Exchange, keep core.Kee
 	return response, nil
 }
 
-// own lets c tell the run that its request is in, none if that is so. By itself it asks the request for values only where the
+// setRunContext lets c tell the run that its request is in, none if that is so. By itself it asks the request for values only where the
 // engine of the router has ContextWithFallback.
-func own(c *gin.Context) { c.Set(core.ContextKey, c.Request.Context().Value(core.ContextKey)) }
+func setRunContext(c *gin.Context) {
+	c.Set(core.ContextKey, c.Request.Context().Value(core.ContextKey))
+}
 
 // writer is a gin.ResponseWriter whose answer is held back. As Gin's own, it puts the status off until something is
 // written.

@@ -4,17 +4,17 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// kept is a produced message. Values of metadata need not be text.
-type kept struct {
+// storedMessage is a produced message. Values of metadata need not be text.
+type storedMessage struct {
 	UUID     string
 	Metadata map[string][]byte
 	Payload  []byte
 }
 
-func keep(produced []*message.Message) []kept {
-	k := make([]kept, len(produced))
+func store(produced []*message.Message) []storedMessage {
+	k := make([]storedMessage, len(produced))
 	for i, msg := range produced {
-		k[i] = kept{msg.UUID, make(map[string][]byte, len(msg.Metadata)), msg.Payload}
+		k[i] = storedMessage{msg.UUID, make(map[string][]byte, len(msg.Metadata)), msg.Payload}
 		for name, value := range msg.Metadata {
 			k[i].Metadata[name] = []byte(value)
 		}
@@ -22,7 +22,7 @@ func keep(produced []*message.Message) []kept {
 	return k
 }
 
-func restore(k []kept) (produced []*message.Message) {
+func restore(k []storedMessage) (produced []*message.Message) {
 	for i := range k {
 		msg := message.NewMessage(k[i].UUID, k[i].Payload)
 		for name, value := range k[i].Metadata {

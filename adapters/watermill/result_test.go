@@ -17,12 +17,12 @@ func FuzzResult(f *testing.F) {
 		if utf8.ValidString(uuid) && utf8.ValidString(name) {
 			msg := message.NewMessage(uuid, payload)
 			msg.Metadata[name] = value
-			assert.Equal(t, keep([]*message.Message{msg}), keep(again(t, []*message.Message{msg})))
+			assert.Equal(t, store([]*message.Message{msg}), store(again(t, []*message.Message{msg})))
 		}
-		var other []kept
+		var other []storedMessage
 		if err := json.Unmarshal(record, &other); err == nil {
 			produced := restore(other)
-			assert.Equal(t, keep(produced), keep(again(t, produced)))
+			assert.Equal(t, store(produced), store(again(t, produced)))
 		}
 	})
 }
@@ -30,9 +30,9 @@ func FuzzResult(f *testing.F) {
 // again is what a duplicate gets of produced.
 func again(t *testing.T, produced []*message.Message) []*message.Message {
 	t.Helper()
-	record, err := json.Marshal(keep(produced))
+	record, err := json.Marshal(store(produced))
 	require.NoError(t, err)
-	var k []kept
+	var k []storedMessage
 	require.NoError(t, json.Unmarshal(record, &k))
 	return restore(k)
 }

@@ -79,7 +79,7 @@ type options struct {
 	skip func(*message.Message) bool
 	dead func(*message.Message, error) error
 
-	repeats repeats
+	recent recentDead
 }
 
 // ID says which deliveries are of one message. Default: its UUID, which tells redeliveries, but not a producer that publishes
@@ -110,7 +110,7 @@ func Watermill(e *core.Engine, group string, opts ...Option) message.HandlerMidd
 	for _, opt := range opts {
 		opt(&o)
 	}
-	o.repeats = repeats{seed: maphash.MakeSeed(), at: map[uint64]time.Time{}}
+	o.recent = recentDead{seed: maphash.MakeSeed(), at: map[uint64]time.Time{}}
 	return func(next message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {
 			if o.skip(msg) {
@@ -127,20 +127,20 @@ func (o *options) handle(e *core.Engine, m core.Message, msg *message.Message, n
 	switch {
 	case d.Verdict == core.Done: // the handler's own: they may have contexts
 		return produced, nil
-	case d.Verdict == core.Duplicate && d.Omitted && !d.Mismatch && publishes(msg.Context()):
-		return nil, o.bury(m, msg, errors.Join(ErrNotKept, d.Err))
+	case d.Verdict == core.Duplicate && d.Omitted && !d.Mismatch && hasPublisher(msg.Context()):
+		return nil, o.handleDead(m, msg, errors.Join(ErrNotKept, d.Err))
 	case d.Verdict == core.Duplicate && (d.Omitted || d.Err == nil):
 		return restore(d.Result), nil
 	case d.Verdict == core.Failed:
 		return produced, d.Err
 	case d.Verdict == core.Busy:
-		return nil, busy(msg.Context(), d.RedeliverAfter, d.Err)
+		return nil, waitBusy(msg.Context(), d.RedeliverAfter, d.Err)
 	}
-	return nil, o.bury(m, msg, d.Err)
+	return nil, o.handleDead(m, msg, d.Err)
 }
 
 // consume handles a message. Unless that is done, the message is then as it was delivered.
-func consume(e *core.Engine, m core.Message, msg *message.Message, next message.HandlerFunc) (d core.Delivery[[]kept], produced []*message.Message) {
+func consume(e *core.Engine, m core.Message, msg *message.Message, next message.HandlerFunc) (d core.Delivery[[]storedMessage], produced []*message.Message) {
 	undo := func() {}
 	defer func() {
 		if d.Verdict != core.Done { // also when the handler panics
@@ -148,42 +148,42 @@ func consume(e *core.Engine, m core.Message, msg *message.Message, next message.
 		}
 	}()
 	outer := msg.Context()
-	d = core.Consume(outer, e, m, func(ctx context.Context) (_ []kept, err error) {
-		undo = remember(msg)
+	d = core.Consume(outer, e, m, func(ctx context.Context) (_ []storedMessage, err error) {
+		undo = snapshot(msg)
 		msg.SetContext(ctx)
 		defer msg.SetContext(outer)
 		produced, err = next(msg)
-		result := keep(produced)
+		result := store(produced)
 		for _, p := range produced {
-			outlive(p, ctx, outer)
+			moveToOuter(p, ctx, outer)
 		}
 		return result, err
 	})
 	return d, produced
 }
 
-// remember returns a function that makes msg what it is now.
-func remember(msg *message.Message) (undo func()) {
+// snapshot returns a function that makes msg what it is now.
+func snapshot(msg *message.Message) (undo func()) {
 	uuid, metadata, payload := msg.UUID, maps.Clone(msg.Metadata), bytes.Clone(msg.Payload)
 	return func() { msg.UUID, msg.Metadata, msg.Payload = uuid, metadata, payload }
 }
 
-// publishes tells whether what a handler produces goes anywhere, as far as the router tells: handlers of consumers produce
+// hasPublisher tells whether what a handler produces goes anywhere, as far as the router tells: handlers of consumers produce
 // nothing.
-func publishes(ctx context.Context) bool {
+func hasPublisher(ctx context.Context) bool {
 	return message.PublisherNameFromCtx(ctx) != "message.disabledPublisher"
 }
 
-// busy waits, so that a broker which delivers again at once does not ask all the time.
-func busy(ctx context.Context, pause time.Duration, cause error) error {
-	wait(ctx, pause)
+// waitBusy waits, so that a broker which delivers again at once does not ask all the time.
+func waitBusy(ctx context.Context, pause time.Duration, cause error) error {
+	sleep(ctx, pause)
 	if cause == nil {
 		return ErrBusy
 	}
 	return fmt.Errorf("%w: %w", ErrBusy, cause)
 }
 
-func wait(ctx context.Context, pause time.Duration) {
+func sleep(ctx context.Context, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {

@@ -21,8 +21,8 @@ func (x *Exchange) Read(limit int64) ([]byte, error) {
 	if err != nil && x.isTooLarge(err) {
 		return nil, &http.MaxBytesError{Limit: limit}
 	}
-	x.again.Reset(body)
-	x.again.Closer = r.Body
+	x.buffered.Reset(body)
+	x.buffered.Closer = r.Body
 	return body, err
 }
 
@@ -32,8 +32,8 @@ func (x *Exchange) isTooLarge(err error) bool {
 	return errors.As(err, &tooLarge) || x.TooLarge != nil && errors.Is(err, x.TooLarge)
 }
 
-// firstRead is how much memory a body of a known length gets before any of it has come, in bytes.
-const firstRead = 4 << 10
+// initialBuffer is how much memory a body of a known length gets before any of it has come, in bytes.
+const initialBuffer = 4 << 10
 
 // readAll is io.ReadAll for a body whose length may be known, or else is negative. It takes memory as bytes come, since who
 // declares a length may never send it; the last growth is to that length.
@@ -41,7 +41,7 @@ func readAll(r io.Reader, length int64) (body []byte, err error) {
 	if length < 0 {
 		return io.ReadAll(r)
 	}
-	body = make([]byte, 0, min(length, firstRead)+1) // one more, to see the end
+	body = make([]byte, 0, min(length, initialBuffer)+1) // one more, to see the end
 	for err == nil {
 		if len(body) == cap(body) {
 			body = append(make([]byte, 0, min(max(length+1, int64(len(body))+512), 4*int64(cap(body)))), body...)
@@ -56,8 +56,8 @@ func readAll(r io.Reader, length int64) (body []byte, err error) {
 	return body, err
 }
 
-// rereadable is a body in memory that closes the one it came from.
-type rereadable struct {
+// bufferedBody is a body in memory that closes the one it came from.
+type bufferedBody struct {
 	bytes.Reader
 	io.Closer
 }

@@ -15,14 +15,14 @@ import (
 type Exchange struct {
 	TooLarge error // what a limit outside says of a body, besides http.MaxBytesError; nil: nothing
 
-	request *http.Request
-	limited io.LimitedReader // the body for the engine
-	again   rereadable       // for the handler, once the engine has read it
-	run     *run             // nil until the handler runs: a replay does without
+	request  *http.Request
+	limited  io.LimitedReader // the body for the engine
+	buffered bufferedBody     // for the handler, once the engine has read it
+	handler  *handlerSide     // nil until the handler runs: a replay does without
 }
 
-// run is what the handler gets, in one piece.
-type run struct {
+// handlerSide is what the handler gets, in one piece.
+type handlerSide struct {
 	request http.Request
 	writer  Writer
 }
@@ -56,19 +56,19 @@ func (x *Exchange) header(name string) []string {
 
 // RequestWithContext returns the request with ctx and a body that can be read, also after the engine has read it.
 func (x *Exchange) RequestWithContext(ctx context.Context) *http.Request {
-	r := &x.running().request
+	r := &x.ensureHandler().request
 	*r = *x.request.WithContext(ctx)
-	if x.again.Closer != nil {
-		r.Body = &x.again
+	if x.buffered.Closer != nil {
+		r.Body = &x.buffered
 	}
 	return r
 }
 
-func (x *Exchange) running() *run {
-	if x.run == nil {
-		x.run = &run{}
+func (x *Exchange) ensureHandler() *handlerSide {
+	if x.handler == nil {
+		x.handler = &handlerSide{}
 	}
-	return x.run
+	return x.handler
 }
 
 // Finish ends the run, however it does. It hands what a mux and a form parser left in r, which came from For, to the request
@@ -76,5 +76,5 @@ func (x *Exchange) running() *run {
 // handler is as it was before, unless the answer is out or was left there.
 func (x *Exchange) Finish(r *http.Request) {
 	x.request.MultipartForm, x.request.Pattern = r.MultipartForm, r.Pattern
-	x.run.writer.close()
+	x.handler.writer.close()
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// frozen is what the status fixes of an answer, besides the lines of its response.
-type frozen struct {
-	deleted  []string     // those of response.Removed that the handler's header has no name of
-	early    []core.Field // lines behind the body that were there already, under the names of http.TrailerPrefix
-	declared []string     // names of lines behind the body
-	typed    bool         // there is a Content-Type, be it none at all
-	encoded  bool         // net/http does not look for one in the body
-	sniffed  string       // what it finds there
+// frozenHeader is what the status fixes of an answer, besides the lines of its response.
+type frozenHeader struct {
+	deleted          []string     // those of response.Removed that the handler's header has no name of
+	earlyTrailers    []core.Field // lines behind the body that were there already, under the names of http.TrailerPrefix
+	declaredTrailers []string     // names of lines behind the body
+	hasContentType   bool         // there is a Content-Type, be it none at all
+	isEncoded        bool         // net/http does not look for one in the body
+	sniffedType      string       // what it finds there
 }
 
 // freeze notes what the header says now besides its lines.
@@ -25,21 +25,21 @@ func (w *Writer) freeze() {
 			w.deleted = append(w.deleted, name)
 		}
 	}
-	_, w.typed = w.header["Content-Type"]
-	w.encoded = w.header.Get("Content-Encoding") != "" || w.header.Get("Transfer-Encoding") != ""
-	w.declared, w.early = trailerNames(w.header), prefixed(w.header)
+	_, w.hasContentType = w.header["Content-Type"]
+	w.isEncoded = w.header.Get("Content-Encoding") != "" || w.header.Get("Transfer-Encoding") != ""
+	w.declaredTrailers, w.earlyTrailers = trailerNames(w.header), prefixedTrailers(w.header)
 }
 
-// before is outer's header as it was before the handler.
-func (w *Writer) before() http.Header {
+// originalHeader is outer's header as it was before the handler.
+func (w *Writer) originalHeader() http.Header {
 	if w.sharedHeader {
 		return nil
 	}
 	return w.outer.Header()
 }
 
-// changes returns the lines of header that differ from outer, sorted by name, and the names that header has no lines for.
-func changes(outer, header http.Header) (lines []core.Field, removed []string) {
+// headerChanges returns the lines of header that differ from outer, sorted by name, and the names that header has no lines for.
+func headerChanges(outer, header http.Header) (lines []core.Field, removed []string) {
 	lines = make([]core.Field, 0, len(header))
 	for name, values := range header {
 		before, was := outer[name]
@@ -74,8 +74,8 @@ func trailerNames(header http.Header) (names []string) {
 	return names
 }
 
-// lines are those of names.
-func lines(header http.Header, names []string) (lines []core.Field) {
+// fieldsOf are those of names.
+func fieldsOf(header http.Header, names []string) (lines []core.Field) {
 	for _, name := range names {
 		for _, v := range header[name] {
 			lines = append(lines, core.Field{Name: name, Value: v})
@@ -84,8 +84,8 @@ func lines(header http.Header, names []string) (lines []core.Field) {
 	return lines
 }
 
-// prefixed are the lines that come behind the body without having been declared.
-func prefixed(header http.Header) (lines []core.Field) {
+// prefixedTrailers are the lines that come behind the body without having been declared.
+func prefixedTrailers(header http.Header) (lines []core.Field) {
 	for name, values := range header {
 		if strings.HasPrefix(name, http.TrailerPrefix) {
 			for _, v := range values {
@@ -96,8 +96,8 @@ func prefixed(header http.Header) (lines []core.Field) {
 	return lines
 }
 
-// first returns the value of the first line named name; "" when there is none.
-func first(lines []core.Field, name string) string {
+// firstValue returns the value of the first line named name; "" when there is none.
+func firstValue(lines []core.Field, name string) string {
 	for _, f := range lines {
 		if strings.EqualFold(f.Name, name) {
 			return f.Value
@@ -106,15 +106,15 @@ func first(lines []core.Field, name string) string {
 	return ""
 }
 
-// replaceLines puts lines in the place of those of the same names.
-func replaceLines(header http.Header, lines []core.Field) {
+// replaceFields puts lines in the place of those of the same names.
+func replaceFields(header http.Header, lines []core.Field) {
 	for _, f := range lines {
 		delete(header, f.Name)
 	}
-	addLines(header, lines)
+	addFields(header, lines)
 }
 
-func addLines(header http.Header, lines []core.Field) {
+func addFields(header http.Header, lines []core.Field) {
 	for _, f := range lines {
 		header[f.Name] = append(header[f.Name], f.Value)
 	}

@@ -8,22 +8,22 @@ import (
 
 // Send writes a response: the headers around it stay, those it names are replaced. It is the end of the exchange.
 func (x *Exchange) Send(w http.ResponseWriter, r *core.Response) error {
-	if x.run == nil || r != &x.run.writer.response {
-		return send(w, r)
+	if x.handler == nil || r != &x.handler.writer.response {
+		return sendResponse(w, r)
 	}
-	err := x.run.writer.send(w)
-	x.run.writer.trail(w.Header())
+	err := x.handler.writer.send(w)
+	x.handler.writer.setTrailers(w.Header())
 	return err
 }
 
-// send is Send for an answer that no writer has captured.
-func send(w http.ResponseWriter, r *core.Response) error {
+// sendResponse is Send for an answer that no writer has captured.
+func sendResponse(w http.ResponseWriter, r *core.Response) error {
 	header := w.Header()
 	for _, name := range r.Removed {
 		header[name] = nil
 	}
-	replaceLines(header, r.Header)
-	addLines(header, r.Added)
+	replaceFields(header, r.Header)
+	addFields(header, r.Added)
 	w.WriteHeader(r.Status)
 	if len(r.Body) == 0 {
 		return nil
@@ -42,12 +42,12 @@ func (w *Writer) send(outer http.ResponseWriter) error {
 	for _, name := range w.deleted {
 		delete(header, name)
 	}
-	replaceLines(header, r.Header)
-	if w.sniffed != "" {
+	replaceFields(header, r.Header)
+	if w.sniffedType != "" {
 		delete(header, "Content-Type")
 	}
-	addLines(header, r.Added)
-	addLines(header, w.early)
+	addFields(header, r.Added)
+	addFields(header, w.earlyTrailers)
 	outer.WriteHeader(r.Status)
 	if puts, ok := outer.(interface{ WriteHeaderNow() }); ok { // as Gin's, which puts the status off
 		puts.WriteHeaderNow()
@@ -59,13 +59,13 @@ func (w *Writer) send(outer http.ResponseWriter) error {
 	return err
 }
 
-// trail leaves in header the lines that come behind the body.
-func (w *Writer) trail(header http.Header) {
-	for _, f := range w.early {
+// setTrailers leaves in header the lines that come behind the body.
+func (w *Writer) setTrailers(header http.Header) {
+	for _, f := range w.earlyTrailers {
 		delete(header, f.Name)
 	}
-	for _, name := range w.declared {
+	for _, name := range w.declaredTrailers {
 		delete(header, name)
 	}
-	replaceLines(header, w.response.Trailer)
+	replaceFields(header, w.response.Trailer)
 }

@@ -10,7 +10,7 @@ import (
 // sniff says which Content-Type net/http will find for an answer without one, now that next comes behind what is held back, so
 // that replays through other frameworks carry it too; or that it will find none.
 func (w *Writer) sniff(next []byte) {
-	if s := w.response.Status; s < 200 || s == http.StatusNoContent || s == http.StatusNotModified || w.typed {
+	if s := w.response.Status; s < 200 || s == http.StatusNoContent || s == http.StatusNotModified || w.hasContentType {
 		return
 	}
 	const enough = 512 // that is all it looks at
@@ -18,12 +18,12 @@ func (w *Writer) sniff(next []byte) {
 	if len(opening) < enough && len(next) > 0 {
 		opening = slices.Concat(opening, next[:min(len(next), enough)])
 	}
-	if w.encoded || len(opening) == 0 {
+	if w.isEncoded || len(opening) == 0 {
 		if w.deleted = append(w.deleted, "Content-Type"); !slices.Contains(w.response.Removed, "Content-Type") {
 			w.response.Removed = append(w.response.Removed, "Content-Type")
 		}
 		return
 	}
-	w.sniffed = http.DetectContentType(opening)
-	w.response.Header = append(w.response.Header, core.Field{Name: "Content-Type", Value: w.sniffed})
+	w.sniffedType = http.DetectContentType(opening)
+	w.response.Header = append(w.response.Header, core.Field{Name: "Content-Type", Value: w.sniffedType})
 }

@@ -16,7 +16,7 @@ import (
 func (w *Writer) commit() {
 	w.committed = true
 	w.restoreHeader(maps.Clone(w.header))
-	if strings.HasPrefix(strings.ToLower(first(w.response.Header, "Content-Type")), "text/event-stream") {
+	if strings.HasPrefix(strings.ToLower(firstValue(w.response.Header, "Content-Type")), "text/event-stream") {
 		core.CancelOnDisconnect(w.ctx) // nobody else may cut an operation short and have its 200 replayed
 	}
 	w.response.Header = slices.DeleteFunc(w.response.Header, func(f core.Field) bool { return strings.EqualFold(f.Name, w.marker) })
@@ -46,7 +46,7 @@ func (w *Writer) Flush() { _ = w.FlushError() }
 func (w *Writer) FlushError() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.prepare(0); err != nil {
+	if err := w.prepareWrite(0); err != nil {
 		return err
 	}
 	if !w.committed {
@@ -60,8 +60,8 @@ func (w *Writer) FlushError() error {
 func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.over {
-		return nil, nil, errOver
+	if w.returned {
+		return nil, nil, errHandlerReturned
 	}
 	if w.response.Status != 0 && !w.committed {
 		w.sniff(nil)

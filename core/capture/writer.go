@@ -31,17 +31,17 @@ type Writer struct {
 	response     core.Response
 	size         int  // of the body, as the handler wrote it; -1 before there is a status
 	committed    bool // outer has the answer
-	over         bool // the handler has returned
-	refused      bool // the handler wrote more than it has declared
+	returned     bool // the handler has returned
+	exceeded     bool // the handler wrote more than it has declared
 
-	frozen
+	frozenHeader
 }
 
-var errOver = errors.New("idem: the handler has returned")
+var errHandlerReturned = errors.New("idem: the handler has returned")
 
 // NewWriter returns a writer on top of outer for a run under ctx, within the limits of keep. An exchange has one.
 func (x *Exchange) NewWriter(ctx context.Context, outer http.ResponseWriter, keep core.KeepConfig) *Writer {
-	w := &x.running().writer
+	w := &x.ensureHandler().writer
 	w.outer, w.ctx, w.limit, w.marker, w.size = outer, ctx, keep.MaxBody, keep.Marker, -1
 	w.header = outer.Header()
 	if w.sharedHeader = len(w.header) == 0; !w.sharedHeader {
@@ -50,7 +50,7 @@ func (x *Exchange) NewWriter(ctx context.Context, outer http.ResponseWriter, kee
 	return w
 }
 
-// giveBack leaves outer's header as it was before the handler, which has header from now on.
+// restoreHeader leaves outer's header as it was before the handler, which has header from now on.
 func (w *Writer) restoreHeader(header http.Header) {
 	if w.sharedHeader {
 		clear(w.header)
@@ -79,7 +79,7 @@ func (w *Writer) WriteHeader(status int) {
 // writeHeader is WriteHeader; the caller holds mu, as for all that follows.
 func (w *Writer) writeHeader(status int) {
 	switch {
-	case w.over || w.response.Hijacked || w.response.Status != 0:
+	case w.returned || w.response.Hijacked || w.response.Status != 0:
 		return
 	case status < 100 || status > 999:
 		panic("idem: invalid WriteHeader code " + strconv.Itoa(status))
@@ -88,7 +88,7 @@ func (w *Writer) writeHeader(status int) {
 		return
 	}
 	w.response.Status, w.size = status, 0
-	w.response.Header, w.response.Removed = changes(w.before(), w.header)
+	w.response.Header, w.response.Removed = headerChanges(w.originalHeader(), w.header)
 	w.freeze()
 }
 
@@ -96,7 +96,7 @@ func (w *Writer) writeHeader(status int) {
 func (w *Writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.prepare(len(p)); err != nil {
+	if err := w.prepareWrite(len(p)); err != nil {
 		return 0, err
 	}
 	if len(w.response.Body)+len(p) > w.limit && !w.response.Omitted {
@@ -118,29 +118,29 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// prepare makes the answer ready for n more bytes: with a status, and passed through when they are too many.
-func (w *Writer) prepare(n int) error {
+// prepareWrite makes the answer ready for n more bytes: with a status, and passed through when they are too many.
+func (w *Writer) prepareWrite(n int) error {
 	switch {
 	case w.response.Hijacked:
 		return http.ErrHijacked
-	case w.over:
-		return errOver
+	case w.returned:
+		return errHandlerReturned
 	case w.response.Status == 0:
 		w.writeHeader(http.StatusOK)
 	}
 	if s := w.response.Status; n > 0 && (s < 200 || s == http.StatusNoContent || s == http.StatusNotModified) {
 		return http.ErrBodyNotAllowed
 	}
-	if declared, ok := w.length(); ok && (w.refused || w.size+n > declared) {
-		w.refused = true
+	if declared, ok := w.declaredLength(); ok && (w.exceeded || w.size+n > declared) {
+		w.exceeded = true
 		return http.ErrContentLength
 	}
 	return nil
 }
 
-// length returns the length that the handler has promised.
-func (w *Writer) length() (int, bool) {
-	length := first(w.response.Header, "Content-Length")
+// declaredLength returns the length that the handler has promised.
+func (w *Writer) declaredLength() (int, bool) {
+	length := firstValue(w.response.Header, "Content-Length")
 	if length == "" {
 		return 0, false
 	}
@@ -184,8 +184,8 @@ func (w *Writer) Response() *core.Response {
 	if r.Status == 0 {
 		w.writeHeader(http.StatusOK)
 	}
-	r.Trailer = append(lines(w.header, w.declared), prefixed(w.header)...)
-	if n, ok := w.length(); ok && w.size < n && r.Status >= 200 && r.Status != http.StatusNoContent && r.Status != http.StatusNotModified {
+	r.Trailer = append(fieldsOf(w.header, w.declaredTrailers), prefixedTrailers(w.header)...)
+	if n, ok := w.declaredLength(); ok && w.size < n && r.Status >= 200 && r.Status != http.StatusNoContent && r.Status != http.StatusNotModified {
 		r.Omitted = true // net/http breaks the connection off
 	}
 	if !w.committed {
@@ -197,7 +197,7 @@ func (w *Writer) Response() *core.Response {
 	if r.Unfinished = r.Unfinished || w.ctx.Err() != nil; r.Unfinished {
 		w.dropBody()
 	}
-	w.trail(w.outer.Header())
+	w.setTrailers(w.outer.Header())
 	return r
 }
 
@@ -205,6 +205,6 @@ func (w *Writer) Response() *core.Response {
 func (w *Writer) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.over = true
+	w.returned = true
 	w.restoreHeader(nil)
 }
