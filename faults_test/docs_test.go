@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,17 +18,42 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// tests returns the names of all tests and fuzz targets of the tree.
+func tests(t *testing.T) []string {
+	t.Helper()
+	list := exec.Command("grep", "-rhoE", "--include=*_test.go", `^func (\([a-z]+ \*?[A-Za-z]+\) )?(Test|Fuzz)[A-Za-z0-9]+`, "..")
+	out, err := list.Output()
+	require.NoError(t, err)
+	return regexp.MustCompile(`\b(Test|Fuzz)\w+`).FindAllString(string(out), -1)
+}
+
+// Every test that docs/RELIABILITY.md names exists; where a name ends in dots, one that begins so. It counts
+// the wrong variants of the model as the tree has them.
+func TestTheListOfPromisesNamesTestsThatExist(t *testing.T) {
+	text, err := os.ReadFile("../docs/RELIABILITY.md")
+	require.NoError(t, err)
+	page, exist := string(text), tests(t)
+	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)(…?)`").FindAllStringSubmatch(page, -1)
+	require.Greater(t, len(named), 30)
+	for _, name := range named {
+		found := slices.ContainsFunc(exist, func(test string) bool {
+			return test == name[1] || name[2] != "" && strings.HasPrefix(test, name[1])
+		})
+		assert.True(t, found, "%s does not exist", name[1])
+	}
+	walk, err := os.ReadFile("../internal/model/walk_test.go")
+	require.NoError(t, err)
+	_, wrong, _ := strings.Cut(string(walk), "\nvar bugs = []bug{\n")
+	wrong, _, _ = strings.Cut(wrong, "\n}\n")
+	variants := strconv.Itoa(strings.Count("\n"+wrong, "\n\t{\"")) + " wrong variants"
+	assert.True(t, strings.Contains(page, variants), "the tree has %s", variants)
+}
+
 // Every line of docs/faults.md names tests that exist, or says why there is none; and every test of this directory is in it.
 func TestTheListOfFaultsNamesTestsThatExist(t *testing.T) {
 	page, err := os.ReadFile("../docs/faults.md")
 	require.NoError(t, err)
-	list := exec.Command("grep", "-rhoE", "--include=*_test.go", `^func (\([a-z]+ \*?[A-Za-z]+\) )?(Test|Fuzz)[A-Za-z0-9]+`, "..")
-	out, err := list.Output()
-	require.NoError(t, err)
-	exist := map[string]bool{}
-	for _, name := range regexp.MustCompile(`\b(Test|Fuzz)\w+`).FindAllString(string(out), -1) {
-		exist[name] = true
-	}
+	exist := tests(t)
 	rows := regexp.MustCompile(`(?m)^\| (\d+) \|.*\|$`).FindAllString(string(page), -1)
 	assert.GreaterOrEqual(t, len(rows), 64)
 	for i, row := range rows {
@@ -37,10 +63,10 @@ func TestTheListOfFaultsNamesTestsThatExist(t *testing.T) {
 		names := regexp.MustCompile("`((Test|Fuzz)\\w+)").FindAllStringSubmatch(cells[4], -1)
 		assert.True(t, len(names) > 0 || strings.Contains(cells[4], "none: "), "no test and no reason: %s", row)
 		for _, name := range names {
-			assert.True(t, exist[name[1]], "%s does not exist", name[1])
+			assert.Contains(t, exist, name[1])
 		}
 	}
-	out, err = exec.Command("grep", "-hoE", `^func Test[A-Za-z0-9]+`, "body_test.go", "failover_test.go", "hostile_test.go", "network_test.go", "process_test.go", "server_test.go", "versions_test.go").Output()
+	out, err := exec.Command("grep", "-hoE", `^func Test[A-Za-z0-9]+`, "body_test.go", "failover_test.go", "hostile_test.go", "network_test.go", "process_test.go", "server_test.go", "versions_test.go").Output()
 	require.NoError(t, err)
 	for _, line := range strings.Fields(string(out)) {
 		if strings.HasPrefix(line, "Test") && line != "TestMain" {
