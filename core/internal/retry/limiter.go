@@ -97,8 +97,11 @@ func (l *limiter) isSilent(d time.Duration) bool {
 }
 
 // acquire waits for a slot, for the attempt of a commit that has had so many before. It returns false when the deadline comes
-// first.
+// first, or has passed.
 func (l *limiter) acquire(attempts int, deadline time.Time) bool {
+	if !time.Now().Before(deadline) {
+		return false
+	}
 	w := &waiter{granted: make(chan struct{}), attempts: attempts}
 	l.mu.Lock()
 	l.arrived++

@@ -19,7 +19,7 @@ var errTest = errors.New("no response")
 func in(d time.Duration) time.Time { return time.Now().Add(d) }
 
 // isGranted reports whether a slot is granted at once.
-func (l *limiter) isGranted() bool { return l.acquire(0, time.Now()) }
+func (l *limiter) isGranted() bool { return l.acquire(0, in(1)) }
 
 // waits makes an attempt wait for a slot, which it keeps. It returns whether the attempt has its slot.
 func (l *limiter) waits(attempts int) (granted func() bool) {
@@ -131,6 +131,7 @@ func TestAnAttemptWaitsUntilItsDeadline(t *testing.T) {
 		assert.False(t, l.acquire(0, in(time.Second)))
 		assert.Equal(t, time.Second, time.Since(began))
 		l.release(true)
+		assert.False(t, l.acquire(0, time.Now()), "there is a slot, and no time to use it")
 		assert.True(t, l.isGranted(), "an attempt that has given up takes no slot")
 	})
 }
