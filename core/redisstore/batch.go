@@ -9,27 +9,28 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Batch sends what many goroutines ask for at once in few round trips: while some are under way, up to 2 for each server,
-// further requests gather, and go together when one of those comes back. A request that finds room for one more goes at
-// once, as without Batch. It saves client and server about a third of their work under load, and costs nothing without;
-// requests of one batch share a connection, so also its failure: each is told, or sent again, as if it had been alone. Not
-// used with WaitReplicas and WaitAOF. Default: off.
+// Batch lets concurrent calls share round trips. At most 2 round trips to one server are in flight; calls that come meanwhile
+// are queued, and are sent together, up to 128 at once, when one of the two ends. A call that finds fewer in flight is sent
+// at once, as without Batch. Under load this saves client and server about a third of their work; without load it costs
+// nothing. The calls of one batch share a connection: if that breaks, each of them fails or is repeated as if it had been
+// alone. Batch has no effect with WaitReplicas and WaitAOF. Default: off.
 func Batch() Option {
 	return func(s *Store) { s.batches = &batches{byNode: map[redis.UniversalClient]*batcher{}} }
 }
 
-// batches has a batcher for each server.
+// batches has one batcher for each server.
 type batches struct {
 	mu     sync.Mutex
 	byNode map[redis.UniversalClient]*batcher
 }
 
+// forNode returns the batcher of a server, and makes it at the first call.
 func (b *batches) forNode(node redis.UniversalClient) *batcher {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	found := b.byNode[node]
 	if found == nil {
-		if len(b.byNode) == maxBatchers { // some have left their Cluster; who is missed is made again
+		if len(b.byNode) == maxBatchers { // most of them have left the Cluster; those still needed are made again
 			clear(b.byNode)
 		}
 		found = &batcher{node: node}
@@ -39,12 +40,12 @@ func (b *batches) forNode(node redis.UniversalClient) *batcher {
 }
 
 const (
-	maxInFlight = 2    // round trips to one server at once
-	maxBatch    = 128  // queries in one
-	maxBatchers = 1024 // more than a Cluster has
+	maxInFlight = 2    // concurrent round trips to one server
+	maxBatch    = 128  // queries in one round trip
+	maxBatchers = 1024 // more than a Cluster has masters
 )
 
-// batcher gathers queries for one server.
+// batcher queues queries for one server while maxInFlight round trips are in flight.
 type batcher struct {
 	node redis.UniversalClient
 
@@ -53,7 +54,8 @@ type batcher struct {
 	pending  []*query
 }
 
-// send returns when q has its answer, or ctx ends. In that case q may still be sent, and is the batch's for good.
+// send returns when q has its reply or ctx ends. If ctx ends first, the batch may still send q, so the caller must not use q
+// again.
 func (b *batcher) send(ctx context.Context, q *query) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -71,10 +73,11 @@ func (b *batcher) send(ctx context.Context, q *query) error {
 			go b.sendPending()
 		}
 	}()
-	return q.roundTrip(ctx, b.node, durability{}) // here and now, since another goroutine would come later
+	return q.roundTrip(ctx, b.node, durability{}) // in this goroutine, since another one would start later
 }
 
-// waitTurn adds q to those that wait for a round trip to end; false when there is room for one more, which is then under way.
+// waitTurn queues q if maxInFlight round trips are in flight. Otherwise it counts one more and reports false: the caller
+// sends q.
 func (b *batcher) waitTurn(ctx context.Context, q *query) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,15 +91,15 @@ func (b *batcher) waitTurn(ctx context.Context, q *query) bool {
 	return true
 }
 
-// sendPending makes round trips as long as there is something to send.
+// sendPending makes round trips until no query is pending.
 func (b *batcher) sendPending() {
 	for batch := b.nextBatch(); len(batch) > 0; batch = b.nextBatch() {
 		b.roundTrip(batch)
-		runtime.Gosched() // who has an answer may ask again at once, and goes along
+		runtime.Gosched() // callers that just got a reply may send their next call with this batch
 	}
 }
 
-// nextBatch returns what is to go next; with nothing, one round trip less is under way.
+// nextBatch takes up to maxBatch pending queries. If there are none, it counts one round trip less.
 func (b *batcher) nextBatch() []*query {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -110,7 +113,7 @@ func (b *batcher) nextBatch() []*query {
 	return batch
 }
 
-// release ends the round trips of one goroutine, if there is nothing to send.
+// release counts one round trip less if no query is pending. Otherwise it reports false, and the caller starts sendPending.
 func (b *batcher) release() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -121,7 +124,7 @@ func (b *batcher) release() bool {
 	return true
 }
 
-// roundTrip makes one round trip. It may take as long as the most patient of its queries.
+// roundTrip sends a batch as one pipeline. It has the latest of the queries' deadlines.
 func (b *batcher) roundTrip(batch []*query) {
 	ctx := context.Background()
 	if latest := latestDeadline(batch); !latest.IsZero() {
@@ -133,13 +136,13 @@ func (b *batcher) roundTrip(batch []*query) {
 	for _, q := range batch {
 		q.enqueue(ctx, p, durability{})
 	}
-	_, _ = p.Exec(ctx) // each command has its own error
+	_, _ = p.Exec(ctx) // each command keeps its own error
 	for _, q := range batch {
 		close(q.done)
 	}
 }
 
-// latestDeadline is zero when a query has none.
+// latestDeadline returns the latest deadline of the queries, or zero if one of them has none.
 func latestDeadline(batch []*query) (latest time.Time) {
 	for _, q := range batch {
 		if q.deadline.IsZero() {

@@ -11,9 +11,9 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// Begin implements driver.Store.
+// Begin implements driver.Store. A second round trip follows if the outcome is long and the first one did not read it.
 func (s *Store) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
-	for range 3 { // a COMPLETED record may expire between the script and a GET: then the key is free
+	for range 3 { // a COMPLETED record may expire between the script and the GET; then the key is free
 		entry, retry, err := s.begin(ctx, &c)
 		if !retry {
 			return entry, err
@@ -22,9 +22,9 @@ func (s *Store) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error)
 	return driver.Entry{}, errors.New("idem: record changed on every read")
 }
 
-// begin sends the script. Most outcomes come with its answer; one that is longer is read by a GET, since Lua would take five
-// times as long for it, see docs/layout.md. Where that has happened, the next scripts have the GET behind them, in the same
-// round trip. retry is true when the two did not see the same record.
+// begin sends the script once. The script returns short outcomes itself. A long outcome is read with GET, because Lua would
+// take five times as long (see docs/layout.md); after one, the next calls pipeline a GET with the script. retry reports that
+// script and GET saw different records.
 func (s *Store) begin(ctx context.Context, c *driver.Claim) (entry driver.Entry, retry bool, err error) {
 	q := s.beginQuery(c)
 	if err = s.send(ctx, q); isSplitSlot(err) && c.LateRetry > 0 {
@@ -57,9 +57,10 @@ func (s *Store) begin(ctx context.Context, c *driver.Claim) (entry driver.Entry,
 	return entry, !found, nil
 }
 
-// pipelinedGetsAfterLongRecord is how many scripts have a GET behind them after a long record.
+// pipelinedGetsAfterLongRecord is how many calls of Begin pipeline a GET after a long record.
 const pipelinedGetsAfterLongRecord = 100
 
+// beginQuery returns the query of lua/begin.lua for c.
 func (s *Store) beginQuery(c *driver.Claim) (q *query) {
 	if c.LateRetry > 0 {
 		q = s.newQuery(beginScript, c, tombstoneSuffix)
@@ -75,8 +76,8 @@ func (s *Store) beginQuery(c *driver.Claim) (q *query) {
 	return q
 }
 
-// longRecord returns what the GET behind the script has read, or reads now. A record that has moved to another node is read by a
-// script, which follows it.
+// longRecord returns the record that the pipelined GET has read, or reads it now. If the record has moved to another node, a
+// script reads it, because scripts follow redirects.
 func (s *Store) longRecord(ctx context.Context, c *driver.Claim, q *query) ([]byte, error) {
 	if q.withGet && !isRedirect(q.getReply.Err()) {
 		return getBytes(q.getReply)
@@ -94,11 +95,13 @@ func (s *Store) longRecord(ctx context.Context, c *driver.Claim, q *query) ([]by
 	return []byte(text), err
 }
 
-// entryFrom gives begin's answers their meaning, but for completed.
+// entryFrom translates every reply of the script except "completed".
 func entryFrom(a beginReply) (driver.Entry, error) {
 	switch n := a.numbers; a.status {
 	case "claimed":
-		return driver.Entry{State: driver.Claimed, Fence: n[0], Attempt: int(n[1]), Takeover: n[2] == 1, Remaining: microseconds(n[3]), Operation: n[4]}, nil
+		return driver.Entry{
+			State: driver.Claimed, Fence: n[0], Attempt: int(n[1]), Takeover: n[2] == 1, Remaining: microseconds(n[3]), Operation: n[4],
+		}, nil
 	case "in-progress":
 		return driver.Entry{State: driver.InProgress, Remaining: microseconds(n[0])}, nil
 	case "unknown":
@@ -113,7 +116,8 @@ func entryFrom(a beginReply) (driver.Entry, error) {
 	return driver.Entry{}, statusError(a.status)
 }
 
-// takeoverArgument is what begin may take over: any claim, none, or one.
+// takeoverArgument returns the script's argument that says which vanished claims Begin may take over: "1" for any, 0 for
+// none, or the fence of the only one.
 func takeoverArgument(c *driver.Claim) any {
 	if c.NoTakeover {
 		return c.TakeoverFence
@@ -121,7 +125,7 @@ func takeoverArgument(c *driver.Claim) any {
 	return "1"
 }
 
-// subscribedArgument is how the record of a run that c waits for is to tell.
+// subscribedArgument returns the script's argument that says how the end of the running claim must be published, if at all.
 func (s *Store) subscribedArgument(c *driver.Claim) any {
 	switch {
 	case !c.Subscribed:
@@ -132,14 +136,15 @@ func (s *Store) subscribedArgument(c *driver.Claim) any {
 	return "1"
 }
 
-// beginReply is begin's: a word, whole numbers, and of two words bytes of a record.
+// beginReply is the parsed reply of lua/begin.lua: a status, its numbers, and for "completed" and "mismatch" the bytes of the
+// record or of its fingerprint.
 type beginReply struct {
 	status  string
 	numbers [5]int64
 	rest    string
 }
 
-// parseBeginReply takes begin's answer apart.
+// parseBeginReply parses the reply of lua/begin.lua. A reply that begins with a digit is a COMPLETED record.
 func parseBeginReply(text string) (a beginReply, err error) {
 	if text != "" && text[0] >= '0' && text[0] <= '9' { // a record's format
 		return beginReply{status: "completed", rest: text}, nil
@@ -160,9 +165,9 @@ func parseBeginReply(text string) (a beginReply, err error) {
 	return a, nil
 }
 
-// numberCount is how many numbers come behind a word.
-func numberCount(word string) int {
-	switch word {
+// numberCount returns how many numbers follow a status.
+func numberCount(status string) int {
+	switch status {
 	case "claimed":
 		return 5
 	case "in-progress", "unknown", "completed":

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,23 +14,23 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// Finding is something about servers or client that weakens what the engine promises.
+// Finding is a setting of a server or of the client that weakens what the engine promises.
 type Finding struct {
-	Setting string // what to change, as the server or go-redis calls it
+	Setting string // the name that the server or go-redis uses
 	Found   string // its value
 	Why     string // what can happen
 	Fix     string // what to set instead
 }
 
-// String is one line for a log.
+// String returns the finding as one line for a log.
 func (f Finding) String() string {
 	return fmt.Sprintf("%s is %s: %s; %s", f.Setting, f.Found, f.Why, f.Fix)
 }
 
-// Check looks for settings that could lose claims or outcomes, or make requests hang, and returns what it finds: nothing
-// when all is well. It is for start-up, with the client and options that New is given. It writes one record and lets it
-// expire. An error says that the servers could not be asked; a Finding is no error, because only the service knows what it
-// can afford.
+// Check looks for settings that can lose claims or outcomes, or make requests hang. It returns one Finding for each, and none
+// if all is well. Call it at start-up with the client and options of New. It writes one record, which expires after 2
+// seconds. An error means that Check could not read the settings. A Finding is no error, because only the service knows which
+// risks it accepts.
 func Check(ctx context.Context, client redis.UniversalClient, opts ...Option) ([]Finding, error) {
 	store := New(client, opts...)
 	findings := checkClient(client)
@@ -51,17 +52,17 @@ func Check(ctx context.Context, client redis.UniversalClient, opts ...Option) ([
 	return append(findings, store.checkScripts(ctx)...), nil
 }
 
-// serialized keeps calls of a cluster client, which come at once, apart.
+// serialized returns a function that runs one call of f at a time. A cluster client calls it for all masters at once.
 func serialized(f func(context.Context, *redis.Client) error) func(context.Context, *redis.Client) error {
-	turn := make(chan struct{}, 1)
+	var mu sync.Mutex
 	return func(ctx context.Context, node *redis.Client) error {
-		turn <- struct{}{}
-		defer func() { <-turn }()
+		mu.Lock()
+		defer mu.Unlock()
 		return f(ctx, node)
 	}
 }
 
-// checkClient looks at what go-redis was told.
+// checkClient checks the options of the client.
 func checkClient(client redis.UniversalClient) (findings []Finding) {
 	watchesDeadlines := true
 	switch c := client.(type) {
@@ -81,39 +82,43 @@ func checkClient(client redis.UniversalClient) (findings []Finding) {
 	return findings
 }
 
-// checkServer looks at one server that takes writes, and at its replicas.
+// checkServer checks one server that accepts writes, and the clocks of its replicas.
 func (s *Store) checkServer(ctx context.Context, node *redis.Client) ([]Finding, error) {
 	info, err := readInfo(ctx, node)
 	if err != nil {
 		return nil, err
 	}
 	var findings []Finding
-	check := func(ok bool, f Finding) {
+	check := func(ok bool, setting, found, why, fix string) {
 		if !ok {
-			f.Setting += " of " + node.Options().Addr
-			findings = append(findings, f)
+			findings = append(findings, Finding{setting + " of " + node.Options().Addr, found, why, fix})
 		}
 	}
-	check(atLeast(info["redis_version"], 5), Finding{"version", info["redis_version"], "a script can not ask for the time and write", "use 5.0 or later"})
-	policy := info["maxmemory_policy"]
-	check(policy == "noeviction" || policy == "" || info["maxmemory"] == "0", Finding{"maxmemory-policy", policy, "an evicted record is a key that runs again", "set noeviction"})
-	check(info["aof_enabled"] == "1", Finding{"appendonly", "no", "a restart forgets every key since the last snapshot", "set yes"})
+	version, policy := info["redis_version"], info["maxmemory_policy"]
+	check(atLeast(version, 5), "version", version, "a script cannot ask for the time and write", "use 5.0 or later")
+	check(policy == "noeviction" || policy == "" || info["maxmemory"] == "0", "maxmemory-policy", policy,
+		"an evicted record is a key that runs again", "set noeviction")
+	check(info["aof_enabled"] == "1", "appendonly", "no", "a restart forgets every key since the last snapshot", "set yes")
 	replicas, _ := strconv.Atoi(info["connected_slaves"])
-	check(replicas >= s.durability.replicas, Finding{"connected replicas", strconv.Itoa(replicas), fmt.Sprintf("%s wants %d, so every request is refused", s.durability.command, s.durability.replicas), "start more, or ask for less"})
-	bounded := info["min_slaves_good_slaves"] != "" || replicas == 0
-	check(bounded, Finding{"min-replicas-to-write", "0", "an old primary that was cut off goes on taking claims that a failover throws away", "set 1, and min-replicas-max-lag 10"})
-	check(s.durability.command != "WAITAOF" || atLeast(info["redis_version"], 7, 2), Finding{"version", info["redis_version"], "there is no WAITAOF, so every request is refused", "use 7.2 or later, or WaitReplicas"})
+	check(replicas >= s.durability.replicas, "connected replicas", strconv.Itoa(replicas),
+		fmt.Sprintf("%s wants %d, so every request is refused", s.durability.command, s.durability.replicas), "start more, or ask for less")
+	check(info["min_slaves_good_slaves"] != "" || replicas == 0, "min-replicas-to-write", "0",
+		"an old primary that was cut off goes on taking claims that a failover throws away", "set 1, and min-replicas-max-lag 10")
+	check(s.durability.command != "WAITAOF" || atLeast(version, 7, 2), "version", version,
+		"there is no WAITAOF, so every request is refused", "use 7.2 or later, or WaitReplicas")
 	for i := range replicas {
 		skew, err := s.clockSkew(ctx, node, info["slave"+strconv.Itoa(i)])
-		check(err != nil || skew < maxClockSkew, Finding{"clock of a replica", skew.String() + " apart", "after a failover leases and retentions are so much shorter or longer", "run NTP on all servers"})
+		check(err != nil || skew < maxClockSkew, "clock of a replica", skew.String()+" apart",
+			"after a failover leases and retentions are so much shorter or longer", "run NTP on all servers")
 	}
 	return findings, nil
 }
 
-// maxClockSkew is how far clocks may be apart.
+// maxClockSkew is the difference of clocks that Check does not report.
 const maxClockSkew = 100 * time.Millisecond
 
-// clockSkew is how far the clocks of a server and its replica are apart, the way there left out.
+// clockSkew returns the difference between the clocks of a server and its replica, less the time that the two calls took.
+// replica is a "slave0" field of INFO.
 func (s *Store) clockSkew(ctx context.Context, node *redis.Client, replica string) (time.Duration, error) {
 	fields := map[string]string{}
 	for field := range strings.SplitSeq(replica, ",") {
@@ -133,7 +138,7 @@ func (s *Store) clockSkew(ctx context.Context, node *redis.Client, replica strin
 	return max(there.Sub(here).Abs()-time.Since(before), 0), err
 }
 
-// readInfo reads the fields of INFO.
+// readInfo returns the fields of INFO by name.
 func readInfo(ctx context.Context, node *redis.Client) (map[string]string, error) {
 	text, err := node.Info(ctx).Result()
 	if err != nil {
@@ -147,7 +152,7 @@ func readInfo(ctx context.Context, node *redis.Client) (map[string]string, error
 	return info, nil
 }
 
-// atLeast compares versions by their first numbers.
+// atLeast reports whether a version, such as "7.0.15", is at least these first numbers of one.
 func atLeast(version string, least ...int) bool {
 	numbers := strings.Split(version, ".")
 	for i, want := range least {
@@ -161,7 +166,7 @@ func atLeast(version string, least ...int) bool {
 	return true
 }
 
-// checkScripts runs every verb on a record of its own, to see that the servers let this client.
+// checkScripts sends calls of the store for a record of its own, to see whether the servers let this client run them.
 func (s *Store) checkScripts(ctx context.Context) []Finding {
 	c := driver.Claim{Lease: time.Second, Retention: 2 * time.Second}
 	rand.Read(c.Key[:])
@@ -169,17 +174,21 @@ func (s *Store) checkScripts(ctx context.Context) []Finding {
 	c.Fingerprint[0] = 1
 	entry, err := s.Begin(ctx, c)
 	c.Fence = entry.Fence
-	for _, verb := range []func() error{
+	for _, call := range []func() error{
 		func() error { return s.Extend(ctx, c) },
 		func() error { return s.Checkpoint(ctx, c, "check", nil) },
 		func() error { return s.Fail(ctx, c, driver.Failure{Cause: "check"}) },
 	} {
 		if err == nil {
-			err = verb()
+			err = call()
 		}
 	}
 	if err != nil {
-		return []Finding{{"scripts", err.Error(), "no request can be protected", "allow EVALSHA, EVAL, GET, GETRANGE, SET, SETRANGE, PEXPIRE, PTTL, TIME, EXISTS, DEL, HSET, HGET, HGETALL, PUBLISH, SPUBLISH, SUBSCRIBE, UNSUBSCRIBE, SSUBSCRIBE and SUNSUBSCRIBE on " + s.prefix + "*"}}
+		return []Finding{{"scripts", err.Error(), "no request can be protected", "allow " + commands + " on " + s.prefix + "*"}}
 	}
 	return nil
 }
+
+// commands are those that the store and its scripts send.
+const commands = "EVALSHA, EVAL, GET, GETRANGE, SET, SETRANGE, PEXPIRE, PTTL, TIME, EXISTS, DEL, HSET, HGET, HGETALL, " +
+	"PUBLISH, SPUBLISH, SUBSCRIBE, UNSUBSCRIBE, SSUBSCRIBE and SUNSUBSCRIBE"

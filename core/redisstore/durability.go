@@ -10,40 +10,44 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// WaitReplicas has Begin and Complete wait, for at most timeout, until replicas have the write, by a WAIT in the pipeline of
-// the write itself. When fewer answer, Begin returns driver.ErrNotDurable, so that nothing runs, and Complete is sent again.
-// It costs a round trip to the replicas, and is no guarantee: a replica that has not got the write may be promoted. The
-// timeout must be less than Config.Limits.StoreTimeout and the client's ReadTimeout. Default: no wait.
+// WaitReplicas makes Begin and Complete wait, for at most timeout, until this many replicas have confirmed the write. If
+// fewer do, both return driver.ErrNotDurable: the engine then refuses the request after Begin, and repeats Complete. The
+// store pipelines a WAIT with the script, so this costs a round trip from the server to its replicas. It is no guarantee,
+// because a replica without the write may be promoted. The timeout counts in ms and must be less than
+// Config.Limits.StoreTimeout and the ReadTimeout of the client. Default: no wait.
 func WaitReplicas(replicas int, timeout time.Duration) Option {
 	return func(s *Store) { s.durability = durability{command: "WAIT", replicas: replicas, timeout: timeout} }
 }
 
-// WaitAOF is WaitReplicas, and each server, the one that holds the key included, has written its append-only file to disk.
-// Redis 7.2 and later, with appendonly yes. Replicas may be 0. With appendfsync everysec a server writes to disk once a second,
-// and later when the disk is busy, so the timeout must be more than that; with always it does at once.
+// WaitAOF is like WaitReplicas, but waits until the master and this many replicas have written the change to the append-only
+// file on their disks. It needs Redis 7.2 or later with appendonly yes; replicas may be 0. With appendfsync everysec a server
+// writes its disk once a second, or later if the disk is busy, so the timeout must be longer than that. With appendfsync
+// always it writes at once. Default: no wait.
 func WaitAOF(replicas int, timeout time.Duration) Option {
 	return func(s *Store) { s.durability = durability{command: "WAITAOF", replicas: replicas, timeout: timeout} }
 }
 
-// durability is what a write waits for. Without a command it waits for nothing.
+// durability is what Begin and Complete wait for. The zero value waits for nothing.
 type durability struct {
-	command  string
+	command  string // "WAIT", "WAITAOF" or ""
 	replicas int
 	timeout  time.Duration
 }
 
 func (d durability) enabled() bool { return d.command != "" }
 
+// validate panics if the arguments of WaitReplicas or WaitAOF make no sense.
 func (d durability) validate() {
 	if !d.enabled() {
 		return
 	}
 	if d.timeout < time.Millisecond || d.replicas < 0 || d.replicas == 0 && d.command == "WAIT" {
-		panic(fmt.Sprintf("redisstore: New: %s of %d replicas for %v: wants at least one replica and one millisecond", d.command, d.replicas, d.timeout))
+		panic(fmt.Sprintf("redisstore: New: %s of %d replicas for %v: wants at least one replica and one millisecond",
+			d.command, d.replicas, d.timeout))
 	}
 }
 
-// enqueue puts the wait behind the commands in p.
+// enqueue adds the wait to a pipeline. It covers the commands before it.
 func (d durability) enqueue(ctx context.Context, p redis.Pipeliner) *redis.Cmd {
 	if d.command == "WAIT" {
 		return p.Do(ctx, d.command, d.replicas, d.timeout.Milliseconds())
@@ -51,13 +55,13 @@ func (d durability) enqueue(ctx context.Context, p redis.Pipeliner) *redis.Cmd {
 	return p.Do(ctx, d.command, 1, d.replicas, d.timeout.Milliseconds())
 }
 
-// check tells whether the servers that answered are enough.
-func (d durability) check(answer *redis.Cmd) error {
+// check returns driver.ErrNotDurable if the reply to the wait counts too few servers.
+func (d durability) check(reply *redis.Cmd) error {
 	if d.command == "WAIT" {
-		n, err := answer.Int()
+		n, err := reply.Int()
 		return d.checkCounts(1, n, err)
 	}
-	counts, err := answer.Int64Slice()
+	counts, err := reply.Int64Slice()
 	if err == nil && len(counts) != 2 {
 		err = fmt.Errorf("idem: WAITAOF answered %d numbers", len(counts))
 	}
@@ -67,6 +71,7 @@ func (d durability) check(answer *redis.Cmd) error {
 	return d.checkCounts(int(counts[0]), int(counts[1]), nil)
 }
 
+// checkCounts compares the numbers of servers that have the write: local is 1 if the master has it.
 func (d durability) checkCounts(local, replicas int, err error) error {
 	if err != nil {
 		return err
@@ -77,7 +82,8 @@ func (d durability) checkCounts(local, replicas int, err error) error {
 	return nil
 }
 
-// node returns the client of the server that holds key: a cluster client would send a WAIT to any of them.
+// node returns a client of the server that holds key. On Cluster that is one master, because the cluster client would send a
+// WAIT to any node.
 func (s *Store) node(ctx context.Context, key string) (redis.UniversalClient, error) {
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
 		return cluster.MasterForKey(ctx, key)

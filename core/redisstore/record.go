@@ -7,15 +7,15 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// The header of every record, as lua/record.lua describes it.
+// Positions in the header of a record: see lua/record.lua.
 const (
 	headerLength     = 58
 	fingerprintStart = 26
 	fingerprintEnd   = 58
 )
 
-// completedRecord is the whole string of a COMPLETED record. Owner and fence are in it as one, so that only the claim that
-// completed can make it again.
+// completedRecord returns the whole string of a COMPLETED record. It contains owner XOR fence, so that only the claim that
+// completed it can send the same record again.
 func completedRecord(c *driver.Claim, outcome []byte) []byte {
 	b := make([]byte, 0, headerLength+len(outcome))
 	b = append(b, '1', '2')
@@ -37,9 +37,10 @@ func appendPadded(b []byte, n int64, width int) []byte {
 	return append(b, text...)
 }
 
-// parseOutcome takes the outcome out of a COMPLETED record of c's request; false when the record is another by now.
+// parseOutcome returns the outcome in a COMPLETED record of the request of c. It reports false if the record is no longer that.
 func parseOutcome[T string | []byte](record T, c *driver.Claim) ([]byte, bool) {
-	if len(record) < headerLength || record[1] != '2' || string(record[fingerprintStart:fingerprintEnd]) != string(c.Fingerprint[:]) {
+	isCompleted := len(record) >= headerLength && record[1] == '2'
+	if !isCompleted || string(record[fingerprintStart:fingerprintEnd]) != string(c.Fingerprint[:]) {
 		return nil, false
 	}
 	return []byte(record[headerLength:]), true

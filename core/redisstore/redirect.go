@@ -9,18 +9,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// isRedirect tells whether a node says that another one has the key.
+// isRedirect reports whether a node of a Cluster replied that another node has the key.
 func isRedirect(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")
 }
 
+// After a redirect, resend pauses for redirectPause times the number of earlier tries. Nodes do not learn at the same moment
+// which of them has a slot, so two of them may redirect to each other for a while.
 const (
 	maxRedirects  = 16
-	redirectPause = 5 * time.Millisecond // then longer each time: nodes do not learn at the same moment who has a slot
+	redirectPause = 5 * time.Millisecond
 )
 
-// resend sends a query again that was refused with err: to a server that does not know the script, such as a replica that was
-// just promoted, its text, and to the node that has the key now, if it was another.
+// resend sends a query again that was refused with err. A server that does not know the script, such as a replica that was just
+// promoted, gets its text. After a redirect the query goes to the node that has the key now.
 func (s *Store) resend(ctx context.Context, node redis.UniversalClient, q *query, err error) error {
 	for tries := range maxRedirects {
 		target, done := node, func() {}
@@ -44,6 +46,7 @@ func (s *Store) resend(ctx context.Context, node redis.UniversalClient, q *query
 	return err
 }
 
+// pause sleeps for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -51,14 +54,15 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// redirectTarget returns the client to send a query to that was refused with a redirection. A cluster client follows it by itself,
-// but would send the WAIT behind it to any node. done gives the client back.
+// redirectTarget returns the client for a query that was redirected with err. The caller calls done after its use. Without
+// WaitReplicas and WaitAOF that is the cluster client, which follows redirects. It would send a WAIT to any node, though, so
+// with them the query goes to a client of the node that err names.
 func (s *Store) redirectTarget(ctx context.Context, q *query, err error) (node redis.UniversalClient, done func(), _ error) {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
 		return nil, nil, err
 	}
-	cluster.ReloadState(ctx) // for those to come
+	cluster.ReloadState(ctx) // for later queries
 	if !s.durability.enabled() {
 		return cluster, func() {}, nil
 	}
@@ -67,8 +71,8 @@ func (s *Store) redirectTarget(ctx context.Context, q *query, err error) (node r
 	return clientAt(ctx, cluster, q.name, fields[len(fields)-1])
 }
 
-// clientAt returns the client of a node of a Cluster. One that has no slots yet is not among those that the cluster client tells
-// of: it gets a client for the moment, like that of the node that has the key.
+// clientAt returns a client of the node at addr. The cluster client does not list a node that has no slots yet. For such a node
+// clientAt makes a client with the options of the key's master; the caller closes it with the returned function.
 func clientAt(ctx context.Context, cluster *redis.ClusterClient, key, addr string) (*redis.Client, func(), error) {
 	var mu sync.Mutex
 	var found *redis.Client

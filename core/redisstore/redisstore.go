@@ -1,8 +1,8 @@
-// Package redisstore keeps records in Redis 5.0 or later, or Valkey: a single server, Sentinel or Cluster, whatever the
-// client handed in speaks to. The state machine runs in the scripts of package lua.
+// Package redisstore keeps records in Redis 5.0 or later, or in Valkey: on a single server, behind Sentinel, or in a Cluster,
+// whichever the client connects to. Package lua has the scripts that change the records; each script is atomic.
 //
-// Give the client ContextTimeoutEnabled: without it go-redis does not watch deadlines, and a dead server adds its
-// ReadTimeout, times its retries, to a request instead of Config.Limits.StoreTimeout.
+// Set ContextTimeoutEnabled in the options of the client. Without it go-redis ignores the deadlines of contexts, and a dead
+// server delays a request by ReadTimeout times the client's retries, instead of by Config.Limits.StoreTimeout.
 package redisstore
 
 import (
@@ -20,6 +20,7 @@ import (
 	"github.com/go-idem/idem/lua"
 )
 
+// The scripts that the store sends. Each is hashed once, when the program starts.
 var (
 	beginScript    = newScript(lua.Begin)
 	extendScript   = newScript(lua.Extend)
@@ -31,24 +32,31 @@ var (
 	commandScript  = newScript(lua.Command)
 )
 
-// Store is a driver.Store in Redis. Each verb is one round trip. Every key it writes has a TTL.
+// Store is a driver.Store in Redis. It also implements driver.Notifier and driver.Checkpointer. Each call is one round trip,
+// except for the first read of a long outcome, redirects, and calls while a slot of a Cluster moves. Every Redis key that the
+// store writes has a TTL. A Store is safe for concurrent use.
 type Store struct {
-	client        redis.UniversalClient
-	prefix        string
-	durability    durability
-	batches       *batches     // nil: off
-	pipelinedGets atomic.Int32 // scripts that are to have a GET behind them
-	notifier      *notifier
+	client     redis.UniversalClient
+	prefix     string
+	durability durability
+	batches    *batches // nil when Batch is off
+	notifier   *notifier
+
+	// pipelinedGets counts the next calls of Begin that pipeline a GET with the script, because a recent record was too long
+	// to return from Lua.
+	pipelinedGets atomic.Int32
 }
 
-// Option changes a Store.
+// Option changes a Store. Pass options to New and Check.
 type Option func(*Store)
 
-// Prefix begins the name of every key; services with different prefixes never meet. Default "idem:".
+// Prefix sets the text that begins the name of every Redis key. Services with different prefixes share no records. Default
+// "idem:".
 func Prefix(p string) Option { return func(s *Store) { s.prefix = p } }
 
-// New returns a store on client, which stays the caller's to close. Any client does: *redis.Client, a failover client,
-// *redis.ClusterClient. Not a *redis.Ring: it moves the keys of a shard that does not answer to another, where they are new.
+// New returns a store that uses client. The caller closes the client after its last use. New accepts a *redis.Client, with or
+// without Sentinel, and a *redis.ClusterClient. It panics if client is nil or an option is not valid. It also panics for a
+// *redis.Ring: a Ring moves the keys of an unavailable shard to another shard, where their requests would run again.
 func New(client redis.UniversalClient, opts ...Option) *Store {
 	s := &Store{client: client, prefix: "idem:", notifier: newNotifier(client)}
 	for _, opt := range opts {
@@ -61,25 +69,27 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 		panic("redisstore: New: a Ring moves the keys of a shard that does not answer, so they could run twice; use Cluster or Sentinel")
 	}
 	s.durability.validate()
-	if s.durability.enabled() { // one slow replica would hold up whole batches
+	if s.durability.enabled() { // one slow replica would delay whole batches
 		s.batches = nil
 	}
 	return s
 }
 
-// recordName names a record. The braces are a hash tag: what lies beside the record shares its slot on Cluster.
+// recordName returns the Redis key of a record: the prefix and the hash in braces. Cluster places keys by the text in braces,
+// so the record shares its slot with its tombstone and its steps.
 func (s *Store) recordName(key [32]byte) string {
-	var memory [64]byte // what most names do with
-	name := append(append(memory[:0], s.prefix...), '{')
+	var array [64]byte // long enough for most names
+	name := append(append(array[:0], s.prefix...), '{')
 	return string(append(base64.RawURLEncoding.AppendEncode(name, key[:]), '}'))
 }
 
+// The suffixes of the extra keys of a record: its tombstone and the results of its steps.
 const (
 	tombstoneSuffix = ":late"
 	stepsSuffix     = ":steps"
 )
 
-// Extend implements driver.Store.
+// Extend implements driver.Store. The lease counts in µs, the retention in ms.
 func (s *Store) Extend(ctx context.Context, c driver.Claim) error {
 	var extraKeys []string
 	if c.Steps {
@@ -93,7 +103,7 @@ func (s *Store) Extend(ctx context.Context, c driver.Claim) error {
 	return err
 }
 
-// Complete implements driver.Store.
+// Complete implements driver.Store. It sends the whole record, so that the script copies no outcome.
 func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	var extraKeys []string
 	if c.Steps || c.LateRetry > 0 {
@@ -112,7 +122,7 @@ func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) er
 	return err
 }
 
-// tombstoneTTL is how long a tombstone lives, ms.
+// tombstoneTTL returns how long the tombstone of c lives after Complete, in ms. 0 means that there is none.
 func tombstoneTTL(c *driver.Claim) int64 {
 	if c.LateRetry <= 0 {
 		return 0
@@ -120,7 +130,7 @@ func tombstoneTTL(c *driver.Claim) int64 {
 	return milliseconds(c.Retention) + milliseconds(c.LateRetry)
 }
 
-// Fail implements driver.Store.
+// Fail implements driver.Store. It keeps the first 200 bytes of the cause.
 func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	q := s.newQuery(failScript, &c).withOwner()
 	free := flag(f.NoEffects)
@@ -130,8 +140,8 @@ func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) erro
 	return s.execute(ctx, q, &q.retention, free, f.Cause[:min(len(f.Cause), 200)], milliseconds(c.Lease))
 }
 
-// Reopen lets a message that is dead, which is what its outcome says, be handled again: see core.Engine.Resolve. It returns
-// driver.ErrLost when the key has another outcome, or none.
+// Reopen turns the COMPLETED record of a dead message into a FAILED one, so that the message can run again. core.Engine.Resolve
+// calls it. Reopen returns driver.ErrLost if the record does not hold exactly this outcome.
 func (s *Store) Reopen(ctx context.Context, c driver.Claim, outcome []byte) error {
 	err := s.reopen(ctx, &c, outcome, tombstoneSuffix)
 	if !isSplitSlot(err) {
@@ -143,13 +153,14 @@ func (s *Store) Reopen(ctx context.Context, c driver.Claim, outcome []byte) erro
 	return err
 }
 
+// reopen sends the script with the record and these extra keys.
 func (s *Store) reopen(ctx context.Context, c *driver.Claim, outcome []byte, extraKeys ...string) error {
 	q := s.newQuery(reopenScript, c, extraKeys...)
 	q.record, q.durableStatus = outcome, "ok"
 	return s.execute(ctx, q, &q.owner, &q.retention, &q.record, "an operator revived it")
 }
 
-// execute runs a script that answers with one word.
+// execute sends q with more arguments. The script of q returns only a status.
 func (s *Store) execute(ctx context.Context, q *query, args ...any) error {
 	q.args = append(q.args, args...)
 	if err := s.send(ctx, q); err != nil {
@@ -158,7 +169,7 @@ func (s *Store) execute(ctx context.Context, q *query, args ...any) error {
 	return statusError(q.status())
 }
 
-// statusError gives the words of the scripts their meaning.
+// statusError returns the error that a script's status stands for, or nil for "ok".
 func statusError(word string) error {
 	switch word {
 	case "ok":
@@ -171,7 +182,8 @@ func statusError(word string) error {
 	return fmt.Errorf("idem: script answered %q", word)
 }
 
-// storeError tells a key of a foreign type from a server that can not answer.
+// storeError wraps driver.ErrUnreadable if the Redis key holds something else than a string. Other errors mean that the server
+// did not execute the call.
 func storeError(err error) error {
 	if strings.Contains(err.Error(), "WRONGTYPE") {
 		return fmt.Errorf("%w: %w", driver.ErrUnreadable, err)
@@ -179,6 +191,7 @@ func storeError(err error) error {
 	return err
 }
 
+// flag returns the form of a bool in script arguments and records.
 func flag(b bool) string {
 	if b {
 		return "1"
@@ -188,10 +201,11 @@ func flag(b bool) string {
 
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// milliseconds rounds up: a retention is never shorter than asked for, and never the 0 that Redis refuses.
+// milliseconds rounds up, so that a retention is never shorter than requested and never 0, which Redis refuses.
 func milliseconds(d time.Duration) int64 {
 	return max(1, int64((min(d, math.MaxInt64-time.Millisecond)+time.Millisecond-1)/time.Millisecond))
 }
 
-// longestLease is the longest whose end a record has room for, and Lua's numbers are exact to the µs.
+// longestLease bounds leases. The end of a longer one might not fit into its 16 digits, or into the numbers of Lua, which are
+// exact up to 2^53 µs.
 const longestLease = 100 * 365 * 24 * time.Hour

@@ -10,14 +10,16 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// While a slot of a Cluster moves, a record and what lies beside it may be on two nodes, and a script that names both is refused
-// with TRYAGAIN until the slot has moved. A verb is then sent in pieces of one key each. The record is the piece that decides;
-// what stands beside it is read before, or written after, and written again when the verb is.
+// While a slot of a Cluster moves, the record and its extra keys (tombstone, steps) may be on two nodes. A script that names
+// both is then refused with TRYAGAIN until the slot has moved. The functions of this file split such a call into commands
+// with one key each. The record decides what happens. Extra keys are read before it or written after it; if a write fails,
+// the caller repeats the whole call, which does no harm.
 
-// isSplitSlot tells whether an answer is that of a script whose keys are on two nodes.
+// isSplitSlot reports whether err is the reply to a script whose keys are on two nodes.
 func isSplitSlot(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN") }
 
-// runCommand runs a command on the record, or on the key beside it that has the name behind the record's.
+// runCommand runs one command, by lua/command.lua, on the key with the record's name and this suffix. It returns nil if the key
+// does not exist.
 func (s *Store) runCommand(ctx context.Context, c *driver.Claim, suffix string, command ...any) (any, error) {
 	q := s.newQuery(commandScript, c)
 	q.args[3] = q.name + suffix
@@ -33,8 +35,8 @@ func (s *Store) runCommand(ctx context.Context, c *driver.Claim, suffix string, 
 	return q.reply.Val(), nil
 }
 
-// beginSplit looks for the tombstone, and then begins on the record. Who completes the key in between leaves a record that
-// begin finds.
+// beginSplit looks for the tombstone, and then sends Begin with the record only. If another run completes the key in between,
+// Begin finds its record.
 func (s *Store) beginSplit(ctx context.Context, c *driver.Claim) (*query, error) {
 	late, err := s.runCommand(ctx, c, tombstoneSuffix, "EXISTS")
 	if err != nil {
@@ -59,8 +61,8 @@ func (s *Store) extendSplit(ctx context.Context, c driver.Claim) error {
 	return err
 }
 
-// completeSplit keeps the outcome, then the tombstone, and drops the steps last. When one of them fails the whole verb is
-// sent again, and the record says that it is this claim's.
+// completeSplit stores the outcome, then the tombstone, and deletes the steps last. If one of them fails, the engine repeats
+// the whole call, and the script recognises its own record.
 func (s *Store) completeSplit(ctx context.Context, c driver.Claim, outcome []byte) error {
 	ms := tombstoneTTL(&c)
 	c.Steps, c.LateRetry = false, 0
@@ -76,7 +78,7 @@ func (s *Store) completeSplit(ctx context.Context, c driver.Claim, outcome []byt
 	return err
 }
 
-// runStepSplit has the claim checked on the record, and then reads or keeps steps.
+// runStepSplit checks the claim on the record with lua/step.lua, and then reads or stores steps with lua/steps.lua.
 func (s *Store) runStepSplit(ctx context.Context, c *driver.Claim, stepAndResult ...any) ([]string, error) {
 	q := s.newQuery(stepScript, c).withOwner()
 	q.args = append(q.args, &q.retention)

@@ -11,17 +11,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// replyTimeout is how long a server may leave a command of a subscription unanswered, and how long it may be silent before it is
-// asked whether it is there.
+// replyTimeout is how long a server may take to reply to a command of a subscription, and how long it may send nothing before
+// the session sends a PING.
 const replyTimeout = 3 * time.Second
 
+// What ends a session, beside errors of its connection.
 var (
 	errNoReply   = errors.New("idem: a server has not answered a subscription")
 	errUnsharded = errors.New("idem: a server takes no SSUBSCRIBE")
 )
 
-// session is one connection of a subscription. One goroutine writes to it and one reads. What they share is guarded by the
-// notifier's mu.
+// session is one connection of a subscription. One goroutine writes to it and one reads from it. The notifier's mu guards what
+// they share.
 type session struct {
 	notifier *notifier
 	sub      *subscription
@@ -29,37 +30,38 @@ type session struct {
 	sharded  bool
 
 	channels   map[string]channelState // by name
-	unanswered []command               // that have no answer yet, the oldest first
-	received   bool                    // the server has said something
-	idle       bool                    // the server has said nothing since the last look
+	unanswered []command               // without a reply so far, the oldest first
+	received   bool                    // the server has sent something
+	idle       bool                    // the server has sent nothing since the last checkAlive
 }
 
-// channelState is where a channel is on a connection. One that waits for an answer is asked nothing else.
+// channelState is the state of a channel on a connection. The session sends no further command for a channel in state
+// requested.
 type channelState int
 
 const (
 	unsubscribed channelState = iota
-	requested
+	requested                 // a command for it has no reply yet
 	subscribed
 )
 
-// command is one that was sent; a PING has no names.
+// command is a command that was sent. A PING has no names.
 type command struct {
 	subscribes bool
-	names      []string // without those that were confirmed
+	names      []string // channels that the server has not confirmed yet
 	sent       time.Time
 }
 
-// runSession listens on a new connection to the node: until it breaks, or, with a nil error, until nobody waits there or the way
-// to subscribe has changed.
+// runSession opens a connection to the node and uses it until it breaks. It returns a nil error if no watches are left, or if
+// the store has changed from SSUBSCRIBE to SUBSCRIBE. received reports whether the server has sent anything.
 func (n *notifier) runSession(sub *subscription) (heard bool, err error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s := n.newSession(ctx, sub)
 	var reader sync.WaitGroup
 	defer reader.Wait()
-	defer func() { _ = s.pubsub.Close() }() // which has the reader end
+	defer func() { _ = s.pubsub.Close() }() // this ends the reader
 	defer cancel(nil)
-	more, err := s.send(ctx) // this makes the connection
+	more, err := s.send(ctx) // this opens the connection
 	if err == nil && more {
 		reader.Go(func() { cancel(s.read(ctx)) })
 		err = s.serve(ctx)
@@ -72,7 +74,7 @@ func (n *notifier) runSession(sub *subscription) (heard bool, err error) {
 	return s.received, err
 }
 
-// newSession has all channels of sub for news.
+// newSession returns a session that will subscribe to all channels of sub.
 func (n *notifier) newSession(ctx context.Context, sub *subscription) *session {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -83,18 +85,21 @@ func (n *notifier) newSession(ctx context.Context, sub *subscription) *session {
 			w.unconfirmed = true
 		}
 	}
-	return &session{notifier: n, sub: sub, pubsub: sub.node.Subscribe(ctx), sharded: n.sharded(), channels: map[string]channelState{}}
+	return &session{
+		notifier: n, sub: sub, pubsub: sub.node.Subscribe(ctx), sharded: n.sharded(), channels: map[string]channelState{},
+	}
 }
 
-// serve writes what there is to write.
+// serve sends commands when channels change, and checks the connection every replyTimeout, until there are no watches left or
+// the connection breaks.
 func (s *session) serve(ctx context.Context) (err error) {
-	look := time.NewTicker(replyTimeout)
-	defer look.Stop()
+	alive := time.NewTicker(replyTimeout)
+	defer alive.Stop()
 	for more := true; more && err == nil; {
 		select {
 		case <-s.sub.changed:
 			more, err = s.send(ctx)
-		case <-look.C:
+		case <-alive.C:
 			err = s.checkAlive(ctx)
 		case <-ctx.Done():
 			err = context.Cause(ctx)
@@ -103,7 +108,8 @@ func (s *session) serve(ctx context.Context) (err error) {
 	return err
 }
 
-// send tells the server which channels have come and gone; false when nobody waits any more.
+// send subscribes to the channels that were added, and unsubscribes from those that were removed. more is false if no watches
+// are left.
 func (s *session) send(ctx context.Context) (more bool, err error) {
 	if s.sharded != s.notifier.sharded() {
 		return false, errUnsharded
@@ -117,43 +123,44 @@ func (s *session) send(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
-// nextCommands returns what the news ask for.
+// nextCommands returns the commands for the changed channels, and notes them as sent.
 func (s *session) nextCommands() (commands []command, more bool) {
 	s.notifier.mu.Lock()
 	defer s.notifier.mu.Unlock()
-	var come, gone []string
+	var added, removed []string
 	for _, name := range s.sub.changedNames {
 		watches := s.sub.channels[name]
 		switch state := s.channels[name]; {
 		case state == unsubscribed && len(watches) > 0:
 			s.channels[name] = requested
-			come = append(come, name)
+			added = append(added, name)
 		case state == subscribed && len(watches) == 0:
 			s.channels[name] = requested
-			gone = append(gone, name)
+			removed = append(removed, name)
 		case state == subscribed:
 			markConfirmed(watches, func(w *watch) bool { return w.unconfirmed })
 		}
 	}
 	s.sub.changedNames = s.sub.changedNames[:0]
-	commands = append(s.newCommands(false, gone), s.newCommands(true, come)...)
+	commands = append(s.newCommands(false, removed), s.newCommands(true, added)...)
 	s.unanswered = append(s.unanswered, commands...)
 	return commands, len(s.sub.channels) > 0
 }
 
-// newCommands puts names into commands: into one each where they are of different slots.
+// newCommands divides names into commands of at most 100 channels. A sharded command gets one channel, since its channels
+// must be of one slot.
 func (s *session) newCommands(subscribes bool, names []string) (commands []command) {
 	most := 100
 	if s.sharded {
 		most = 1
 	}
-	for some := range slices.Chunk(names, most) {
-		commands = append(commands, command{subscribes, some, time.Now()})
+	for chunk := range slices.Chunk(names, most) {
+		commands = append(commands, command{subscribes, chunk, time.Now()})
 	}
 	return commands
 }
 
-// write sends one command.
+// write sends one command, for at most replyTimeout.
 func (s *session) write(ctx context.Context, c command) error {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
@@ -170,7 +177,7 @@ func (s *session) write(ctx context.Context, c command) error {
 	return s.pubsub.Unsubscribe(ctx, c.names...)
 }
 
-// checkAlive sees whether the server is still there.
+// checkAlive returns errNoReply if a command has had no reply for replyTimeout. If the server has been silent, it sends a PING.
 func (s *session) checkAlive(ctx context.Context) error {
 	n := s.notifier
 	n.mu.Lock()
@@ -190,7 +197,7 @@ func (s *session) checkAlive(ctx context.Context) error {
 	return nil
 }
 
-// read passes on what the server says until the connection breaks.
+// read handles what the server sends until the connection breaks.
 func (s *session) read(ctx context.Context) error {
 	for {
 		message, err := s.pubsub.Receive(ctx)
@@ -208,6 +215,7 @@ func (s *session) read(ctx context.Context) error {
 	}
 }
 
+// handleMessage wakes the watches of a message, or handles a confirmation or the reply to a PING.
 func (s *session) handleMessage(message any) {
 	s.notifier.mu.Lock()
 	defer s.notifier.mu.Unlock()
@@ -215,7 +223,7 @@ func (s *session) handleMessage(message any) {
 	switch m := message.(type) {
 	case *redis.Message:
 		for _, w := range s.sub.channels[m.Channel] {
-			go w.wake() // it may call back
+			go w.wake() // in a goroutine, since wake may call this package
 		}
 	case *redis.Subscription:
 		s.handleConfirmation(m.Channel, !strings.HasSuffix(m.Kind, "unsubscribe"))
@@ -226,25 +234,26 @@ func (s *session) handleMessage(message any) {
 	}
 }
 
-// handleConfirmation is when the server says that it listens, or does not; the caller holds mu.
+// handleConfirmation handles the server's message that it now has the channel subscribed, or has not. The caller holds mu.
 func (s *session) handleConfirmation(name string, listens bool) {
-	isAnswer := s.confirmOldest(name, listens)
+	isReply := s.confirmOldest(name, listens)
 	watches := s.sub.channels[name]
 	switch {
 	case listens:
 		s.channels[name] = subscribed
 		markConfirmed(watches, func(*watch) bool { return true })
-	case isAnswer || !s.sharded:
+	case isReply || !s.sharded:
 		delete(s.channels, name)
-	default: // the slot has moved
+	default: // the server unsubscribes by itself when the slot has moved
 		s.handleMove(name, errNoReply)
 	}
-	if listens != (len(watches) > 0) { // it is not what it should be any more
+	if listens != (len(watches) > 0) { // watches have come or gone since the command was sent
 		s.sub.markChanged(name)
 	}
 }
 
-// confirmOldest tells whether this confirms the oldest command, and takes it off; the caller holds mu.
+// confirmOldest reports whether a confirmation belongs to the oldest command, and if so removes the channel from that
+// command. The caller holds mu.
 func (s *session) confirmOldest(name string, listens bool) bool {
 	if len(s.unanswered) == 0 {
 		return false
@@ -259,7 +268,8 @@ func (s *session) confirmOldest(name string, listens bool) bool {
 	return true
 }
 
-// handleError is when the server answers a command with an error. It returns one when the connection is of no use.
+// handleError handles an error that the server has sent in reply to the oldest command. It returns an error if the session must
+// end.
 func (s *session) handleError(err error) error {
 	n := s.notifier
 	n.mu.Lock()
@@ -272,7 +282,7 @@ func (s *session) handleError(err error) error {
 	s.unanswered = s.unanswered[1:]
 	switch {
 	case !oldest.subscribes:
-		for _, name := range oldest.names { // the server still listens
+		for _, name := range oldest.names { // the channels are still subscribed
 			s.channels[name] = subscribed
 		}
 	case s.sharded && (strings.HasPrefix(err.Error(), "ERR ") || redis.HasErrorPrefix(err, "NOPERM")):
@@ -293,7 +303,7 @@ func (s *session) handleError(err error) error {
 	return nil
 }
 
-// handleMove lets the watches of a channel go where its slot is now; the caller holds mu.
+// handleMove moves the watches of a channel to the node that has its slot now. The caller holds mu.
 func (s *session) handleMove(name string, cause error) {
 	watches := s.sub.channels[name]
 	delete(s.channels, name)
@@ -302,7 +312,7 @@ func (s *session) handleMove(name string, cause error) {
 		w.sub = nil
 	}
 	if len(watches) > 0 {
-		s.sub.signal() // nobody may be left
+		s.sub.signal() // no watches may be left
 		go s.notifier.move(watches, cause)
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// Checkpoint implements driver.Checkpointer.
+// Checkpoint implements driver.Checkpointer. The results of steps are in a hash, a key of its own beside the record.
 func (s *Store) Checkpoint(ctx context.Context, c driver.Claim, step string, result []byte) error {
 	_, err := s.runStep(ctx, &c, step, result)
 	return err
 }
 
-// Checkpoints implements driver.Checkpointer.
+// Checkpoints implements driver.Checkpointer. It returns all results in one round trip.
 func (s *Store) Checkpoints(ctx context.Context, c driver.Claim) (map[string][]byte, error) {
 	pairs, err := s.runStep(ctx, &c)
 	if err != nil {
@@ -27,7 +27,8 @@ func (s *Store) Checkpoints(ctx context.Context, c driver.Claim) (map[string][]b
 	return kept, nil
 }
 
-// runStep runs the step script and returns what follows its word.
+// runStep sends lua/step.lua and returns what follows its status. With a step and its result the script stores that; without
+// them it returns all steps and results, alternating.
 func (s *Store) runStep(ctx context.Context, c *driver.Claim, stepAndResult ...any) ([]string, error) {
 	q := s.newQuery(stepScript, c, stepsSuffix).withOwner()
 	q.args = append(append(q.args, &q.retention), stepAndResult...)

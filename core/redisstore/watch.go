@@ -10,10 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Watch implements driver.Notifier: by one subscription for the process, or on Cluster one for each master with records
-// that are waited for, open only while somebody waits. It returns when ctx ends, whatever the connection does; connections
-// are made, used and closed in the background. On Cluster the sharded commands of Redis 7.0 are used where the servers have
-// them and let this client use them, else those for the whole Cluster.
+// Watch implements driver.Notifier with pub/sub. All watches of a process share one connection, or on Cluster one for each
+// master that has a watched record. A connection is open only while there are watches. Goroutines in the background make, use
+// and close the connections, so Watch returns when ctx ends, whatever a connection does. On Cluster the store uses the
+// sharded commands of Redis 7.0 (SSUBSCRIBE, SPUBLISH), or SUBSCRIBE and PUBLISH if a server does not have or allow them.
 func (s *Store) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error) {
 	name := s.recordName(key)
 	node, err := s.node(ctx, name)
@@ -23,45 +23,48 @@ func (s *Store) Watch(ctx context.Context, key [32]byte, wake func()) (stop func
 	return s.notifier.watch(ctx, node, name, wake)
 }
 
-// notifier wakes those who wait in this process. Requests only take mu, and nobody holds it while the network is waited for.
+// notifier holds the watches of this process. Its mutex guards all watches, subscriptions and sessions. It is never held during
+// a call over the network.
 type notifier struct {
-	cluster   *redis.ClusterClient // nil: the client is of no Cluster
-	unsharded atomic.Bool          // on Cluster: a server has refused SSUBSCRIBE, so SUBSCRIBE and PUBLISH serve
+	cluster   *redis.ClusterClient // nil if the client is not of a Cluster
+	unsharded atomic.Bool          // a server of the Cluster has refused SSUBSCRIBE, so the store uses SUBSCRIBE and PUBLISH
 
 	mu   sync.Mutex
 	subs map[redis.UniversalClient]*subscription // by node
 }
 
+// newNotifier returns a notifier without connections.
 func newNotifier(client redis.UniversalClient) *notifier {
 	n := &notifier{subs: map[redis.UniversalClient]*subscription{}}
 	n.cluster, _ = client.(*redis.ClusterClient)
 	return n
 }
 
-// sharded tells whether SSUBSCRIBE is used: on Cluster, who publishes to all nodes wakes nobody faster.
+// sharded reports whether the store uses SSUBSCRIBE. PUBLISH sends a message to all nodes of a Cluster, which wakes nobody
+// earlier.
 func (n *notifier) sharded() bool { return n.cluster != nil && !n.unsharded.Load() }
 
-// subscription is what this process waits for on one node. A goroutine of its own, see listen, talks to the node.
+// subscription is the set of watches on one node. Its goroutine, see listen, talks to the node.
 type subscription struct {
 	node         redis.UniversalClient
 	channels     map[string][]*watch // by name; none is empty
-	changedNames []string            // names that have come or gone since the goroutine looked
-	changed      chan struct{}       // has room for one; says that there are news
+	changedNames []string            // channels that were added or removed since the goroutine last looked
+	changed      chan struct{}       // has room for one; a value tells the goroutine to look at changedNames
 }
 
 // watch is one call of Watch.
 type watch struct {
 	name        string
 	wake        func()
-	sub         *subscription // where it is; nil: nowhere
-	unconfirmed bool          // the server has not confirmed it on this connection
-	confirmed   bool          // the server has confirmed it once
-	stopped     bool          // nobody waits any more
+	sub         *subscription // that it belongs to; nil while its slot moves, and after its stop
+	unconfirmed bool          // the server has not confirmed the channel on this connection
+	confirmed   bool          // the server has confirmed the channel once
+	stopped     bool          // its caller has stopped it
 	moves       int           // how often its slot has moved
-	ready       chan error    // has room for one: nil when the server listens
+	ready       chan error    // has room for one: nil after the confirmation
 }
 
-// watch returns when the server has confirmed that it sends what is published on name.
+// watch adds a watch and returns when the server has confirmed the subscription to the channel.
 func (n *notifier) watch(ctx context.Context, node redis.UniversalClient, name string, wake func()) (func(), error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -83,7 +86,7 @@ func (n *notifier) watch(ctx context.Context, node redis.UniversalClient, name s
 	return func() { n.stop(w) }, nil
 }
 
-// add puts w where its node is listened to; the caller holds mu.
+// add puts w into the subscription of a node, and starts that if necessary. The caller holds mu.
 func (n *notifier) add(node redis.UniversalClient, w *watch) {
 	sub := n.subs[node]
 	if sub == nil {
@@ -96,7 +99,7 @@ func (n *notifier) add(node redis.UniversalClient, w *watch) {
 	sub.markChanged(w.name)
 }
 
-// stop forgets w.
+// stop ends w. A second call does nothing.
 func (n *notifier) stop(w *watch) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -104,28 +107,28 @@ func (n *notifier) stop(w *watch) {
 	n.remove(w)
 }
 
-// remove takes w from where it is; the caller holds mu.
+// remove takes w out of its subscription. The caller holds mu.
 func (n *notifier) remove(w *watch) {
 	sub := w.sub
 	if sub == nil {
 		return
 	}
 	w.sub = nil
-	left := slices.DeleteFunc(sub.channels[w.name], func(other *watch) bool { return other == w })
-	sub.channels[w.name] = left
-	if len(left) == 0 {
+	rest := slices.DeleteFunc(sub.channels[w.name], func(other *watch) bool { return other == w })
+	sub.channels[w.name] = rest
+	if len(rest) == 0 {
 		delete(sub.channels, w.name)
 		sub.markChanged(w.name)
 	}
 }
 
-// markChanged has the goroutine look at a channel; the caller holds the notifier's mu.
+// markChanged tells the goroutine to look at a channel. The caller holds the notifier's mu.
 func (sub *subscription) markChanged(name string) {
 	sub.changedNames = append(sub.changedNames, name)
 	sub.signal()
 }
 
-// signal has the goroutine look up.
+// signal wakes the goroutine of the subscription. It does not block.
 func (sub *subscription) signal() {
 	select {
 	case sub.changed <- struct{}{}:
@@ -133,21 +136,22 @@ func (sub *subscription) signal() {
 	}
 }
 
-// fail tells w that there will be no confirmation, if there was none; the caller holds the notifier's mu.
+// fail makes the call of Watch return err, unless the server has confirmed w before. The caller holds the notifier's mu.
 func (w *watch) fail(err error) {
 	if !w.confirmed {
 		w.report(err)
 	}
 }
 
-// markConfirmed notes that the server listens. Who waits for that goes on; who has waited before looks, since what was published while
-// there was no connection is lost. The caller holds the notifier's mu.
+// markConfirmed notes, for the watches that match, that the server has confirmed their channel. A first confirmation lets the
+// call of Watch return. After a reconnection the watch wakes its request, because messages published without a connection are
+// lost. The caller holds the notifier's mu.
 func markConfirmed(watches []*watch, which func(*watch) bool) {
 	for _, w := range watches {
 		switch {
 		case !which(w):
 		case w.confirmed:
-			go w.wake() // it may call back
+			go w.wake() // in a goroutine, since wake may call this package
 		default:
 			w.confirmed = true
 			w.report(nil)
@@ -156,6 +160,7 @@ func markConfirmed(watches []*watch, which func(*watch) bool) {
 	}
 }
 
+// report gives the call of Watch its result. Only the first report counts.
 func (w *watch) report(err error) {
 	select {
 	case w.ready <- err:
@@ -163,12 +168,13 @@ func (w *watch) report(err error) {
 	}
 }
 
+// The pause after a broken connection doubles from the first value to the second one.
 const (
-	minReconnectPause = 50 * time.Millisecond // after a connection that broke, then twice as long each time
+	minReconnectPause = 50 * time.Millisecond
 	maxReconnectPause = time.Second
 )
 
-// listen keeps a connection to the node as long as somebody waits there, one at a time.
+// listen keeps one connection to the node open while the subscription has watches.
 func (n *notifier) listen(sub *subscription) {
 	for pause := minReconnectPause; n.inUse(sub); {
 		heard, err := n.runSession(sub)
@@ -185,7 +191,7 @@ func (n *notifier) listen(sub *subscription) {
 	}
 }
 
-// disableSharded has every node subscribed to without SSUBSCRIBE from now on; the caller holds mu.
+// disableSharded makes all subscriptions use SUBSCRIBE from now on. The caller holds mu.
 func (n *notifier) disableSharded() {
 	n.unsharded.Store(true)
 	for _, sub := range n.subs {
@@ -193,7 +199,7 @@ func (n *notifier) disableSharded() {
 	}
 }
 
-// inUse forgets the subscription when nobody waits there.
+// inUse reports whether the subscription has watches, and removes it if it has none.
 func (n *notifier) inUse(sub *subscription) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -204,8 +210,8 @@ func (n *notifier) inUse(sub *subscription) bool {
 	return true
 }
 
-// failPending tells those who wait for a confirmation that the node cannot be listened to. Who has had one stays: the next connection
-// serves.
+// failPending makes the calls of Watch that still wait for a confirmation return err. Watches that were confirmed before stay
+// and use the next connection.
 func (n *notifier) failPending(sub *subscription, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -216,7 +222,8 @@ func (n *notifier) failPending(sub *subscription, err error) {
 	}
 }
 
-// move brings watches to the node that their slot is on now. It takes a client a moment to learn which that is.
+// move adds watches to the node that has their slot now. It pauses first, because the client needs a moment to learn of the
+// move. A watch whose slot has moved more than 10 times fails with cause.
 func (n *notifier) move(watches []*watch, cause error) {
 	const most, pause = 10, 100 * time.Millisecond
 	n.cluster.ReloadState(context.Background())
