@@ -40,13 +40,13 @@ type Store struct {
 	now                  func() time.Time
 	maxRecords, maxBytes int
 
-	mu      sync.Mutex
-	records map[[32]byte]*record
-	late    map[[32]byte]*record // tombstones
-	expiry  expiryHeap
-	bytes   int
-	fence   int64 // of the latest claim of any key: no fence goes back, also after its record is gone
-	waiters map[[32]byte][]*waiter
+	mu         sync.Mutex
+	records    map[[32]byte]*record
+	tombstones map[[32]byte]*record // tombstones
+	expiry     expiryHeap
+	bytes      int
+	fence      int64 // of the latest claim of any key: no fence goes back, also after its record is gone
+	waiters    map[[32]byte][]*waiter
 }
 
 type state int
@@ -59,17 +59,17 @@ const (
 
 // record is one key. The fields of claim that Begin answers with are those of the last claim.
 type record struct {
-	claim    driver.Claim
-	state    state
-	free     bool // failed, and open to another fingerprint
-	effects  bool // an earlier run of the same request may have had effects
-	leaseEnd time.Time
-	expires  time.Time
-	outcome  []byte
-	steps    map[string][]byte
-	noted    [][16]byte // earlier owners that have failed or withdrawn, the last ones last
-	late     bool       // it is a tombstone
-	index    int        // in the heap
+	claim       driver.Claim
+	state       state
+	free        bool // failed, and open to another fingerprint
+	effects     bool // an earlier run of the same request may have had effects
+	leaseEnd    time.Time
+	expires     time.Time
+	outcome     []byte
+	steps       map[string][]byte
+	noted       [][16]byte // earlier owners that have failed or withdrawn, the last ones last
+	isTombstone bool       // it is a tombstone
+	index       int        // in the heap
 }
 
 // maxNoted is how many owners a record notes.
@@ -86,7 +86,7 @@ func (r *record) size() int {
 
 // New returns an empty store.
 func New(opts ...Option) *Store {
-	s := &Store{now: time.Now, maxRecords: 100_000, maxBytes: 64 << 20, records: map[[32]byte]*record{}, late: map[[32]byte]*record{}, waiters: map[[32]byte][]*waiter{}}
+	s := &Store{now: time.Now, maxRecords: 100_000, maxBytes: 64 << 20, records: map[[32]byte]*record{}, tombstones: map[[32]byte]*record{}, waiters: map[[32]byte][]*waiter{}}
 	for _, opt := range opts {
 		opt(s)
 	}
@@ -107,25 +107,25 @@ func (s *Store) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error)
 	s.expire(now)
 	r := s.records[c.Key]
 	switch {
-	case r != nil && r.ended(c.Owner):
+	case r != nil && r.hasEnded(c.Owner):
 		return driver.Entry{}, driver.ErrLost
-	case c.LateRetry > 0 && s.late[c.Key] != nil && (r == nil || r.free && r.claim.Attempt == 0):
+	case c.LateRetry > 0 && s.tombstones[c.Key] != nil && (r == nil || r.free && r.claim.Attempt == 0):
 		return driver.Entry{State: driver.Expired}, nil
 	case r != nil:
 		return s.begin(r, c, now)
-	case s.full():
+	case s.isFull():
 		return driver.Entry{}, ErrFull
 	}
-	return s.claim(s.add(c.Key), c, now, false), nil
+	return s.claim(s.addRecord(c.Key), c, now, false), nil
 }
 
-// full: is there no room for another record?
-func (s *Store) full() bool {
-	return len(s.records)+len(s.late) >= s.maxRecords || s.bytes+recordBytes > s.maxBytes
+// isFull: is there no room for another record?
+func (s *Store) isFull() bool {
+	return len(s.records)+len(s.tombstones) >= s.maxRecords || s.bytes+recordBytes > s.maxBytes
 }
 
-// add makes the record of a key that has none.
-func (s *Store) add(key [32]byte) *record {
+// addRecord makes the record of a key that has none.
+func (s *Store) addRecord(key [32]byte) *record {
 	r := &record{index: -1}
 	r.claim.Key = key
 	s.records[key] = r
@@ -133,8 +133,8 @@ func (s *Store) add(key [32]byte) *record {
 	return r
 }
 
-// ended tells whether owner has failed or withdrawn, so that its begin comes too late.
-func (r *record) ended(owner [16]byte) bool {
+// hasEnded tells whether owner has failed or withdrawn, so that its begin comes too late.
+func (r *record) hasEnded(owner [16]byte) bool {
 	return r.state == failed && r.claim.Owner == owner || slices.Contains(r.noted, owner)
 }
 
@@ -153,7 +153,7 @@ func (s *Store) begin(r *record, c driver.Claim, now time.Time) (driver.Entry, e
 	left := r.leaseEnd.Sub(now)
 	switch {
 	case r.claim.Owner == c.Owner && r.state == started:
-		return r.claimed(left), nil
+		return r.claimedEntry(left), nil
 	case r.claim.Fingerprint != c.Fingerprint && !r.free:
 		return driver.Entry{State: driver.Mismatch, Fingerprint: r.claim.Fingerprint}, nil
 	case r.state == completed:
@@ -186,8 +186,8 @@ func (s *Store) claim(r *record, c driver.Claim, now time.Time, takeover bool) d
 	}
 	r.claim, r.state, r.free = c, started, false
 	r.leaseEnd = now.Add(c.Lease)
-	s.retain(r, now.Add(c.Retention))
-	return r.claimed(c.Lease)
+	s.setExpiry(r, now.Add(c.Retention))
+	return r.claimedEntry(c.Lease)
 }
 
 func (s *Store) nextFence(now time.Time) int64 {
@@ -195,20 +195,20 @@ func (s *Store) nextFence(now time.Time) int64 {
 	return s.fence
 }
 
-func (r *record) claimed(left time.Duration) driver.Entry {
+func (r *record) claimedEntry(left time.Duration) driver.Entry {
 	c := &r.claim
 	return driver.Entry{State: driver.Claimed, Fence: c.Fence, Attempt: c.Attempt, Operation: c.Operation, Takeover: c.Takeover, Remaining: left}
 }
 
 // Extend implements driver.Store.
 func (s *Store) Extend(ctx context.Context, c driver.Claim) error {
-	return s.started(ctx, c, func(r *record, now time.Time) { r.leaseEnd = now.Add(c.Lease) })
+	return s.updateStarted(ctx, c, func(r *record, now time.Time) { r.leaseEnd = now.Add(c.Lease) })
 }
 
 // Complete implements driver.Store. It keeps outcome itself: the caller must not change it.
 func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	return s.locked(ctx, func(now time.Time) error {
-		r := s.held(&c)
+		r := s.withClaim(&c)
 		switch {
 		case r == nil:
 			return driver.ErrLost
@@ -220,8 +220,8 @@ func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) er
 		s.bytes -= r.size()
 		r.state, r.outcome, r.steps, r.noted, r.claim.LateRetry = completed, outcome, nil, nil, c.LateRetry
 		s.bytes += r.size()
-		s.retain(r, now.Add(c.Retention))
-		s.wake(c.Key)
+		s.setExpiry(r, now.Add(c.Retention))
+		s.notify(c.Key)
 		return nil
 	})
 }
@@ -229,7 +229,7 @@ func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) er
 // Fail implements driver.Store. The cause is not kept: nothing reads it here.
 func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	return s.locked(ctx, func(now time.Time) error {
-		r := s.held(&c)
+		r := s.withClaim(&c)
 		switch {
 		case r == nil && c.Fence == 0:
 			return s.withdraw(&c, now)
@@ -242,8 +242,8 @@ func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) erro
 		if f.NotRun {
 			r.claim.Attempt--
 		}
-		s.retain(r, now.Add(c.Retention))
-		s.wake(c.Key)
+		s.setExpiry(r, now.Add(c.Retention))
+		s.notify(c.Key)
 		return nil
 	})
 }
@@ -252,12 +252,12 @@ func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) erro
 func (s *Store) withdraw(c *driver.Claim, now time.Time) error {
 	r := s.records[c.Key]
 	switch {
-	case r == nil && s.full():
+	case r == nil && s.isFull():
 		return driver.ErrLost
 	case r == nil:
-		r = s.add(c.Key)
+		r = s.addRecord(c.Key)
 		r.claim.Owner, r.claim.Fence, r.state, r.free = c.Owner, s.nextFence(now), failed, true
-		s.retain(r, now.Add(c.Lease))
+		s.setExpiry(r, now.Add(c.Lease))
 		return nil
 	case r.state != completed:
 		s.note(r, c.Owner)
@@ -280,9 +280,9 @@ func (s *Store) Reopen(ctx context.Context, c driver.Claim, outcome []byte) erro
 		r.claim.Owner, r.claim.Attempt, r.claim.Operation, r.claim.Takeover, r.claim.LateRetry = c.Owner, 0, 0, true, 0
 		r.state, r.outcome = failed, nil
 		s.bytes += r.size()
-		s.retain(r, now.Add(c.Retention))
-		if tombstone := s.late[c.Key]; tombstone != nil {
-			s.drop(tombstone)
+		s.setExpiry(r, now.Add(c.Retention))
+		if tombstone := s.tombstones[c.Key]; tombstone != nil {
+			s.remove(tombstone)
 		}
 		return nil
 	})
@@ -290,7 +290,7 @@ func (s *Store) Reopen(ctx context.Context, c driver.Claim, outcome []byte) erro
 
 // Checkpoint implements driver.Checkpointer.
 func (s *Store) Checkpoint(ctx context.Context, c driver.Claim, step string, result []byte) error {
-	return s.started(ctx, c, func(r *record, _ time.Time) {
+	return s.updateStarted(ctx, c, func(r *record, _ time.Time) {
 		s.bytes -= r.size()
 		if r.steps == nil {
 			r.steps = map[string][]byte{}
@@ -302,19 +302,19 @@ func (s *Store) Checkpoint(ctx context.Context, c driver.Claim, step string, res
 
 // Checkpoints implements driver.Checkpointer.
 func (s *Store) Checkpoints(ctx context.Context, c driver.Claim) (steps map[string][]byte, err error) {
-	err = s.started(ctx, c, func(r *record, _ time.Time) { steps = maps.Clone(r.steps) })
+	err = s.updateStarted(ctx, c, func(r *record, _ time.Time) { steps = maps.Clone(r.steps) })
 	return steps, err
 }
 
-// started runs verb on the STARTED record of c, and starts its retention anew.
-func (s *Store) started(ctx context.Context, c driver.Claim, verb func(*record, time.Time)) error {
+// updateStarted runs verb on the STARTED record of c, and starts its retention anew.
+func (s *Store) updateStarted(ctx context.Context, c driver.Claim, verb func(*record, time.Time)) error {
 	return s.locked(ctx, func(now time.Time) error {
-		r := s.held(&c)
+		r := s.withClaim(&c)
 		if r == nil || r.state != started {
 			return driver.ErrLost
 		}
 		verb(r, now)
-		s.retain(r, now.Add(c.Retention))
+		s.setExpiry(r, now.Add(c.Retention))
 		return nil
 	})
 }
@@ -338,8 +338,8 @@ func (s *Store) Watch(_ context.Context, key [32]byte, wake func()) (stop func()
 	}, nil
 }
 
-// wake tells the waiters of key, in goroutines of their own since they may call back.
-func (s *Store) wake(key [32]byte) {
+// notify tells the waiters of key, in goroutines of their own since they may call back.
+func (s *Store) notify(key [32]byte) {
 	for _, w := range s.waiters[key] {
 		go w.wake()
 	}
@@ -357,8 +357,8 @@ func (s *Store) locked(ctx context.Context, verb func(time.Time) error) error {
 	return verb(now)
 }
 
-// held is the record that c is the last claim of; nil if there is none.
-func (s *Store) held(c *driver.Claim) *record {
+// withClaim is the record that c is the last claim of; nil if there is none.
+func (s *Store) withClaim(c *driver.Claim) *record {
 	r := s.records[c.Key]
 	if r == nil || r.claim.Owner != c.Owner || c.Fence != 0 && r.claim.Fence != c.Fence {
 		return nil
@@ -366,8 +366,8 @@ func (s *Store) held(c *driver.Claim) *record {
 	return r
 }
 
-// retain sets when r expires.
-func (s *Store) retain(r *record, expires time.Time) {
+// setExpiry sets when r expires.
+func (s *Store) setExpiry(r *record, expires time.Time) {
 	r.expires = expires
 	if r.index < 0 {
 		heap.Push(&s.expiry, r)
@@ -380,27 +380,27 @@ func (s *Store) retain(r *record, expires time.Time) {
 func (s *Store) expire(now time.Time) {
 	for len(s.expiry) > 0 && !s.expiry[0].expires.After(now) {
 		r := s.expiry[0]
-		s.drop(r)
-		if r.late || r.state != completed || r.claim.LateRetry <= 0 {
+		s.remove(r)
+		if r.isTombstone || r.state != completed || r.claim.LateRetry <= 0 {
 			continue
 		}
-		if earlier := s.late[r.claim.Key]; earlier != nil {
-			s.drop(earlier)
+		if earlier := s.tombstones[r.claim.Key]; earlier != nil {
+			s.remove(earlier)
 		}
-		tombstone := &record{late: true, index: -1}
+		tombstone := &record{isTombstone: true, index: -1}
 		tombstone.claim.Key = r.claim.Key
-		s.late[r.claim.Key] = tombstone
+		s.tombstones[r.claim.Key] = tombstone
 		s.bytes += recordBytes
-		s.retain(tombstone, r.expires.Add(r.claim.LateRetry))
+		s.setExpiry(tombstone, r.expires.Add(r.claim.LateRetry))
 	}
 }
 
-// drop forgets r.
-func (s *Store) drop(r *record) {
+// remove forgets r.
+func (s *Store) remove(r *record) {
 	heap.Remove(&s.expiry, r.index)
 	s.bytes -= r.size()
-	if r.late {
-		delete(s.late, r.claim.Key)
+	if r.isTombstone {
+		delete(s.tombstones, r.claim.Key)
 	} else {
 		delete(s.records, r.claim.Key)
 	}

@@ -19,7 +19,7 @@ func apply(ctx context.Context, s driver.Store, c Call) (a Answer) {
 	case Complete:
 		a.Err = s.Complete(ctx, c.Claim, []byte(c.Outcome))
 	case Fail:
-		a.Err = s.Fail(ctx, c.Claim, driver.Failure{NoEffects: c.Free, NotRun: c.NotRun})
+		a.Err = s.Fail(ctx, c.Claim, driver.Failure{NoEffects: c.NoEffects, NotRun: c.NotRun})
 	}
 	if errors.Is(a.Err, driver.ErrLost) {
 		a.Err = driver.ErrLost
@@ -27,8 +27,8 @@ func apply(ctx context.Context, s driver.Store, c Call) (a Answer) {
 	return a
 }
 
-// alike compares two answers.
-func alike(a, b Answer) bool {
+// equalAnswers compares two answers.
+func equalAnswers(a, b Answer) bool {
 	x, y := a.Entry, b.Entry
 	outcomes := bytes.Equal(x.Outcome, y.Outcome)
 	x.Outcome, y.Outcome = nil, nil

@@ -107,7 +107,7 @@ func (c *client) run() {
 	}
 	if c.chance(5) { // the begin is on its way for so long that its fail is there first
 		fail := call
-		fail.Verb, fail.Free, fail.NotRun = Fail, true, true
+		fail.Verb, fail.NoEffects, fail.NotRun = Fail, true, true
 		c.sendUntilAnswered(key, fail)
 	}
 	answer, known := c.send(key, call)
@@ -120,7 +120,7 @@ func (c *client) run() {
 	switch {
 	case !known:
 		late := call
-		call.Verb, call.Free, call.NotRun = Fail, true, true
+		call.Verb, call.NoEffects, call.NotRun = Fail, true, true
 		c.sendUntilAnswered(key, call)
 		if c.chance(30) { // that begin is executed now
 			c.send(key, late)
@@ -148,7 +148,7 @@ func (c *client) work(key int, call Call) {
 	if c.chance(20) { // vanished
 		return
 	}
-	call.Verb, call.Free, call.NotRun = Fail, c.chance(50), c.chance(20)
+	call.Verb, call.NoEffects, call.NotRun = Fail, c.chance(50), c.chance(20)
 	if c.chance(50) {
 		call.Verb, call.Outcome = Complete, fmt.Sprint(c.random.Int())
 	}

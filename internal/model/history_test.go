@@ -132,7 +132,7 @@ func (s *stepStore) Complete(_ context.Context, c driver.Claim, outcome []byte) 
 }
 
 func (s *stepStore) Fail(_ context.Context, c driver.Claim, f driver.Failure) error {
-	return s.call(Call{Verb: Fail, Claim: c, Free: f.NoEffects, NotRun: f.NotRun}).Err
+	return s.call(Call{Verb: Fail, Claim: c, NoEffects: f.NoEffects, NotRun: f.NotRun}).Err
 }
 
 func TestHistoriesOfAWrongStoreAreNotLinearizable(t *testing.T) {

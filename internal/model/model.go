@@ -71,10 +71,10 @@ const (
 
 // Call is a verb with what it carries: Outcome belongs to Complete, Free and NotRun to Fail.
 type Call struct {
-	Verb         Verb
-	Claim        driver.Claim
-	Outcome      string
-	Free, NotRun bool
+	Verb              Verb
+	Claim             driver.Claim
+	Outcome           string
+	NoEffects, NotRun bool
 }
 
 // Answer is what a call returns. Entry belongs to Begin; Err is nil or driver.ErrLost.
@@ -195,7 +195,7 @@ func fail(r Record, c Call, now time.Duration) (Record, Answer) {
 	case Completed:
 		return r, lost
 	}
-	r.State, r.Free, r.Expires = Failed, (c.Free || c.NotRun) && !r.Effects, now+c.Claim.Retention
+	r.State, r.Free, r.Expires = Failed, (c.NoEffects || c.NotRun) && !r.Effects, now+c.Claim.Retention
 	if r.Free {
 		r.Operation = 0
 	}

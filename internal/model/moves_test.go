@@ -41,14 +41,14 @@ func (k knowledge) fence(latest int64) int64 {
 
 // move is one thing that can happen: a call, or, without a verb, that a tick passes.
 type move struct {
-	verb       Verb
-	owner      int
-	fence      knowledge
-	noTakeover bool
-	over       knowledge
-	outcome    string
-	free       bool
-	notRun     bool
+	verb          Verb
+	owner         int
+	fence         knowledge
+	noTakeover    bool
+	takeoverFence knowledge
+	outcome       string
+	noEffects     bool
+	notRun        bool
 }
 
 // moves is everything that can happen. Only fail goes without a fence: it alone follows a begin without an answer. A
@@ -58,14 +58,14 @@ var moves = func() []move {
 	for owner := range owners {
 		all = append(all, move{verb: Begin, owner: owner})
 		for _, over := range []knowledge{none, newest, stale} {
-			all = append(all, move{verb: Begin, owner: owner, noTakeover: true, over: over})
+			all = append(all, move{verb: Begin, owner: owner, noTakeover: true, takeoverFence: over})
 		}
 		for _, fence := range []knowledge{newest, stale, none} {
 			all = append(all,
 				move{verb: Extend, owner: owner, fence: fence},
 				move{verb: Fail, owner: owner, fence: fence},
-				move{verb: Fail, owner: owner, fence: fence, free: true},
-				move{verb: Fail, owner: owner, fence: fence, free: true, notRun: true})
+				move{verb: Fail, owner: owner, fence: fence, noEffects: true},
+				move{verb: Fail, owner: owner, fence: fence, noEffects: true, notRun: true})
 			if fence != none {
 				all = append(all,
 					move{verb: Complete, owner: owner, fence: fence, outcome: "one"},
@@ -78,10 +78,10 @@ var moves = func() []move {
 
 // call is the move as a call, when latest is the fence of the latest claim.
 func (m move) call(latest int64) Call {
-	c := Call{Verb: m.verb, Outcome: m.outcome, Free: m.free, NotRun: m.notRun}
+	c := Call{Verb: m.verb, Outcome: m.outcome, NoEffects: m.noEffects, NotRun: m.notRun}
 	owner := owners[m.owner]
 	c.Claim = driver.Claim{
-		Lease: owner.lease * tick, Retention: owner.retention * tick, Fence: m.fence.fence(latest), NoTakeover: m.noTakeover, TakeoverFence: m.over.fence(latest),
+		Lease: owner.lease * tick, Retention: owner.retention * tick, Fence: m.fence.fence(latest), NoTakeover: m.noTakeover, TakeoverFence: m.takeoverFence.fence(latest),
 	}
 	c.Claim.Owner[0] = byte(m.owner) + 1
 	c.Claim.Fingerprint[0] = owner.request
@@ -94,12 +94,12 @@ func (m move) String() string {
 	}
 	s := fmt.Sprintf("%s %s", owners[m.owner].name, m.verb)
 	switch {
-	case m.noTakeover && m.over != none:
-		s += fmt.Sprintf(", taking over %s fence only", m.over)
+	case m.noTakeover && m.takeoverFence != none:
+		s += fmt.Sprintf(", taking over %s fence only", m.takeoverFence)
 	case m.noTakeover:
 		s += " without takeover"
 	case m.verb != Begin && m.fence != newest:
 		s += fmt.Sprintf(" with %s fence", map[knowledge]string{none: "no", stale: "a stale"}[m.fence])
 	}
-	return s + map[bool]string{true: " free"}[m.free] + map[bool]string{true: " not run"}[m.notRun] + map[bool]string{true: " " + m.outcome}[m.outcome != ""]
+	return s + map[bool]string{true: " free"}[m.noEffects] + map[bool]string{true: " not run"}[m.notRun] + map[bool]string{true: " " + m.outcome}[m.outcome != ""]
 }

@@ -15,7 +15,7 @@ import (
 type belief struct {
 	record         Record
 	highest        int64 // fence that was seen
-	guess          bool  // the record's fence is not known, only that it is higher than that
+	fenceUnknown   bool  // the record's fence is not known, only that it is higher than that
 	overLo, overHi int64 // when the lease ends
 	goneLo, goneHi int64 // when the retention does
 }
@@ -98,7 +98,7 @@ func (b belief) phases(in sent) (phases []time.Duration) {
 
 // resolve: a call that carries a fence may be the first to tell that of a record whose begin had no answer.
 func (b belief) resolve(fence int64, owner [16]byte) []belief {
-	if !b.guess || fence <= b.highest || owner != b.record.Owner {
+	if !b.fenceUnknown || fence <= b.highest || owner != b.record.Owner {
 		return []belief{b}
 	}
 	known := b
@@ -106,7 +106,7 @@ func (b belief) resolve(fence int64, owner [16]byte) []belief {
 	return []belief{b, known}
 }
 
-func (b *belief) learn(fence int64) { b.record.Fence, b.highest, b.guess = fence, fence, false }
+func (b *belief) learn(fence int64) { b.record.Fence, b.highest, b.fenceUnknown = fence, fence, false }
 
 // step lets Step answer in the given phase and compares.
 func (b belief) step(in sent, phase time.Duration, answer Answer, known bool) (belief, bool) {
@@ -115,7 +115,7 @@ func (b belief) step(in sent, phase time.Duration, answer Answer, known bool) (b
 	granted := want.Entry.State == driver.Claimed && !(r.State == Started && r.Owner == in.Claim.Owner)
 	next.Operation = b.operation(r, next, granted)
 	want.Entry.Operation = next.Operation
-	b.guess = b.guess || granted // until the answer tells
+	b.fenceUnknown = b.fenceUnknown || granted // until the answer tells
 	if known && !b.agrees(want, answer) {
 		return b, false
 	}
@@ -127,9 +127,9 @@ func (b belief) step(in sent, phase time.Duration, answer Answer, known bool) (b
 	case next.State == Absent:
 		return belief{highest: b.highest}, true
 	case withdrawn:
-		next.Fence, b.guess = 0, false // nobody is told
+		next.Fence, b.fenceUnknown = 0, false // nobody is told
 		in.Claim.Retention = in.Claim.Lease
-	case b.guess:
+	case b.fenceUnknown:
 		next.Fence = b.highest + 1
 	default:
 		next.Fence = b.record.Fence
@@ -161,7 +161,7 @@ func (b belief) operation(r, next Record, granted bool) int64 {
 	switch {
 	case granted && next.Operation == next.Fence:
 		return first
-	case granted && b.record.Operation == first && b.guess:
+	case granted && b.record.Operation == first && b.fenceUnknown:
 		return unseen
 	case granted || next.Operation != r.Operation:
 		return next.Operation
@@ -173,7 +173,7 @@ func (b belief) operation(r, next Record, granted bool) int64 {
 func (b *belief) agrees(want, got Answer) bool {
 	fence := got.Entry.Fence
 	if want.Entry.State == driver.Claimed || want.Entry.State == driver.Unknown {
-		if b.guess && fence <= b.highest || !b.guess && fence != b.record.Fence {
+		if b.fenceUnknown && fence <= b.highest || !b.fenceUnknown && fence != b.record.Fence {
 			return false
 		}
 		b.learn(fence)
@@ -190,7 +190,7 @@ func (b *belief) agrees(want, got Answer) bool {
 	if got.Entry.Remaining > 0 || got.Entry.State == driver.Claimed {
 		want.Entry.Remaining = got.Entry.Remaining
 	}
-	return alike(got, want)
+	return equalAnswers(got, want)
 }
 
 // schedule: the lease and the retention begin when the call took effect, some time between its sending and its answer.

@@ -44,22 +44,23 @@ func (s situation) phase() string {
 	}
 }
 
-// askers is who may send what to a record, in the order of the documentation.
-var askers = []string{
+// rows is who may send what to a record, in the order of the documentation.
+var rows = []string{
 	"begin, the same claim again", "begin, a claim that is noted", "begin, the same request", "begin, the same request, NoTakeover",
-	"begin, the same request, NoTakeover but Over this claim", "begin, another request",
-	"extend, the last claim", "complete, the last claim", "complete, the last claim, another outcome", "fail, the last claim", "fail free, the last claim",
-	"fail not run, the last claim", "fail without a fence, any other claim", "extend, complete or fail, any other claim",
+	"begin, the same request, NoTakeover, but TakeoverFence of this claim", "begin, another request",
+	"extend, the last claim", "complete, the last claim", "complete, the last claim, another outcome", "fail, the last claim",
+	"fail with NoEffects, the last claim",
+	"fail with NotRun, the last claim", "fail without a fence, any other claim", "extend, complete or fail, any other claim",
 }
 
-// asker is the line of the table that a move belongs to.
-func (s situation) asker(m move) string {
+// row is the line of the table that a move belongs to.
+func (s situation) row(m move) string {
 	call := m.call(s.witness.fence)
 	r := s.record
 	own := r.State != Absent && call.Claim.Owner == r.Owner
 	switch {
 	case m.verb == Begin:
-		return s.beginner(m, call.Claim, own)
+		return s.beginRow(m, call.Claim, own)
 	case !own && m.verb == Fail && call.Claim.Fence == 0:
 		return "fail without a fence, any other claim"
 	case !own || call.Claim.Fence != 0 && call.Claim.Fence != r.Fence:
@@ -67,15 +68,15 @@ func (s situation) asker(m move) string {
 	case m.verb == Complete && r.State == Completed && m.outcome != r.Outcome:
 		return "complete, the last claim, another outcome"
 	case m.notRun:
-		return "fail not run, the last claim"
-	case m.free:
-		return "fail free, the last claim"
+		return "fail with NotRun, the last claim"
+	case m.noEffects:
+		return "fail with NoEffects, the last claim"
 	}
 	return string(m.verb) + ", the last claim"
 }
 
-// beginner is the line of the table that a begin belongs to.
-func (s situation) beginner(m move, c driver.Claim, own bool) string {
+// beginRow is the line of the table that a begin belongs to.
+func (s situation) beginRow(m move, c driver.Claim, own bool) string {
 	r := s.record
 	switch {
 	case own:
@@ -84,8 +85,8 @@ func (s situation) beginner(m move, c driver.Claim, own bool) string {
 		return "begin, a claim that is noted"
 	case r.State != Absent && c.Fingerprint != r.Fingerprint:
 		return "begin, another request"
-	case m.noTakeover && m.over == newest:
-		return "begin, the same request, NoTakeover but Over this claim"
+	case m.noTakeover && m.takeoverFence == newest:
+		return "begin, the same request, NoTakeover, but TakeoverFence of this claim"
 	case m.noTakeover:
 		return "begin, the same request, NoTakeover"
 	}
@@ -132,7 +133,7 @@ func (a *atlas) add(from situation, m move, to situation) {
 	if changes && edge[0] != edge[1] {
 		cell += " → " + edge[1]
 	}
-	insert(a.cells, [2]string{from.asker(m), edge[0]}, cell)
+	insert(a.cells, [2]string{from.row(m), edge[0]}, cell)
 }
 
 func edgeLabel(m move, edge [2]string) string {
@@ -144,9 +145,9 @@ func edgeLabel(m move, edge [2]string) string {
 	case edge[0] == "absent" && m.verb == Fail:
 		return "fail without a fence"
 	case m.notRun:
-		return "fail not run, attempt - 1"
+		return "fail with NotRun, attempt - 1"
 	case edge[1] == "FAILED, free":
-		return "fail free"
+		return "fail with NoEffects"
 	}
 	return string(m.verb)
 }
@@ -170,10 +171,10 @@ func words(a Answer) string {
 
 const statesIntro = `# States
 
-Generated from the model of the state machine ([internal/model](../internal/model/model.go)), which the tests walk through
-from end to end: %d situations of one key with two owners of each of two requests, and %d calls in each. Every call may
-arrive at any time and any number of times, so lost answers, retries and late deliveries are part of the walk. The memory
-store and the scripts give the same answers. To write this file anew:
+A test generates this page from the model of the state machine ([internal/model](../internal/model/model.go)). The tests of the
+model try all that can happen to one key with two owners of each of two requests: %d situations, and %d calls in each. Every call
+may arrive at any time and any number of times, so lost responses, retries and late deliveries are among them. The memory store
+and the scripts return the same. To write this page anew:
 
 ` + "```console\n$ go test ./internal/model -run TestTheDocumentedStatesAreTheModels -update\n```\n\n"
 
@@ -193,21 +194,24 @@ func (a *atlas) page() string {
 			}
 		}
 	}
-	b.WriteString("```\n\nWhat a call is answered, and where the record goes. Without an arrow it stays where it is.\n\n| call |")
+	b.WriteString("```\n\nWhat a call returns in each state, and after an arrow the new state of the record. Without an arrow the state stays the same." +
+		"\n\n| call |")
 	for _, p := range phases {
 		fmt.Fprintf(&b, " %s |", p.name)
 	}
 	b.WriteString("\n|" + strings.Repeat(" --- |", len(phases)+1) + "\n")
-	for _, asker := range askers {
+	for _, asker := range rows {
 		fmt.Fprintf(&b, "| %s |", asker)
 		for _, p := range phases {
 			fmt.Fprintf(&b, " %s |", strings.Join(a.cells[[2]string{asker, p.name}], "; "))
 		}
 		b.WriteString("\n")
 	}
-	b.WriteString("\nA run that fails free, or that was none, leaves a FAILED record free only when no earlier run of its request vanished or failed otherwise.\n")
-	b.WriteString("A fail without a fence withdraws a begin whose answer never came: from an absent record it leaves one that is free for a lease, " +
-		"and a record of another claim notes its owner, as a claim notes the owner of the FAILED record that it follows. A record notes the last 16.\n")
+	b.WriteString("\nA fail with NoEffects or NotRun leaves a FAILED record free for another request only if no earlier run of its request " +
+		"vanished or failed without NoEffects.\n")
+	b.WriteString("A fail without a fence withdraws a begin without a response. An absent record becomes FAILED and free, for one lease. " +
+		"The record of another claim notes the owner that has withdrawn. A claim of a FAILED record notes the owner of that one, too. " +
+		"A record notes the last 16 owners.\n")
 	return b.String()
 }
 

@@ -160,7 +160,7 @@ func (s situation) after(do step, m move) (situation, error) {
 func twice(do step, r Record, c Call, first Answer) error {
 	for range 2 {
 		again, answer := do(r, c, epoch)
-		if again != r || !alike(answer, first) {
+		if again != r || !equalAnswers(answer, first) {
 			return &broken{itself, fmt.Sprintf("sent again, %s is answered %v, not %v", c.Verb, answer, first)}
 		}
 	}
@@ -265,7 +265,7 @@ var bugs = []bug{
 	{"a fail forgets earlier effects", noMixing, func(r Record, c Call, now time.Duration) (Record, Answer) {
 		next, a := Step(r, c, now)
 		if c.Verb == Fail && next != r {
-			next.Free = c.Free
+			next.Free = c.NoEffects
 		}
 		return next, a
 	}, true},
@@ -342,7 +342,7 @@ var bugs = []bug{
 		return next, a
 	}, true},
 	{"EVT-08: a claim without a run counts an attempt", pastKnown, func(r Record, c Call, now time.Duration) (Record, Answer) {
-		c.Free, c.NotRun = c.Free || c.NotRun, false
+		c.NoEffects, c.NotRun = c.NoEffects || c.NotRun, false
 		return Step(r, c, now)
 	}, false},
 	{"EVT-08: a claim without a run frees what earlier runs did", noMixing, func(r Record, c Call, now time.Duration) (Record, Answer) {

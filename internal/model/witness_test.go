@@ -85,7 +85,7 @@ func (w witness) accepted(c Call, now time.Duration) witness {
 	case Complete:
 		w.state, w.outcome, w.noted = Completed, c.Outcome, ""
 	case Fail:
-		w.state, w.free = Failed, (c.Free || c.NotRun) && !w.effects
+		w.state, w.free = Failed, (c.NoEffects || c.NotRun) && !w.effects
 		if c.NotRun {
 			w.attempt--
 		}
@@ -143,7 +143,7 @@ func (w witness) seesBegin(c driver.Claim, a Answer, mine bool, now time.Duratio
 	}
 	if mine && w.state == Started {
 		e := driver.Entry{State: driver.Claimed, Fence: w.fence, Attempt: w.attempt, Operation: w.operation, Takeover: w.vanished, Remaining: w.until - now}
-		return holds(itself, alike(a, Answer{Entry: e}))
+		return holds(itself, equalAnswers(a, Answer{Entry: e}))
 	}
 	return w.seesGrant(c, a.Entry, now)
 }
