@@ -1,5 +1,5 @@
-// Package memstore keeps records in the memory of one process: for development, for tests, and for services that run
-// as one process and can afford to forget on a restart. It is the state machine of the Lua scripts, in Go.
+// Package memstore keeps records in the memory of one process. It is for development, for tests, and for services that run as
+// one process and may lose all records in a restart. It has the same state machine as the Lua scripts of package redisstore.
 package memstore
 
 import (
@@ -15,40 +15,44 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// ErrFull is what Begin returns when the store has no room for another record. Nothing is evicted to make room, because
-// whatever is dropped can run twice: a full store refuses new keys until old ones expire.
+// ErrFull is the error of Begin for a new key when the store has no room. The store evicts nothing, because the request of an
+// evicted record could run twice. It refuses new keys until old records expire.
 var ErrFull = errors.New("idem: memory store is full")
 
-// Option changes a Store.
+// Option changes a Store. Pass options to New.
 type Option func(*Store)
 
-// MaxRecords bounds the number of records, and of the tombstones that Keep.LateRetry leaves of them. Default 100,000.
+// MaxRecords bounds the number of records and tombstones. A tombstone is what Keep.LateRetry leaves of an expired record.
+// Default 100,000.
 func MaxRecords(n int) Option { return func(s *Store) { s.maxRecords = n } }
 
-// MaxBytes bounds the memory of records, counted as their outcomes and steps plus a fixed 320 bytes for each of them and
-// of the records, and 16 for each owner that a record notes. Finished runs and steps are always recorded, so what is in progress can exceed it. Default 64 MiB.
+// MaxBytes bounds the memory of records. The store counts 320 bytes for each record, tombstone and step, 16 for each noted
+// owner, and the lengths of outcomes, step names and step results. A full store still accepts the outcomes and steps of
+// running claims, so it can exceed the bound by these. Default 64 MiB.
 func MaxBytes(n int) Option { return func(s *Store) { s.maxBytes = n } }
 
-// Clock replaces the clock, for tests. It must not go back.
+// Clock replaces the clock, for tests. The clock must not go back. Default time.Now.
 func Clock(now func() time.Time) Option { return func(s *Store) { s.now = now } }
 
-// recordBytes is about what a record takes besides its outcome: the struct, its place in map and heap, and its key.
+// recordBytes is about what a record takes besides its outcome: the struct, its entries in map and heap, and its key.
 const recordBytes = 320
 
-// Store is a driver.Store in memory. It starts no goroutine: expired records leave as later ones arrive.
+// Store is a driver.Store in memory. It also implements driver.Notifier and driver.Checkpointer. It starts no goroutine; each
+// call first removes the records that have expired. A Store is safe for concurrent use.
 type Store struct {
 	now                  func() time.Time
 	maxRecords, maxBytes int
 
 	mu         sync.Mutex
 	records    map[[32]byte]*record
-	tombstones map[[32]byte]*record // tombstones
-	expiry     expiryHeap
-	bytes      int
-	fence      int64 // of the latest claim of any key: no fence goes back, also after its record is gone
+	tombstones map[[32]byte]*record
+	expiry     expiryHeap // of records and tombstones
+	bytes      int        // memory in use, counted as MaxBytes says
+	fence      int64      // of the latest claim of any key, so that the fences of a key grow even after its record has expired
 	waiters    map[[32]byte][]*waiter
 }
 
+// state is the state of a record. A key without a record is absent.
 type state int
 
 const (
@@ -57,25 +61,25 @@ const (
 	failed
 )
 
-// record is one key. The fields of claim that Begin answers with are those of the last claim.
+// record is the record of one key, or its tombstone.
 type record struct {
-	claim       driver.Claim
+	claim       driver.Claim // the last one, with the fields that Begin fills in
 	state       state
-	free        bool // failed, and open to another fingerprint
+	free        bool // FAILED, and open to a request with another fingerprint
 	effects     bool // an earlier run of the same request may have had effects
 	leaseEnd    time.Time
 	expires     time.Time
-	outcome     []byte
-	steps       map[string][]byte
-	noted       [][16]byte // earlier owners that have failed or withdrawn, the last ones last
-	isTombstone bool       // it is a tombstone
-	index       int        // in the heap
+	outcome     []byte            // only if COMPLETED
+	steps       map[string][]byte // results by step, of the current operation
+	noted       [][16]byte        // earlier owners that have failed or withdrawn, the latest last
+	isTombstone bool
+	index       int // in the heap; -1 before its first setExpiry
 }
 
-// maxNoted is how many owners a record notes.
+// maxNoted is how many owners a record notes. driver.Store.Fail demands at least 16.
 const maxNoted = 16
 
-// size is what r takes, counted as MaxBytes says.
+// size returns the memory of r, counted as MaxBytes says.
 func (r *record) size() int {
 	n := recordBytes + len(r.outcome) + len(r.noted)*len(driver.Claim{}.Owner)
 	for step, result := range r.steps {
@@ -84,9 +88,12 @@ func (r *record) size() int {
 	return n
 }
 
-// New returns an empty store.
+// New returns an empty store. It panics if an option is not valid.
 func New(opts ...Option) *Store {
-	s := &Store{now: time.Now, maxRecords: 100_000, maxBytes: 64 << 20, records: map[[32]byte]*record{}, tombstones: map[[32]byte]*record{}, waiters: map[[32]byte][]*waiter{}}
+	s := &Store{
+		now: time.Now, maxRecords: 100_000, maxBytes: 64 << 20,
+		records: map[[32]byte]*record{}, tombstones: map[[32]byte]*record{}, waiters: map[[32]byte][]*waiter{},
+	}
 	for _, opt := range opts {
 		opt(s)
 	}
@@ -96,7 +103,7 @@ func New(opts ...Option) *Store {
 	return s
 }
 
-// Begin implements driver.Store. It returns ErrFull for a new key when there is no room.
+// Begin implements driver.Store. It returns ErrFull for a new key if there is no room.
 func (s *Store) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Entry{}, err
@@ -119,12 +126,12 @@ func (s *Store) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error)
 	return s.claim(s.addRecord(c.Key), c, now, false), nil
 }
 
-// isFull: is there no room for another record?
+// isFull reports whether there is no room for another record.
 func (s *Store) isFull() bool {
 	return len(s.records)+len(s.tombstones) >= s.maxRecords || s.bytes+recordBytes > s.maxBytes
 }
 
-// addRecord makes the record of a key that has none.
+// addRecord makes the record of a key that has none. It gets its state and expiry from the caller.
 func (s *Store) addRecord(key [32]byte) *record {
 	r := &record{index: -1}
 	r.claim.Key = key
@@ -133,12 +140,12 @@ func (s *Store) addRecord(key [32]byte) *record {
 	return r
 }
 
-// hasEnded tells whether owner has failed or withdrawn, so that its begin comes too late.
+// hasEnded reports whether owner has failed or withdrawn. A Begin of this owner comes too late.
 func (r *record) hasEnded(owner [16]byte) bool {
 	return r.state == failed && r.claim.Owner == owner || slices.Contains(r.noted, owner)
 }
 
-// note adds an owner that has failed or withdrawn.
+// note notes an owner that has failed or withdrawn. If there is no room, the oldest one is dropped.
 func (s *Store) note(r *record, owner [16]byte) {
 	if slices.Contains(r.noted, owner) {
 		return
@@ -148,7 +155,7 @@ func (s *Store) note(r *record, owner [16]byte) {
 	s.bytes += r.size()
 }
 
-// begin is Begin on a record that is there.
+// begin is Begin for a key that has a record.
 func (s *Store) begin(r *record, c driver.Claim, now time.Time) (driver.Entry, error) {
 	left := r.leaseEnd.Sub(now)
 	switch {
@@ -175,7 +182,7 @@ func (s *Store) begin(r *record, c driver.Claim, now time.Time) (driver.Entry, e
 	return s.claim(r, c, now, true), nil
 }
 
-// claim gives r, which is new, FAILED or left by its owner, to c.
+// claim gives r to c. r is new, FAILED, or STARTED with its lease over.
 func (s *Store) claim(r *record, c driver.Claim, now time.Time, takeover bool) driver.Entry {
 	c.Fence, c.Attempt, c.Operation, c.Takeover = s.nextFence(now), r.claim.Attempt+1, r.claim.Operation, takeover
 	if r.claim.Operation == 0 || r.free {
@@ -190,14 +197,18 @@ func (s *Store) claim(r *record, c driver.Claim, now time.Time, takeover bool) d
 	return r.claimedEntry(c.Lease)
 }
 
+// nextFence returns a fence above all earlier ones: the time in µs, or one more than the last fence.
 func (s *Store) nextFence(now time.Time) int64 {
 	s.fence = max(s.fence+1, now.UnixMicro())
 	return s.fence
 }
 
+// claimedEntry returns the entry for the owner of r.
 func (r *record) claimedEntry(left time.Duration) driver.Entry {
 	c := &r.claim
-	return driver.Entry{State: driver.Claimed, Fence: c.Fence, Attempt: c.Attempt, Operation: c.Operation, Takeover: c.Takeover, Remaining: left}
+	return driver.Entry{
+		State: driver.Claimed, Fence: c.Fence, Attempt: c.Attempt, Operation: c.Operation, Takeover: c.Takeover, Remaining: left,
+	}
 }
 
 // Extend implements driver.Store.
@@ -205,7 +216,7 @@ func (s *Store) Extend(ctx context.Context, c driver.Claim) error {
 	return s.updateStarted(ctx, c, func(r *record, now time.Time) { r.leaseEnd = now.Add(c.Lease) })
 }
 
-// Complete implements driver.Store. It keeps outcome itself: the caller must not change it.
+// Complete implements driver.Store. The store keeps the slice outcome itself, so the caller must not change it afterwards.
 func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	return s.locked(ctx, func(now time.Time) error {
 		r := s.withClaim(&c)
@@ -226,7 +237,7 @@ func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) er
 	})
 }
 
-// Fail implements driver.Store. The cause is not kept: nothing reads it here.
+// Fail implements driver.Store. It does not keep the cause, because no operator can look into this store.
 func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	return s.locked(ctx, func(now time.Time) error {
 		r := s.withClaim(&c)
@@ -248,7 +259,8 @@ func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) erro
 	})
 }
 
-// withdraw sees to it that a begin of c that comes later gets nothing. A full store refuses that begin anyway.
+// withdraw makes a later Begin of c return ErrLost. In a full store it does nothing for an absent record, because the store
+// refuses that Begin anyway.
 func (s *Store) withdraw(c *driver.Claim, now time.Time) error {
 	r := s.records[c.Key]
 	switch {
@@ -265,19 +277,20 @@ func (s *Store) withdraw(c *driver.Claim, now time.Time) error {
 	return driver.ErrLost
 }
 
-// Reopen lets a message that is dead, which is what its outcome says, be handled again: see core.Engine.Resolve. It returns
-// driver.ErrLost when the key has another outcome, or none.
+// Reopen turns the COMPLETED record of a dead message into a FAILED one, so that the message can run again. core.Engine.Resolve
+// calls it. Reopen returns driver.ErrLost if the record does not hold exactly this outcome.
 func (s *Store) Reopen(ctx context.Context, c driver.Claim, outcome []byte) error {
 	return s.locked(ctx, func(now time.Time) error {
 		r := s.records[c.Key]
 		switch {
-		case r != nil && r.state == failed && r.claim.Owner == c.Owner: // sent again
+		case r != nil && r.state == failed && r.claim.Owner == c.Owner: // a repeated call
 			return nil
 		case r == nil || r.state != completed || !bytes.Equal(r.outcome, outcome):
 			return driver.ErrLost
 		}
 		s.bytes -= r.size()
-		r.claim.Owner, r.claim.Attempt, r.claim.Operation, r.claim.Takeover, r.claim.LateRetry = c.Owner, 0, 0, true, 0
+		r.claim.Owner, r.claim.Attempt, r.claim.Operation = c.Owner, 0, 0
+		r.claim.Takeover, r.claim.LateRetry = true, 0
 		r.state, r.outcome = failed, nil
 		s.bytes += r.size()
 		s.setExpiry(r, now.Add(c.Retention))
@@ -306,14 +319,14 @@ func (s *Store) Checkpoints(ctx context.Context, c driver.Claim) (steps map[stri
 	return steps, err
 }
 
-// updateStarted runs verb on the STARTED record of c, and starts its retention anew.
-func (s *Store) updateStarted(ctx context.Context, c driver.Claim, verb func(*record, time.Time)) error {
+// updateStarted calls update with the STARTED record of c, and starts its retention anew.
+func (s *Store) updateStarted(ctx context.Context, c driver.Claim, update func(*record, time.Time)) error {
 	return s.locked(ctx, func(now time.Time) error {
 		r := s.withClaim(&c)
 		if r == nil || r.state != started {
 			return driver.ErrLost
 		}
-		verb(r, now)
+		update(r, now)
 		s.setExpiry(r, now.Add(c.Retention))
 		return nil
 	})
@@ -322,7 +335,7 @@ func (s *Store) updateStarted(ctx context.Context, c driver.Claim, verb func(*re
 // waiter is one Watch.
 type waiter struct{ wake func() }
 
-// Watch implements driver.Notifier.
+// Watch implements driver.Notifier. It does not block and returns no error.
 func (s *Store) Watch(_ context.Context, key [32]byte, wake func()) (stop func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -338,15 +351,16 @@ func (s *Store) Watch(_ context.Context, key [32]byte, wake func()) (stop func()
 	}, nil
 }
 
-// notify tells the waiters of key, in goroutines of their own since they may call back.
+// notify wakes the waiters of key. Each wake runs in its own goroutine, because it may call the store, whose mutex is locked
+// now.
 func (s *Store) notify(key [32]byte) {
 	for _, w := range s.waiters[key] {
 		go w.wake()
 	}
 }
 
-// locked runs verb while no other runs.
-func (s *Store) locked(ctx context.Context, verb func(time.Time) error) error {
+// locked calls f with the mutex locked and expired records removed. f gets the current time.
+func (s *Store) locked(ctx context.Context, f func(time.Time) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -354,10 +368,10 @@ func (s *Store) locked(ctx context.Context, verb func(time.Time) error) error {
 	defer s.mu.Unlock()
 	now := s.now()
 	s.expire(now)
-	return verb(now)
+	return f(now)
 }
 
-// withClaim is the record that c is the last claim of; nil if there is none.
+// withClaim returns the record whose last claim is c, or nil. A Fence of 0 in c matches any fence.
 func (s *Store) withClaim(c *driver.Claim) *record {
 	r := s.records[c.Key]
 	if r == nil || r.claim.Owner != c.Owner || c.Fence != 0 && r.claim.Fence != c.Fence {
@@ -366,7 +380,7 @@ func (s *Store) withClaim(c *driver.Claim) *record {
 	return r
 }
 
-// setExpiry sets when r expires.
+// setExpiry sets the time at which r expires, and puts r at its place in the heap.
 func (s *Store) setExpiry(r *record, expires time.Time) {
 	r.expires = expires
 	if r.index < 0 {
@@ -376,7 +390,8 @@ func (s *Store) setExpiry(r *record, expires time.Time) {
 	heap.Fix(&s.expiry, r.index)
 }
 
-// expire removes what has expired. An outcome may leave a tombstone, in place of an earlier one.
+// expire removes the records and tombstones that have expired. A COMPLETED record whose claim has LateRetry leaves a tombstone,
+// which replaces an earlier one of the key.
 func (s *Store) expire(now time.Time) {
 	for len(s.expiry) > 0 && !s.expiry[0].expires.After(now) {
 		r := s.expiry[0]
@@ -395,7 +410,7 @@ func (s *Store) expire(now time.Time) {
 	}
 }
 
-// remove forgets r.
+// remove removes a record or tombstone.
 func (s *Store) remove(r *record) {
 	heap.Remove(&s.expiry, r.index)
 	s.bytes -= r.size()
@@ -406,7 +421,7 @@ func (s *Store) remove(r *record) {
 	}
 }
 
-// expiryHeap has the record that expires next in front.
+// expiryHeap is a heap.Interface with the record that expires next at index 0. Each record knows its index.
 type expiryHeap []*record
 
 func (h expiryHeap) Len() int           { return len(h) }
