@@ -4,7 +4,6 @@ package memstore
 
 import (
 	"bytes"
-	"container/heap"
 	"context"
 	"errors"
 	"maps"
@@ -34,9 +33,6 @@ func MaxBytes(n int) Option { return func(s *Store) { s.maxBytes = n } }
 // Clock replaces the clock, for tests. The clock must not go back. Default time.Now.
 func Clock(now func() time.Time) Option { return func(s *Store) { s.now = now } }
 
-// recordBytes is about what a record takes besides its outcome: the struct, its entries in map and heap, and its key.
-const recordBytes = 320
-
 // Store is a driver.Store in memory. It also implements driver.Notifier and driver.Checkpointer. It starts no goroutine; each
 // call first removes the records that have expired. A Store is safe for concurrent use.
 type Store struct {
@@ -50,42 +46,6 @@ type Store struct {
 	bytes      int        // memory in use, counted as MaxBytes says
 	fence      int64      // of the latest claim of any key, so that the fences of a key grow even after its record has expired
 	waiters    map[[32]byte][]*waiter
-}
-
-// state is the state of a record. A key without a record is absent.
-type state int
-
-const (
-	started state = iota
-	completed
-	failed
-)
-
-// record is the record of one key, or its tombstone.
-type record struct {
-	claim       driver.Claim // the last one, with the fields that Begin fills in
-	state       state
-	free        bool // FAILED, and open to a request with another fingerprint
-	effects     bool // an earlier run of the same request may have had effects
-	leaseEnd    time.Time
-	expires     time.Time
-	outcome     []byte            // only if COMPLETED
-	steps       map[string][]byte // results by step, of the current operation
-	noted       [][16]byte        // earlier owners that have failed or withdrawn, the latest last
-	isTombstone bool
-	index       int // in the heap; -1 before its first setExpiry
-}
-
-// maxNoted is how many owners a record notes. driver.Store.Fail demands at least 16.
-const maxNoted = 16
-
-// size returns the memory of r, counted as MaxBytes says.
-func (r *record) size() int {
-	n := recordBytes + len(r.outcome) + len(r.noted)*len(driver.Claim{}.Owner)
-	for step, result := range r.steps {
-		n += recordBytes + len(step) + len(result)
-	}
-	return n
 }
 
 // New returns an empty store. It panics if an option is not valid.
@@ -138,11 +98,6 @@ func (s *Store) addRecord(key [32]byte) *record {
 	s.records[key] = r
 	s.bytes += recordBytes
 	return r
-}
-
-// hasEnded reports whether owner has failed or withdrawn. A Begin of this owner comes too late.
-func (r *record) hasEnded(owner [16]byte) bool {
-	return r.state == failed && r.claim.Owner == owner || slices.Contains(r.noted, owner)
 }
 
 // note notes an owner that has failed or withdrawn. If there is no room, the oldest one is dropped.
@@ -201,14 +156,6 @@ func (s *Store) claim(r *record, c driver.Claim, now time.Time, takeover bool) d
 func (s *Store) nextFence(now time.Time) int64 {
 	s.fence = max(s.fence+1, now.UnixMicro())
 	return s.fence
-}
-
-// claimedEntry returns the entry for the owner of r.
-func (r *record) claimedEntry(left time.Duration) driver.Entry {
-	c := &r.claim
-	return driver.Entry{
-		State: driver.Claimed, Fence: c.Fence, Attempt: c.Attempt, Operation: c.Operation, Takeover: c.Takeover, Remaining: left,
-	}
 }
 
 // Extend implements driver.Store.
@@ -332,33 +279,6 @@ func (s *Store) updateStarted(ctx context.Context, c driver.Claim, update func(*
 	})
 }
 
-// waiter is one Watch.
-type waiter struct{ wake func() }
-
-// Watch implements driver.Notifier. It does not block and returns no error.
-func (s *Store) Watch(_ context.Context, key [32]byte, wake func()) (stop func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w := &waiter{wake}
-	s.waiters[key] = append(s.waiters[key], w)
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		rest := slices.DeleteFunc(s.waiters[key], func(other *waiter) bool { return other == w })
-		if s.waiters[key] = rest; len(rest) == 0 {
-			delete(s.waiters, key)
-		}
-	}, nil
-}
-
-// notify wakes the waiters of key. Each wake runs in its own goroutine, because it may call the store, whose mutex is locked
-// now.
-func (s *Store) notify(key [32]byte) {
-	for _, w := range s.waiters[key] {
-		go w.wake()
-	}
-}
-
 // locked calls f with the mutex locked and expired records removed. f gets the current time.
 func (s *Store) locked(ctx context.Context, f func(time.Time) error) error {
 	if err := ctx.Err(); err != nil {
@@ -377,70 +297,5 @@ func (s *Store) withClaim(c *driver.Claim) *record {
 	if r == nil || r.claim.Owner != c.Owner || c.Fence != 0 && r.claim.Fence != c.Fence {
 		return nil
 	}
-	return r
-}
-
-// setExpiry sets the time at which r expires, and puts r at its place in the heap.
-func (s *Store) setExpiry(r *record, expires time.Time) {
-	r.expires = expires
-	if r.index < 0 {
-		heap.Push(&s.expiry, r)
-		return
-	}
-	heap.Fix(&s.expiry, r.index)
-}
-
-// expire removes the records and tombstones that have expired. A COMPLETED record whose claim has LateRetry leaves a tombstone,
-// which replaces an earlier one of the key.
-func (s *Store) expire(now time.Time) {
-	for len(s.expiry) > 0 && !s.expiry[0].expires.After(now) {
-		r := s.expiry[0]
-		s.remove(r)
-		if r.isTombstone || r.state != completed || r.claim.LateRetry <= 0 {
-			continue
-		}
-		if earlier := s.tombstones[r.claim.Key]; earlier != nil {
-			s.remove(earlier)
-		}
-		tombstone := &record{isTombstone: true, index: -1}
-		tombstone.claim.Key = r.claim.Key
-		s.tombstones[r.claim.Key] = tombstone
-		s.bytes += recordBytes
-		s.setExpiry(tombstone, r.expires.Add(r.claim.LateRetry))
-	}
-}
-
-// remove removes a record or tombstone.
-func (s *Store) remove(r *record) {
-	heap.Remove(&s.expiry, r.index)
-	s.bytes -= r.size()
-	if r.isTombstone {
-		delete(s.tombstones, r.claim.Key)
-	} else {
-		delete(s.records, r.claim.Key)
-	}
-}
-
-// expiryHeap is a heap.Interface with the record that expires next at index 0. Each record knows its index.
-type expiryHeap []*record
-
-func (h expiryHeap) Len() int           { return len(h) }
-func (h expiryHeap) Less(i, j int) bool { return h[i].expires.Before(h[j].expires) }
-func (h expiryHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-func (h *expiryHeap) Push(x any) {
-	r := x.(*record)
-	r.index = len(*h)
-	*h = append(*h, r)
-}
-
-func (h *expiryHeap) Pop() any {
-	old := *h
-	r := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
 	return r
 }
