@@ -9,7 +9,7 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// apply sends a call to a store.
+// apply sends a call to a store and returns the store's answer in the form of the model.
 func apply(ctx context.Context, s driver.Store, c Call) (a Answer) {
 	switch c.Verb {
 	case Begin:
@@ -27,7 +27,7 @@ func apply(ctx context.Context, s driver.Store, c Call) (a Answer) {
 	return a
 }
 
-// equalAnswers compares two answers.
+// equalAnswers reports whether two answers are equal.
 func equalAnswers(a, b Answer) bool {
 	x, y := a.Entry, b.Entry
 	outcomes := bytes.Equal(x.Outcome, y.Outcome)

@@ -21,27 +21,28 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// Concurrent clients use a store, and what they were answered is checked against the model: is there an order of the calls,
-// each at some time between its sending and its answer, in which Step answers them all? A call whose answer was lost may
-// have taken effect at any later time, or never. When leases end is known only as well as the clients can know it.
+// Concurrent clients use a store, and a checker compares the answers with the model. It looks for an order of the calls, each
+// at some time between its start and its answer, in which Step gives the same answers. A call whose answer was lost may have
+// taken effect at any later time, or never. The end of a lease is known only as precisely as the clients can know it.
 
-// Load is who uses a store, and how.
+// Load is the number of clients, keys and calls of a history, and the durations of its claims.
 type Load struct {
 	Clients, Keys, Calls int
 	Lease, Retention     time.Duration
 }
 
-// sent is one call with its times, in ns since the history began. An answer that did not come is no answer.
+// sent is one call with the times of its start and its answer, in ns since the history began.
 type sent struct {
 	Call
 	key       int
 	at, until int64
 }
 
+// never is the time of an answer that did not come.
 const never = math.MaxInt64
 
-// client makes runs, one after the other: it claims, extends, completes, fails, dawdles, vanishes, and sends again what
-// had no answer.
+// client makes one run after the other. At random it claims, extends, completes, fails, waits, vanishes, and repeats calls
+// without an answer.
 type client struct {
 	Load
 	store   driver.Store
@@ -52,8 +53,8 @@ type client struct {
 	names   *keyNames
 }
 
-// keyNames are the keys that the clients share. A call without an answer may take effect at any later time, so each one
-// doubles the orders that a check has to try: a key that has unansweredPerKey of them makes room for a new one.
+// keyNames are the keys that the clients share. A call without an answer may take effect at any later time, so each of them
+// doubles the orders that the checker has to try. After unansweredPerKey of them the clients use a new key instead.
 type keyNames struct{ unanswered []atomic.Int64 }
 
 const unansweredPerKey = 8
@@ -66,6 +67,7 @@ func (k *keyNames) current(n int) int {
 // missed counts a call without an answer.
 func (k *keyNames) missed(key int) { k.unanswered[key%len(k.unanswered)].Add(1) }
 
+// send sends a call, for at most 5 seconds, and adds it to the history. known is false if there was no answer.
 func (c *client) send(key int, call Call) (Answer, bool) {
 	at := time.Since(c.began).Nanoseconds()
 	timeout, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -80,11 +82,12 @@ func (c *client) send(key int, call Call) (Answer, bool) {
 		until = never
 		c.names.missed(key)
 	}
-	c.history = append(c.history, porcupine.Operation{ClientId: c.id, Input: sent{call, key, at, until}, Call: at, Output: output, Return: until})
+	input := sent{call, key, at, until}
+	c.history = append(c.history, porcupine.Operation{ClientId: c.id, Input: input, Call: at, Output: output, Return: until})
 	return answer, known
 }
 
-// sendUntilAnswered sends a call again a few times, as the engine does.
+// sendUntilAnswered sends a call up to three times until there is an answer, as the engine does.
 func (c *client) sendUntilAnswered(key int, call Call) (answer Answer, known bool) {
 	for range 3 {
 		if answer, known = c.send(key, call); known {
@@ -94,8 +97,10 @@ func (c *client) sendUntilAnswered(key int, call Call) (answer Answer, known boo
 	return answer, known
 }
 
+// chance is true with this probability.
 func (c *client) chance(percent int) bool { return c.random.Intn(100) < percent }
 
+// run makes one run: a Begin, and what follows its answer.
 func (c *client) run() {
 	key := c.names.current(c.random.Intn(c.Keys))
 	call := Call{Verb: Begin, Claim: driver.Claim{Lease: c.Lease, Retention: c.Retention, NoTakeover: c.chance(10)}}
@@ -105,7 +110,7 @@ func (c *client) run() {
 	if c.chance(10) {
 		call.Claim.Fingerprint[0] = 2
 	}
-	if c.chance(5) { // the begin is on its way for so long that its fail is there first
+	if c.chance(5) { // the Begin takes so long that its Fail arrives first
 		fail := call
 		fail.Verb, fail.NoEffects, fail.NotRun = Fail, true, true
 		c.sendUntilAnswered(key, fail)
@@ -114,7 +119,7 @@ func (c *client) run() {
 	if !known && c.chance(50) || c.chance(5) {
 		answer, known = c.send(key, call)
 	}
-	if c.chance(5) { // the answer does not come in time
+	if c.chance(5) { // the answer comes too late
 		known = false
 	}
 	switch {
@@ -122,18 +127,19 @@ func (c *client) run() {
 		late := call
 		call.Verb, call.NoEffects, call.NotRun = Fail, true, true
 		c.sendUntilAnswered(key, call)
-		if c.chance(30) { // that begin is executed now
+		if c.chance(30) { // that Begin arrives only now
 			c.send(key, late)
 		}
 	case answer.Entry.State == driver.Claimed:
-		call.Claim.Fence, call.Claim.Attempt, call.Claim.Takeover = answer.Entry.Fence, answer.Entry.Attempt, answer.Entry.Takeover
+		entry := answer.Entry
+		call.Claim.Fence, call.Claim.Attempt, call.Claim.Takeover = entry.Fence, entry.Attempt, entry.Takeover
 		c.work(key, call)
 	default:
 		time.Sleep(c.Lease / 4)
 	}
 }
 
-// work is what a run does with its claim.
+// work extends the claim some times and then ends it, or vanishes.
 func (c *client) work(key int, call Call) {
 	for c.chance(60) {
 		time.Sleep(time.Duration(c.random.Int63n(int64(c.Lease))))
@@ -158,7 +164,7 @@ func (c *client) work(key int, call Call) {
 	}
 }
 
-// afterthought is what should not be sent any more, and may arrive all the same.
+// afterthought sends a call after the end of the run. The store must cope with such calls.
 func (c *client) afterthought(key int, call Call) {
 	switch c.random.Intn(5) {
 	case 0:
@@ -173,7 +179,7 @@ func (c *client) afterthought(key int, call Call) {
 	c.send(key, call)
 }
 
-// Record lets the clients use a store, and returns the history.
+// Record lets the clients use a store concurrently, and returns the history. seed determines what the clients do.
 func (l Load) Record(store driver.Store, seed int64) (history []porcupine.Operation) {
 	began := time.Now()
 	names := &keyNames{unanswered: make([]atomic.Int64, l.Keys)}
@@ -195,7 +201,7 @@ func (l Load) Record(store driver.Store, seed int64) (history []porcupine.Operat
 	return history
 }
 
-// seeds are those of the environment, or new ones.
+// seeds returns the seed of the environment variable IDEM_SEED, or n new ones, or with SOAK that many.
 func seeds(tb testing.TB, n, soak int) (list []int64) {
 	if text := os.Getenv("IDEM_SEED"); text != "" {
 		seed, err := strconv.ParseInt(text, 10, 64)
@@ -212,14 +218,14 @@ func seeds(tb testing.TB, n, soak int) (list []int64) {
 	return list
 }
 
-// The loads: everybody wants one key, or one of many.
+// The loads: all clients use one key, or many keys.
 var (
 	HotKey   = Load{Clients: 8, Keys: 1, Calls: 2000, Lease: 4 * time.Millisecond, Retention: 10 * time.Millisecond}
 	ManyKeys = Load{Clients: 32, Keys: 1000, Calls: 4000, Lease: 5 * time.Millisecond, Retention: 50 * time.Millisecond}
 )
 
-// EachLoad runs a test with each load and a few seeds, or with longer loads and a hundred seeds where SOAK is set. IDEM_SEED
-// repeats one.
+// EachLoad runs a test with each load and two seeds, or with longer loads and a hundred seeds if SOAK is set. IDEM_SEED
+// repeats one seed.
 func EachLoad(t *testing.T, test func(t *testing.T, l Load, seed int64)) {
 	t.Parallel()
 	for name, l := range map[string]Load{"one key": HotKey, "many keys": ManyKeys} {
@@ -234,7 +240,7 @@ func EachLoad(t *testing.T, test func(t *testing.T, l Load, seed int64)) {
 	}
 }
 
-// check tells whether a history is linearizable. That it can not be told is for the test to refuse.
+// check checks whether a history is linearizable. The result is Unknown if that takes longer than checkLimit.
 func check(tb testing.TB, history []porcupine.Operation, seed int64) porcupine.CheckResult {
 	tb.Helper()
 	answered := 0
@@ -245,18 +251,19 @@ func check(tb testing.TB, history []porcupine.Operation, seed int64) porcupine.C
 	}
 	began := time.Now()
 	result := porcupine.CheckOperationsTimeout(spec, history, checkLimit)
-	tb.Logf("IDEM_SEED=%d: %d calls, %d without an answer, %s in %v", seed, len(history), len(history)-answered, result, time.Since(began))
+	tb.Logf("IDEM_SEED=%d: %d calls, %d without an answer, %s in %v",
+		seed, len(history), len(history)-answered, result, time.Since(began))
 	return result
 }
 
-// IsLinearizable checks a history against the model.
+// IsLinearizable fails the test unless the model can explain a history.
 func IsLinearizable(tb testing.TB, history []porcupine.Operation, seed int64) {
 	tb.Helper()
 	assert.Equal(tb, porcupine.CheckResult(porcupine.Ok), check(tb, history, seed), "IDEM_SEED=%d", seed)
 }
 
-// IsFoundWrong checks that of a few short histories of a store one shows a mistake. Every answer has to arrive: one that is
-// missing can hide it.
+// IsFoundWrong fails the test unless one of ten histories of a wrong store shows the mistake. Every call must have an answer,
+// because a missing one can hide the mistake.
 func IsFoundWrong(tb testing.TB, store driver.Store) {
 	tb.Helper()
 	for _, seed := range seeds(tb, 10, 10) {
@@ -267,7 +274,7 @@ func IsFoundWrong(tb testing.TB, store driver.Store) {
 	tb.Error("no history shows the mistake")
 }
 
-// trusting is a client of a right store that does not listen to it.
+// trusting is a correct store behind a client that ignores ErrLost of Complete.
 type trusting struct{ driver.Store }
 
 func (s trusting) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
@@ -277,7 +284,7 @@ func (s trusting) Complete(ctx context.Context, c driver.Claim, outcome []byte) 
 	return nil
 }
 
-// forgetful makes a new owner of each begin, also of one that it sends again.
+// forgetful is a correct store behind a client that makes a new owner for each Begin, even when it repeats one.
 type forgetful struct{ driver.Store }
 
 func (s forgetful) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
@@ -285,7 +292,7 @@ func (s forgetful) Begin(ctx context.Context, c driver.Claim) (driver.Entry, err
 	return s.Store.Begin(ctx, c)
 }
 
-// Misuses make a store wrong by the way it is used.
+// Misuses wrap a store so that it is used wrongly. The checker must find each of them.
 var Misuses = map[string]func(driver.Store) driver.Store{
 	"a lost complete is taken for one":      func(s driver.Store) driver.Store { return trusting{s} },
 	"the owner is made anew for each begin": func(s driver.Store) driver.Store { return forgetful{s} },

@@ -1,6 +1,7 @@
-// Package model is the state machine of one key as an executable specification: [Step] says what each verb answers and
-// leaves behind, for every record and at any time. Its tests walk through all records that any calls can lead to, check
-// the promises on the way, and hold the memory store and the Lua scripts to the same answers.
+// Package model is the state machine of one key as an executable specification. [Step] says what each call of a store
+// returns, and what record it leaves, for every record and any time. The tests of this package visit every record that calls
+// can lead to. They check the promises of package core there, and compare the memory store and the Lua scripts with the
+// model.
 package model
 
 import (
@@ -9,7 +10,7 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// State is where a record is. A record without one is absent.
+// State is the state of a record. A key without a record is in state Absent.
 type State string
 
 // The states of package core's documentation.
@@ -20,27 +21,27 @@ const (
 	Failed    State = "FAILED"
 )
 
-// Record is what a store holds under one key. Times are read off the store's own clock. Records are compared with ==.
+// Record is what a store holds under one key. Its times are those of the store's own clock. Records are compared with ==.
 type Record struct {
 	State       State
 	Owner       [16]byte // of the last claim
 	Fence       int64    // of the last claim
 	Attempt     int
-	Operation   int64 // fence of the first claim since the record was last absent or free; 0 in a free one
+	Operation   int64 // fence of the first claim since the record was last absent or free; 0 if it is free
 	Fingerprint [32]byte
 	LeaseEnd    time.Duration
 	Expires     time.Duration // when the retention ends
-	Vanished    bool          // an earlier run of this request ended without a word
-	Effects     bool          // an earlier run of this request may have had effects: it vanished, or failed and did not deny them
-	Free        bool          // FAILED, and no run of this request had effects: another request may take the key
-	Noted       string        // earlier owners that have failed or withdrawn, 16 bytes each, the last ones last
+	Vanished    bool          // the lease of an earlier run of this request ended without an outcome
+	Effects     bool          // an earlier run of this request may have had effects: it vanished, or failed without NoEffects
+	Free        bool          // FAILED, and no run of this request had effects: another request may claim the key
+	Noted       string        // earlier owners that have failed or withdrawn, 16 bytes each, the latest last
 	Outcome     string
 }
 
-// A record notes this many owners.
+// maxNoted is how many owners a record notes.
 const maxNoted = 16
 
-// note returns the noted owners with one more. Who is there already stays where it is.
+// note returns the noted owners with one more. An owner that is noted already keeps its place.
 func note(noted string, owner [16]byte) string {
 	if isNoted(noted, owner) {
 		return noted
@@ -49,6 +50,7 @@ func note(noted string, owner [16]byte) string {
 	return noted[max(0, len(noted)-maxNoted*len(owner)):]
 }
 
+// isNoted reports whether owner is among the noted owners.
 func isNoted(noted string, owner [16]byte) bool {
 	for ; noted != ""; noted = noted[len(owner):] {
 		if noted[:len(owner)] == string(owner[:]) {
@@ -58,10 +60,10 @@ func isNoted(noted string, owner [16]byte) bool {
 	return false
 }
 
-// Verb is one of the four that a store knows.
+// Verb names one of the four functions of driver.Store.
 type Verb string
 
-// The verbs of driver.Store.
+// The functions of driver.Store.
 const (
 	Begin    Verb = "begin"
 	Extend   Verb = "extend"
@@ -69,7 +71,7 @@ const (
 	Fail     Verb = "fail"
 )
 
-// Call is a verb with what it carries: Outcome belongs to Complete, Free and NotRun to Fail.
+// Call is a call of a store with its arguments. Outcome belongs to Complete; NoEffects and NotRun belong to Fail.
 type Call struct {
 	Verb              Verb
 	Claim             driver.Claim
@@ -85,7 +87,7 @@ type Answer struct {
 
 var lost = Answer{Err: driver.ErrLost}
 
-// Step applies one call to r at the given time and returns the record that it leaves and its answer.
+// Step applies one call to r at the given time. It returns the record afterwards, and the answer to the call.
 func Step(r Record, c Call, now time.Duration) (Record, Answer) {
 	if r.Expires <= now {
 		r = Record{}
@@ -105,13 +107,14 @@ func Step(r Record, c Call, now time.Duration) (Record, Answer) {
 	return fail(r, c, now)
 }
 
-// holds: is the record's last claim this one? A fence of 0 is one that the owner was never told. The lease is not asked:
-// a claim is over when another takes its place.
+// holds reports whether c is the last claim of r. A fence of 0 matches any, because its owner has had no answer to Begin. The
+// lease does not matter: a claim is over when another claim takes its place.
 func holds(r Record, c driver.Claim) bool {
 	return r.State != Absent && r.Owner == c.Owner && (c.Fence == 0 || c.Fence == r.Fence)
 }
 
-// begin: the claim's own record first, then another request's, then what became of this one's.
+// begin is the step of Begin. It checks first whether the record is the claim's own, then whether it belongs to another
+// request, then the state.
 func begin(r Record, c driver.Claim, now time.Duration) (Record, Answer) {
 	own := r.State != Absent && r.Owner == c.Owner
 	switch {
@@ -137,7 +140,8 @@ func begin(r Record, c driver.Claim, now time.Duration) (Record, Answer) {
 	return claim(r, c, now)
 }
 
-// claim gives the record to c: under a higher fence than any before, which the clock sees to once the record is gone.
+// claim gives the record to c. The new fence is above all earlier ones of the key: above the record's, and, since it is at
+// least the time in µs, also above those of records that have expired.
 func claim(r Record, c driver.Claim, now time.Duration) (Record, Answer) {
 	next := Record{
 		State: Started, Owner: c.Owner, Fingerprint: c.Fingerprint,
@@ -151,14 +155,15 @@ func claim(r Record, c driver.Claim, now time.Duration) (Record, Answer) {
 	return next, claimed(next, now)
 }
 
+// claimed is the answer to the owner of r.
 func claimed(r Record, now time.Duration) Answer {
 	return Answer{Entry: driver.Entry{
-		State: driver.Claimed, Fence: r.Fence, Attempt: r.Attempt, Operation: r.Operation, Takeover: r.Vanished, Remaining: r.LeaseEnd - now,
+		State: driver.Claimed, Fence: r.Fence, Attempt: r.Attempt, Operation: r.Operation, Takeover: r.Vanished,
+		Remaining: r.LeaseEnd - now,
 	}}
 }
 
-// withdraw sees to it that a begin of c that comes later gets nothing: an absent record becomes one that c has failed, a
-// record of another owner notes c.
+// withdraw makes a later Begin of c lost. An absent record becomes one that c has failed; the record of another owner notes c.
 func withdraw(r Record, c driver.Claim, now time.Duration) (Record, Answer) {
 	switch r.State {
 	case Absent:
@@ -169,6 +174,7 @@ func withdraw(r Record, c driver.Claim, now time.Duration) (Record, Answer) {
 	return r, lost
 }
 
+// extend is the step of Extend for the last claim.
 func extend(r Record, c driver.Claim, now time.Duration) (Record, Answer) {
 	if r.State != Started {
 		return r, lost
@@ -177,6 +183,7 @@ func extend(r Record, c driver.Claim, now time.Duration) (Record, Answer) {
 	return r, Answer{}
 }
 
+// complete is the step of Complete for the last claim.
 func complete(r Record, c Call, now time.Duration) (Record, Answer) {
 	switch {
 	case r.State == Completed && r.Outcome == c.Outcome:
@@ -188,6 +195,7 @@ func complete(r Record, c Call, now time.Duration) (Record, Answer) {
 	return r, Answer{}
 }
 
+// fail is the step of Fail for the last claim.
 func fail(r Record, c Call, now time.Duration) (Record, Answer) {
 	switch r.State {
 	case Failed:

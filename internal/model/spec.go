@@ -10,31 +10,31 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// belief is what the answers so far allow a record to be. The record's times are those of the three phases below; when
-// these begin is known as intervals.
+// belief is one record that is possible after the answers so far. Its times are those of the three phases below. When a phase
+// begins is known only as an interval, because a client cannot know when the store executed a call.
 type belief struct {
 	record         Record
-	highest        int64 // fence that was seen
-	fenceUnknown   bool  // the record's fence is not known, only that it is higher than that
-	overLo, overHi int64 // when the lease ends
-	goneLo, goneHi int64 // when the retention does
+	highest        int64 // highest fence in an answer
+	fenceUnknown   bool  // the record's fence is unknown, but higher than highest
+	overLo, overHi int64 // interval in which the lease ends
+	goneLo, goneHi int64 // interval in which the retention ends
 }
 
-// What a belief has as the operation of a record, beside a fence that was seen.
+// Values for the operation of a record in a belief, besides fences of answers.
 const (
-	unseen = 0  // the fence of an earlier claim, which nobody was told
+	unseen = 0  // the fence of an earlier claim that was in no answer
 	first  = -1 // the fence of the record's own claim
 )
 
-// The phases of a record: its lease runs, its lease is over, its retention is over.
+// The phases of a record: its lease runs, its lease is over, its retention is over. A phase serves as a time for Step.
 const (
 	running = time.Duration(iota)
 	over
 	gone
 )
 
-// slack is what the clock of a server and that of the clients may differ by within one lease; its retention counts in
-// whole ms of a clock that is read once a command.
+// slack is how much the clocks of server and clients may differ within one lease. goneSlack is more, because a server counts
+// the retention in whole ms and reads that clock once for each command.
 const (
 	slack      = 100 * time.Microsecond
 	goneSlack  = 3 * time.Millisecond
@@ -59,7 +59,7 @@ var spec = (&porcupine.NondeterministicModel{
 		b, in := state.(belief), input.(sent)
 		answer, known := output.(Answer)
 		if !known {
-			next = append(next, b) // it never took effect
+			next = append(next, b) // perhaps the call never took effect
 		}
 		for _, phase := range b.phases(in) {
 			for _, b := range b.resolve(in.Claim.Fence, in.Claim.Owner) {
@@ -79,7 +79,7 @@ var spec = (&porcupine.NondeterministicModel{
 
 var hashSeed = maphash.MakeSeed()
 
-// phases are those in which the call may have found the record.
+// phases returns the phases in which the call may have found the record.
 func (b belief) phases(in sent) (phases []time.Duration) {
 	if b.record.State == Absent {
 		return []time.Duration{gone}
@@ -96,7 +96,8 @@ func (b belief) phases(in sent) (phases []time.Duration) {
 	return phases
 }
 
-// resolve: a call that carries a fence may be the first to tell that of a record whose begin had no answer.
+// resolve returns the belief, and a second one if the call may reveal the record's unknown fence: the fence of the call may
+// be that of a Begin without an answer.
 func (b belief) resolve(fence int64, owner [16]byte) []belief {
 	if !b.fenceUnknown || fence <= b.highest || owner != b.record.Owner {
 		return []belief{b}
@@ -106,16 +107,17 @@ func (b belief) resolve(fence int64, owner [16]byte) []belief {
 	return []belief{b, known}
 }
 
+// learn sets the record's fence.
 func (b *belief) learn(fence int64) { b.record.Fence, b.highest, b.fenceUnknown = fence, fence, false }
 
-// step lets Step answer in the given phase and compares.
+// step applies Step in the given phase. It reports false if the store's answer differs from that of Step.
 func (b belief) step(in sent, phase time.Duration, answer Answer, known bool) (belief, bool) {
 	r := b.in(phase)
 	next, want := Step(r, in.Call, phase)
 	granted := want.Entry.State == driver.Claimed && !(r.State == Started && r.Owner == in.Claim.Owner)
 	next.Operation = b.operation(r, next, granted)
 	want.Entry.Operation = next.Operation
-	b.fenceUnknown = b.fenceUnknown || granted // until the answer tells
+	b.fenceUnknown = b.fenceUnknown || granted // until the answer is compared
 	if known && !b.agrees(want, answer) {
 		return b, false
 	}
@@ -127,7 +129,7 @@ func (b belief) step(in sent, phase time.Duration, answer Answer, known bool) (b
 	case next.State == Absent:
 		return belief{highest: b.highest}, true
 	case withdrawn:
-		next.Fence, b.fenceUnknown = 0, false // nobody is told
+		next.Fence, b.fenceUnknown = 0, false // it is in no answer
 		in.Claim.Retention = in.Claim.Lease
 	case b.fenceUnknown:
 		next.Fence = b.highest + 1
@@ -143,7 +145,7 @@ func (b belief) step(in sent, phase time.Duration, answer Answer, known bool) (b
 	return b, true
 }
 
-// in is the record in a phase, as Step takes it.
+// in returns the record in a phase, as an argument for Step.
 func (b belief) in(phase time.Duration) Record {
 	if phase == gone {
 		return Record{}
@@ -156,7 +158,7 @@ func (b belief) in(phase time.Duration) Record {
 	return r
 }
 
-// operation is what a belief has as that of the record after a step from r to next.
+// operation returns the operation that a belief has for the record after a step from r to next.
 func (b belief) operation(r, next Record, granted bool) int64 {
 	switch {
 	case granted && next.Operation == next.Fence:
@@ -169,7 +171,7 @@ func (b belief) operation(r, next Record, granted bool) int64 {
 	return b.record.Operation
 }
 
-// agrees compares what the store answered with what Step says, and learns the fence from it.
+// agrees reports whether the store's answer is the one that Step wants, and learns the fence from it.
 func (b *belief) agrees(want, got Answer) bool {
 	fence := got.Entry.Fence
 	if want.Entry.State == driver.Claimed || want.Entry.State == driver.Unknown {
@@ -193,7 +195,8 @@ func (b *belief) agrees(want, got Answer) bool {
 	return equalAnswers(got, want)
 }
 
-// schedule: the lease and the retention begin when the call took effect, some time between its sending and its answer.
+// schedule computes when lease and retention end. They begin when the call took effect, at some time between its start and its
+// answer.
 func (b *belief) schedule(in sent) {
 	until := func(d, slack time.Duration) int64 {
 		if in.until == never {
