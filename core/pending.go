@@ -80,11 +80,6 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// isSettled reports whether a commit that returned err is not to be sent again.
-func isSettled(err error) bool {
-	return err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrOutcomeUnknown)
-}
-
 // reportCall tells the queue of commits what a call to the store returned. A response means that the store is available.
 func (e *Engine) reportCall(err error) {
 	if isResponse(err) {
