@@ -237,7 +237,7 @@ func (s *Behaviours) TestResolve() {
 				c.Scope = func(context.Context, *core.Request) string { return scope }
 			})
 			s.Equal(504, svc.post("K", "B").status)
-			operation := core.Operation{Scope: scope, Key: "K"}
+			operation := core.Task{Scope: scope, Key: "K"}
 			s.ErrorIs(svc.engine.Resolve(context.Background(), operation, outcome), core.ErrNotUnknown, "its lease runs")
 			s.Require().Eventually(func() bool {
 				return strings.Contains(svc.post("K", "B").body, "outcome-unknown")
@@ -260,7 +260,7 @@ func (s *Behaviours) TestResolve() {
 	s.Run("LSE-02 of what is not unknown an operator changes nothing", func() {
 		scope := rand.Text()
 		svc := s.serve(ok(), func(c *core.Config) { c.Scope = func(context.Context, *core.Request) string { return scope } })
-		operation := core.Operation{Scope: scope, Key: "K"}
+		operation := core.Task{Scope: scope, Key: "K"}
 		resolve := func() error { return svc.engine.Resolve(context.Background(), operation, &core.Response{Status: 200}) }
 		s.ErrorIs(resolve(), core.ErrNotUnknown)
 		first := svc.post("K", "any request")

@@ -145,7 +145,7 @@ func (b *batch[T]) one(i int) Delivery[T] {
 			b.claimed <- nil
 		}
 	}()
-	d := consume(b.ctx, b.engine, b.messages[i], b.store, func(run context.Context) (T, error) {
+	d := consume(b.ctx, b.engine, b.messages[i], b.wait, func(run context.Context) (T, error) {
 		m = &member[T]{index: i, run: run}
 		<-b.store
 		b.claimed <- m
@@ -157,6 +157,12 @@ func (b *batch[T]) one(i int) Delivery[T] {
 		d.Verdict = Busy
 	}
 	return d
+}
+
+// wait lets another message to the store while one waits for a run elsewhere.
+func (b *batch[T]) wait() (done func()) {
+	<-b.store
+	return func() { b.store <- struct{}{} }
 }
 
 // calls divides members into those that share a call of the handler.
@@ -192,13 +198,11 @@ func (b *batch[T]) callAll(calls [][]*member[T]) {
 
 // call calls the handler with those of members whose runs go on.
 func (b *batch[T]) call(members []*member[T]) {
-	at := place{}
+	together := &shared{Context: b.ctx}
 	for _, m := range members {
-		if k := keeperOf(m.run); k != nil {
-			at.together = append(at.together, k)
-		}
+		together.runs = append(together.runs, m.run)
 	}
-	ctx, cancel := context.WithCancelCause(in(b.ctx, at))
+	ctx, cancel := context.WithCancelCause(together)
 	defer cancel(nil)
 	members = slices.DeleteFunc(members, func(m *member[T]) bool {
 		if m.run.Err() != nil {
@@ -219,6 +223,23 @@ func (b *batch[T]) call(members []*member[T]) {
 	results, err := b.handle(ctx, messages)
 	settleCall(members, results, err)
 }
+
+// shared is the context of a call for many messages: it is in none of their runs, which are all around it.
+type shared struct {
+	context.Context
+	runs []context.Context
+}
+
+// Value implements context.Context.
+func (s *shared) Value(key any) any {
+	if key == ContextKey {
+		return s
+	}
+	return s.Context.Value(key)
+}
+
+// Runs returns the contexts of the runs: see ContextKey.
+func (s *shared) Runs() []context.Context { return s.runs }
 
 // settleCall tells members what the handler has returned for each.
 func settleCall[T any](members []*member[T], results []T, err error) {

@@ -41,13 +41,13 @@ func blobLife(retention, lease time.Duration) time.Duration {
 var errBlobUnavailable = errors.New("idem: blob is unavailable")
 
 // fetchBody returns r with its body, which is in a blob. If the blob is lost, r stays without a body. If the blob cannot be read
-// now, a request is replayed without it too, while a message gets an error, since it is delivered again.
+// now, a request is replayed without it too, while a task gets an error, since a later retry can have the body.
 func (op *operation) fetchBody(r *Response, blob string) (*Response, error) {
 	full, err := op.getBlob(blob)
 	if err == nil {
 		return full, nil
 	}
-	if op.isMessage && !errors.Is(err, fs.ErrNotExist) {
+	if op.task != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	op.blobErr = fmt.Errorf("idem: blob is lost: %w", err)

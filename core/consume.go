@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/go-idem/idem/core/driver"
@@ -67,6 +66,8 @@ var (
 	errPayload = errors.New("idem: another payload came under this message ID before")
 	errMissing = errors.New("idem: Message.Group and Message.ID are required")
 	errDecided = errors.New("idem: the handler decided so")
+
+	errNoAttempt = errors.New("idem: no attempt is left after runs that did not end")
 )
 
 // Consume handles a message at most once at a time in its group, keeps the result, and hands it to later deliveries: claim,
@@ -87,164 +88,134 @@ func Consume[T any](ctx context.Context, e *Engine, m Message, handle func(conte
 	return consume(ctx, e, m, nil, handle)
 }
 
-// consume is Consume for who holds a place at the store, which others may have while it waits for a run elsewhere.
-func consume[T any](ctx context.Context, e *Engine, m Message, place chan struct{}, handle func(context.Context) (T, error)) Delivery[T] {
+// messageKind is the Task.Kind of messages.
+const messageKind = "MESSAGE"
+
+// consume is Consume with the OnWait of the message's task.
+func consume[T any](ctx context.Context, e *Engine, m Message, onWait func() func(), handle func(context.Context) (T, error)) (d Delivery[T]) {
 	if m.Group == "" || m.ID == "" {
 		return Delivery[T]{Verdict: Dead, Err: errMissing}
 	}
-	op := e.message(ctx, m)
-	op.place = place
-	var d Delivery[T]
-	if k := e.enclosing(ctx, m.Group, m.ID, &op.req, true); k != nil {
-		if err := e.standsAside(k.op.engine); err != nil {
-			op.emit(e.cfg.Hooks.StoreError, 0, err)
-			return Delivery[T]{Verdict: Failed, Err: err, RedeliverAfter: time.Second}
-		}
-		d.Result, d.Err = handle(ctx)
-		return d.within(k)
-	}
-	op.run = func(ctx context.Context) (*Response, error) {
+	task := Task{Kind: messageKind, Scope: m.Group, Key: m.ID, Input: m.Payload, OnWait: onWait}
+	result, err := e.DoTask(ctx, task, func(ctx context.Context) (*Response, error) {
 		Decide(ctx, Keep)
-		if op.exhausted(1) {
-			d.Err = errors.New("idem: no attempt is left after runs that did not end")
+		if e.isExhausted(ctx, 1) {
+			d.Err = errNoAttempt
 			return dead(d.Err), nil
 		}
 		d.Result, d.Err = handle(ctx)
-		return op.handled(d.Result, d.Err)
-	}
-	result, err := op.begin()
-	d.Attempt = op.claim.Attempt
+		return e.outcome(ctx, d.Result, d.Err)
+	})
+	d.Attempt = result.Attempt
 	switch {
+	case result.Bypassed:
+		d.Result, d.Err = handle(ctx)
+		return d.nested()
 	case err != nil:
 		d.Verdict, d.Err, d.RedeliverAfter = Failed, err, time.Second
 	case result.Problem != "":
-		return refused[T](op, result.Problem)
+		return rejected[T](e, m, &result)
 	case result.Replayed:
-		return repeated[T](op, result.Response)
-	case op.found != nil: // an earlier run's, as OnUnknown tells
-		return repeated[T](op, op.found)
+		return duplicate[T](e, &result)
 	default:
-		d.judge(op, result.Response)
+		d.handled(e, &result)
 	}
 	return d
 }
 
-// handled is what the engine is to settle of a handler's result.
-func (op *operation) handled(result any, err error) (*Response, error) {
-	if errors.Is(err, errNotHandled) {
-		op.keeper.decide(Release)
+// outcome is what the engine keeps of the handler's result, or the error with which the run fails.
+func (e *Engine) outcome(ctx context.Context, result any, err error) (*Response, error) {
+	if err == nil {
+		return e.result(result)
 	}
-	decision, _ := op.keeper.decidedOn()
-	switch {
-	case err == nil:
-		return op.engine.result(result)
-	case decision == Release:
-		return &Response{Status: statusReleased, Body: []byte(short(err.Error()))}, nil
-	case op.exhausted(0):
+	if errors.Is(err, errNotHandled) {
+		Decide(ctx, Release)
+	}
+	if run, _ := FromContext(ctx); run.Decision != Release && e.isExhausted(ctx, 0) {
 		return dead(err), nil
 	}
 	return nil, err
 }
 
-// messageMethod stands for a method where messages are told like requests: to hooks, and to Resolve.
-const messageMethod = "MESSAGE"
+// isExhausted reports whether the attempt of the run is the last one, or with over 1 is one after the last.
+func (e *Engine) isExhausted(ctx context.Context, over int) bool {
+	run, _ := FromContext(ctx)
+	limit := e.cfg.Messages.MaxAttempts
+	return limit > 0 && run.Attempt >= limit+over
+}
 
-// within is the delivery of a message whose run goes on around it: a middleware on a handler, behind one on all.
-func (d Delivery[T]) within(k *keeper) Delivery[T] {
-	d.Verdict, d.Attempt = Done, k.op.claim.Attempt
+// statusDone is the status of what is kept of a message that is done.
+const statusDone = 200
+
+// dead is what is kept of a message that is not to be handled again.
+func dead(cause error) *Response {
+	return &Response{Status: statusDead, Body: []byte(short(cause.Error()))}
+}
+
+// result is what is kept of a message that is done.
+func (e *Engine) result(v any) (*Response, error) {
+	body, err := e.marshal(v)
+	if err != nil { // the effects have happened, and another run would not mend the result
+		return dead(fmt.Errorf("idem: handled, but the result can not be marshalled: %w", err)), nil
+	}
+	return &Response{Status: statusDone, Body: body}, nil
+}
+
+// nested is the delivery of a message inside a run of the same message, for example when two middlewares guard one handler.
+func (d Delivery[T]) nested() Delivery[T] {
+	d.Verdict = Done
 	if d.Err != nil {
 		d.Verdict, d.RedeliverAfter = Failed, time.Second
 	}
 	return d
 }
 
-// message is the operation of a delivery.
-func (e *Engine) message(ctx context.Context, m Message) *operation {
-	req := Request{Method: messageMethod, Path: m.Group, Header: func(string) []string { return nil }}
-	op := &operation{engine: e, ctx: ctx, req: req, who: identity{m.Group, m.ID}, body: m.Payload, isMessage: true}
-	op.claim.Key = e.namings[0].record(m.Group, m.ID, &op.req, true)
-	op.claim.Fingerprint = (&FingerprintConfig{}).of(e.hashing, algorithm{algorithmBase}, &op.req, m.Payload)
-	return op
-}
-
-// exhausted tells whether the run's attempt is the last, or with over 1 later than that.
-func (op *operation) exhausted(over int) bool {
-	limit := op.engine.cfg.Messages.MaxAttempts
-	return limit > 0 && op.claim.Attempt >= limit+over
-}
-
-// The statuses of outcomes of messages.
-const (
-	statusDone     = 200
-	statusDead     = 500
-	statusReleased = 503 // not kept
-)
-
-// released is how the claim of r ends when its handler had no effects. The attempt of a message is given back: it was not
-// handled, as when a database is away.
-func (op *operation) released(r *Response) driver.Failure {
-	if op.isMessage && r.Status == statusReleased {
-		return driver.Failure{Cause: string(r.Body), NoEffects: true, NotRun: true}
-	}
-	return driver.Failure{Cause: "status " + strconv.Itoa(r.Status), NoEffects: true, NotRun: op.isMessage}
-}
-
-func dead(cause error) *Response {
-	return &Response{Status: statusDead, Body: []byte(short(cause.Error()))}
-}
-
-func (e *Engine) result(v any) (*Response, error) {
-	body, err := e.marshal(v)
-	if err != nil { // its effects have happened: another run would not mend it
-		return dead(fmt.Errorf("idem: handled, but the result can not be marshalled: %w", err)), nil
-	}
-	return &Response{Status: statusDone, Body: body}, nil
-}
-
-// judge says what became of a message that was handled now.
-func (d *Delivery[T]) judge(op *operation, r *Response) {
-	decision, decided := op.keeper.decidedOn()
+// handled sets the verdict on a message that was handled now.
+func (d *Delivery[T]) handled(e *Engine, result *Result) {
 	switch {
-	case r != nil && r.Status == statusDead:
-		*d = Delivery[T]{Verdict: Dead, Err: errors.New(string(r.Body)), Attempt: d.Attempt}
-	case !decided || decision == Keep:
+	case result.Response != nil && result.Response.Status == statusDead:
+		*d = Delivery[T]{Verdict: Dead, Err: errors.New(string(result.Response.Body)), Attempt: d.Attempt}
+	case result.Decision == Keep:
 		d.Verdict = Done
-	case decision == LeaveUnknown:
-		d.Verdict, d.Err, d.RedeliverAfter = Busy, ErrOutcomeUnknown, op.claim.Lease
+	case result.Decision == LeaveUnknown:
+		d.Verdict, d.Err, d.RedeliverAfter = Busy, ErrOutcomeUnknown, e.cfg.Lease.Duration
 	default:
 		d.Verdict, d.Err, d.RedeliverAfter = Failed, cmp.Or(d.Err, errDecided), time.Second
 	}
 }
 
-// repeated is the delivery of a message that was handled before.
-func repeated[T any](op *operation, r *Response) Delivery[T] {
+// duplicate is the delivery of a message that was handled before.
+func duplicate[T any](e *Engine, result *Result) Delivery[T] {
+	r := result.Response
 	if r.Status == statusDead {
 		return Delivery[T]{Verdict: Dead, Err: errors.New(string(r.Body))}
 	}
-	d := Delivery[T]{Verdict: Duplicate, Omitted: r.Omitted, Err: op.blobErr}
+	d := Delivery[T]{Verdict: Duplicate, Omitted: r.Omitted, Err: result.Err}
 	if !r.Omitted {
-		d.Err = op.engine.unmarshal(r.Body, &d.Result)
+		d.Err = e.unmarshal(r.Body, &d.Result)
 	}
 	return d
 }
 
-// refused is the delivery of a message that was not handled.
-func refused[T any](op *operation, problem string) Delivery[T] {
-	d := Delivery[T]{Verdict: Busy, RedeliverAfter: retryAfter(op.left), Err: fmt.Errorf("idem: %s", problem)}
-	switch problem {
+// rejected is the delivery of a message that was not handled.
+func rejected[T any](e *Engine, m Message, result *Result) Delivery[T] {
+	d := Delivery[T]{Verdict: Busy, RedeliverAfter: max(result.RetryAfter, time.Second), Err: fmt.Errorf("idem: %s", result.Problem)}
+	switch result.Problem {
 	case codeInProgress:
 		d.Err = nil
+	case codeNestedEngine:
+		d.Verdict, d.Err = Failed, result.Err
 	case codeOutcomeUnknown:
 		d.Verdict, d.Err, d.RedeliverAfter = Dead, ErrOutcomeUnknown, 0
 	case codeRetentionOver:
 		return Delivery[T]{Verdict: Duplicate, Omitted: true}
 	case codeRecordUnreadable:
-		d.Err = op.unreadableErr
-		if op.engine.unreadable.since(op.claim.Key, op.engine.cfg.Keep.Retention) >= op.engine.cfg.Messages.MaxUnreadable {
+		d.Err = result.Err
+		if e.unreadable.since([2]string{m.Group, m.ID}, e.cfg.Keep.Retention) >= e.cfg.Messages.MaxUnreadable {
 			d.Verdict, d.RedeliverAfter = Dead, 0
 		}
 	case codeMismatch:
-		if op.engine.cfg.Messages.SkipMismatch {
+		if e.cfg.Messages.SkipMismatch {
 			return Delivery[T]{Verdict: Duplicate, Omitted: true, Mismatch: true}
 		}
 		d.Verdict, d.Err, d.RedeliverAfter = Dead, errPayload, 0

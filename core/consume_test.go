@@ -276,7 +276,7 @@ func TestAMessageOfUnknownOutcomeIsDead(t *testing.T) {
 		d := f.consume(message, f.numbered)
 		assert.Equal(t, core.Dead, d.Verdict)
 		assert.ErrorIs(t, d.Err, core.ErrOutcomeUnknown)
-		which := core.Operation{Scope: "billing", Key: "event-1", Method: "MESSAGE"}
+		which := core.Task{Kind: "MESSAGE", Scope: "billing", Key: "event-1"}
 		require.NoError(t, f.Resolve(ctx, which, &core.Response{Status: 200, Body: []byte(`{"Number":7}`)}))
 		assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate, Result: receipt{7}}, f.consume(message, f.numbered))
 	})

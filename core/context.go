@@ -10,15 +10,19 @@ import (
 // framework while the run lasts, if that context does not have the values of the run's by itself: *gin.Context and
 // *fasthttp.RequestCtx do not. [FromContext], [ChildKey], [Step], [Decide] and [CancelOnDisconnect] then work on the
 // framework's context. For every context that belongs to a run, Value(ContextKey) is the context of the run.
+//
+// A function that works for many runs at once, such as the handler of a batch, has a context whose Value(ContextKey) has a
+// method Runs() []context.Context, which returns the contexts of these runs. The context belongs to none of them, and all of them go
+// on around it.
 const ContextKey = "github.com/go-idem/idem/core.run"
 
 // place is what a context says about the run that it is in. It hides the places around it.
 type place struct {
-	op            *operation // whose handler it is, or whose OnUnknown; nil in the handler of a batch
-	keeper        *keeper    // of the run; nil when there is no claim
-	together      []*keeper  // of the runs that share the handler of a batch
+	op            *operation        // whose handler it is, or whose OnUnknown; nil in the handler of a batch
+	keeper        *keeper           // of the run; nil when there is no claim
+	together      []context.Context // of the runs that share one handler; see ContextKey
 	isUnprotected bool
-	outer         *place // nil: none
+	outer         *place // nil: none, or together has it
 }
 
 // placed is what Value(ContextKey) of a context returns.
@@ -26,8 +30,11 @@ type placed interface{ place() *place }
 
 // placeOf returns where ctx is, nil outside of all runs. It is the only way from a context to a run.
 func placeOf(ctx context.Context) *place {
-	if p, ok := ctx.Value(ContextKey).(placed); ok {
-		return p.place()
+	switch at := ctx.Value(ContextKey).(type) {
+	case placed:
+		return at.place()
+	case interface{ Runs() []context.Context }:
+		return &place{together: at.Runs()}
 	}
 	return nil
 }
@@ -46,8 +53,8 @@ func enclosing(ctx context.Context, record [32]byte) *keeper {
 		if p.keeper != nil && p.keeper.runs(record) {
 			return p.keeper
 		}
-		for _, k := range p.together {
-			if k.runs(record) {
+		for _, run := range p.together {
+			if k := enclosing(run, record); k != nil {
 				return k
 			}
 		}

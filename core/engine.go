@@ -61,7 +61,7 @@ func New(cfg Config) (*Engine, error) {
 		commits:   retry.NewQueue[*pendingCommit](),
 		replays:   replay.New[preparedReplay](cfg.Keep.LocalReplays),
 
-		unreadable: &sightings{of: map[[32]byte]sighting{}},
+		unreadable: &sightings{of: map[[2]string]sighting{}},
 	}, nil
 }
 

@@ -13,11 +13,11 @@ func (op *operation) rename(n naming) {
 		op.home, op.renamed = op.claim.Key, true
 	}
 	config, a := &e.cfg.Fingerprint, e.algorithm
-	if op.isMessage {
+	if op.task != nil {
 		config, a = &FingerprintConfig{}, algorithm{algorithmBase}
 	}
 	op.hashing = n.hasher
-	op.claim.Key = n.record(op.who.scope, op.who.key, &op.req, op.isMessage)
+	op.claim.Key = n.record(op.who.scope, op.who.key, &op.req, op.task != nil)
 	op.claim.Fingerprint = config.of(n.hasher, a, &op.req, op.body)
 	op.claim.Fence, op.claim.Attempt, op.claim.Operation, op.claim.Takeover, op.claim.TakeoverFence = 0, 0, 0, false, 0
 }
@@ -35,7 +35,7 @@ func (op *operation) startOver() {
 func (op *operation) lookBack(own driver.Entry) (found driver.Entry, isSettled bool, err error) {
 	claim, began, hashing := op.claim, op.began, op.hashing
 	for _, n := range op.engine.namings[1:] {
-		if op.rename(n); op.claim.Key == claim.Key { // of a message, whose name has no route
+		if op.rename(n); op.claim.Key == claim.Key { // of a task, whose name has no route
 			continue
 		}
 		found, err = op.look()

@@ -41,13 +41,9 @@ type operation struct {
 	renamed bool          // the record has the name of a previous secret,
 	home    [32]byte      // and not this one
 
-	likeness  likeness // of the record that Begin found a mismatch
-	isMessage bool     // the caller is a consumer, who keeps causes
-
-	place chan struct{} // has room for those of a batch that are at the store; nil outside of one
-
-	blobErr       error // why a replay lacks its body, which is in a blob
-	unreadableErr error // why the record cannot be read
+	likeness likeness // of the record that Begin found a mismatch
+	task     *taskRun // nil for a request
+	blobErr  error    // why a replay lacks its body, which is in a blob
 
 	next   appointment // of the one of these whose turn it is
 	asking callContext // of the first Begin
@@ -187,7 +183,7 @@ func (op *operation) acquireRecord() (driver.Entry, error) {
 			op.claim.Fence, op.claim.Attempt, op.claim.Operation, op.claim.Takeover = entry.Fence, entry.Attempt, entry.Operation, entry.Takeover
 		case entry.State == driver.InProgress:
 			op.left = entry.Remaining
-			again = op.waitApart(entry.Remaining)
+			again = op.waitOutside(entry.Remaining)
 		case entry.State == driver.Mismatch:
 			again = op.refingerprint(entry.Fingerprint)
 		case entry.State == driver.Unknown:
@@ -197,15 +193,6 @@ func (op *operation) acquireRecord() (driver.Entry, error) {
 			return entry, err
 		}
 	}
-}
-
-// waitApart is wait for who holds a place at the store, and does not need it meanwhile.
-func (op *operation) waitApart(left time.Duration) (again bool) {
-	if op.place != nil {
-		<-op.place
-		defer func() { op.place <- struct{}{} }()
-	}
-	return op.wait(left)
 }
 
 // sendBegin calls Store.Begin once, unless the cache has the outcome.
@@ -286,9 +273,10 @@ func (op *operation) runUnprotected() (Result, error) {
 
 // unreadable refuses a request whose record can not be read.
 func (op *operation) unreadable(err error) Result {
-	op.unreadableErr = err
 	op.emit(op.engine.cfg.Hooks.StoreError, 0, err)
-	return op.engine.refusals.refuse(codeRecordUnreadable, 0)
+	result := op.engine.refusals.refuse(codeRecordUnreadable, 0)
+	result.Err = err
+	return result
 }
 
 // replay answers with a kept outcome.
@@ -306,7 +294,7 @@ func (op *operation) replay(outcome []byte) Result {
 		}
 	}
 	op.emit(op.engine.cfg.Hooks.Replay, response.Status, nil)
-	return Result{Replayed: true, Response: response}
+	return Result{Replayed: true, Response: response, Err: op.blobErr}
 }
 
 // prepareReplay makes a kept outcome ready to be sent. What is in a blob is not remembered: it is long, and may be lost for a

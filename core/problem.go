@@ -107,7 +107,7 @@ func (r *refusals) refuse(code string, retryAfter time.Duration) Result {
 		if rendered := r.render(problem); rendered != nil {
 			own := *rendered // that one may be rendered for every problem
 			own.Status = cmp.Or(own.Status, problem.Status)
-			return Result{Problem: code, Response: &own}
+			return Result{Problem: code, Response: &own, RetryAfter: problem.RetryAfter}
 		}
 	}
 	response.Added = r.links[code]
@@ -115,7 +115,7 @@ func (r *refusals) refuse(code string, retryAfter time.Duration) Result {
 		seconds := strconv.Itoa(int(problem.RetryAfter / time.Second))
 		response.Header = append(response.Header[:2:2], Field{"Retry-After", seconds})
 	}
-	return Result{Problem: code, Response: &response}
+	return Result{Problem: code, Response: &response, RetryAfter: problem.RetryAfter}
 }
 
 // retryAfter suggests when to ask again for a claim whose lease has left to run: soon, since most runs end long before

@@ -37,10 +37,10 @@ func namings(cfg *Config) (all []naming) {
 }
 
 // record names the record of a request, or of a message, whose name has no route.
-func (n naming) record(scope, key string, req *Request, isMessage bool) [32]byte {
+func (n naming) record(scope, key string, req *Request, isTask bool) [32]byte {
 	switch {
-	case isMessage:
-		return recordName(n.hasher, scope, key, messageMethod)
+	case isTask:
+		return recordName(n.hasher, scope, key, req.Method)
 	case n.perRoute:
 		return recordName(n.hasher, scope, key, req.Method, req.Path)
 	}
@@ -49,12 +49,12 @@ func (n naming) record(scope, key string, req *Request, isMessage bool) [32]byte
 
 // enclosing returns the keeper of a run around ctx that is one of the record of a request or a message, under whatever name;
 // nil without one. To look for a previous name in the store would be to meet the run's own claim.
-func (e *Engine) enclosing(ctx context.Context, scope, key string, req *Request, isMessage bool) (k *keeper) {
+func (e *Engine) enclosing(ctx context.Context, scope, key string, req *Request, isTask bool) (k *keeper) {
 	if placeOf(ctx) == nil {
 		return nil
 	}
 	for i := 0; k == nil && i < len(e.namings); i++ {
-		k = enclosing(ctx, e.namings[i].record(scope, key, req, isMessage))
+		k = enclosing(ctx, e.namings[i].record(scope, key, req, isTask))
 	}
 	return k
 }

@@ -1,5 +1,7 @@
 package core
 
+import "time"
+
 // Request is what the engine reads of an incoming request. An adapter fills it; nothing in it is kept. A function of the
 // configuration that is shown one (Scope, Limits.Quota, Fingerprint.Func and others) must not call its functions once the
 // request is over: with Fiber there is nothing left that they could read.
@@ -49,8 +51,8 @@ type Field struct{ Name, Value string }
 
 // Result says what became of a request.
 type Result struct {
-	// Bypassed: the request carries no protection (no key, or a method that is not guarded). Nothing was run or sent;
-	// the adapter runs the handler as if the engine were not there.
+	// Bypassed: the request carries no protection (no key, or a method that is not guarded), or a run of the same record goes on
+	// around it. Nothing was run or sent; the adapter runs the handler as if the engine were not there.
 	Bypassed bool
 
 	// Replayed: Response is a kept outcome.
@@ -58,6 +60,18 @@ type Result struct {
 
 	// Problem is the code of the refusal, "" when there is none.
 	Problem string
+
+	// RetryAfter says for a refusal when the same operation is worth sending again; 0: not as it is.
+	RetryAfter time.Duration
+
+	// Err says more of a refusal, or of a replay whose body is lost, than clients are told; often nil.
+	Err error
+
+	// Decision, of a task that was run now, is what became of its key by the policy or [Decide].
+	Decision Disposition
+
+	// Attempt, of a task, is how many runs there have been, this one included; of one that is Bypassed those of the run around it.
+	Attempt int
 
 	// Response is to be sent as it is. Other replays may share its lists and its body: who wants others makes copies. It is
 	// nil when there is nothing to send: bypassed, or sent while it was made.

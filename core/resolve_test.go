@@ -16,7 +16,7 @@ import (
 // Engine.Resolve: what an operator says of an operation whose outcome is unknown.
 
 // k is the operation of request("K", ...).
-var k = core.Operation{Scope: core.SingleTenant(ctx, nil), Key: "K"}
+var k = core.Task{Scope: core.SingleTenant(ctx, nil), Key: "K"}
 
 // found is what an operator has found out.
 func found() *core.Response {
@@ -114,17 +114,17 @@ func TestAnOperatorNamesTheOperation(t *testing.T) {
 	inBubble(t, "by its scope and key", func(t *testing.T) {
 		f := newFixture(t, secret(oneSecret))
 		f.vanish(t)
-		nothingIsUnknown(t, f.Resolve(ctx, core.Operation{Scope: "other", Key: "K"}, found()), "no record")
-		nothingIsUnknown(t, f.Resolve(ctx, core.Operation{Scope: k.Scope, Key: "k"}, found()), "no record")
-		require.NoError(t, f.Resolve(ctx, core.Operation{Scope: k.Scope, Key: "K", Method: "GET", Path: "/of/no/interest"}, found()))
+		nothingIsUnknown(t, f.Resolve(ctx, core.Task{Scope: "other", Key: "K"}, found()), "no record")
+		nothingIsUnknown(t, f.Resolve(ctx, core.Task{Scope: k.Scope, Key: "k"}, found()), "no record")
+		require.NoError(t, f.Resolve(ctx, core.Task{Scope: k.Scope, Key: "K", Kind: "GET /of/no/interest"}, found()))
 		f.replayed(f.send(request("K", "B"), made), 201, "found")
 	})
 	inBubble(t, "FPR-03 and by its route", func(t *testing.T) {
 		f := newFixture(t, func(c *core.Config) { c.Key.PerRoute = true })
 		f.vanish(t)
 		nothingIsUnknown(t, f.Resolve(ctx, k, found()), "no record")
-		nothingIsUnknown(t, f.Resolve(ctx, core.Operation{Scope: k.Scope, Key: "K", Method: "POST", Path: "/refunds"}, found()), "no record")
-		require.NoError(t, f.Resolve(ctx, core.Operation{Scope: k.Scope, Key: "K", Method: "POST", Path: "/orders"}, found()))
+		nothingIsUnknown(t, f.Resolve(ctx, core.Task{Scope: k.Scope, Key: "K", Kind: "POST /refunds"}, found()), "no record")
+		require.NoError(t, f.Resolve(ctx, core.Task{Scope: k.Scope, Key: "K", Kind: "POST /orders"}, found()))
 		f.replayed(f.send(request("K", "B"), made), 201, "found")
 	})
 }

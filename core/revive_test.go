@@ -17,7 +17,7 @@ import (
 
 // Engine.Resolve of messages that are dead.
 
-var dead = core.Operation{Scope: "billing", Key: "event-1", Method: "MESSAGE"}
+var dead = core.Task{Kind: "MESSAGE", Scope: "billing", Key: "event-1"}
 
 // dies handles message until it is dead.
 func (f *fixture) dies(t *testing.T) {

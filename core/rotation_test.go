@@ -114,7 +114,7 @@ func TestAVanishedRunIsFoundUnderAPreviousSecret(t *testing.T) {
 		before.vanish(t)
 		refusing := after.with(func(c *core.Config) { c.Lease.OnUnknown = core.RefuseUnknown })
 		refusing.refused(refusing.send(request("K", "B"), made), 409, "outcome-unknown")
-		require.NoError(t, refusing.Resolve(ctx, core.Operation{Scope: "single-tenant", Key: "K", Method: "POST", Path: "/orders"}, nil))
+		require.NoError(t, refusing.Resolve(ctx, core.Task{Scope: "single-tenant", Key: "K", Kind: "POST /orders"}, nil))
 		assert.True(t, after.runsAgain(request("K", "B")).Takeover)
 	})
 }

@@ -12,6 +12,8 @@ type Run struct {
 	Attempt     int   // 1 for the first run of the key
 	Takeover    bool  // an earlier run vanished without an outcome: its effects may have happened
 	Unprotected bool  // there is no claim: the store could not answer, and Config.DangerouslyFailOpen is set
+
+	Decision Disposition // what the handler has said last by Decide; Keep before
 }
 
 // FromContext returns the run that ctx belongs to, which is the innermost one; false outside of a run.
@@ -22,7 +24,8 @@ func FromContext(ctx context.Context) (Run, bool) {
 		return Run{}, false
 	case p.keeper != nil:
 		c := &p.keeper.op.claim
-		return Run{Fence: c.Fence, Operation: c.Operation, Attempt: c.Attempt, Takeover: c.Takeover}, true
+		decision, _ := p.keeper.decidedOn()
+		return Run{Fence: c.Fence, Operation: c.Operation, Attempt: c.Attempt, Takeover: c.Takeover, Decision: decision}, true
 	}
 	return Run{Unprotected: p.isUnprotected}, p.isUnprotected
 }

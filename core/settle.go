@@ -25,7 +25,11 @@ func (op *operation) settle(r *Response, err error) (Result, error) {
 	keep := &op.engine.cfg.Keep
 	op.keeper.streams = r.Sent && r.Unfinished && !op.goesOn
 	r.Omitted = r.Omitted || len(r.Body) > keep.MaxBody
-	switch op.disposition(r) {
+	decision := op.disposition(r)
+	if op.task != nil {
+		op.task.decision = decision
+	}
+	switch decision {
 	case Retry:
 		err = op.fail(driver.Failure{Cause: "status " + strconv.Itoa(r.Status)}, r.Status)
 	case LeaveUnknown:
@@ -49,7 +53,7 @@ func short(text string) string {
 
 // cause is what is kept of an error. That of a request's handler may hold request data.
 func (op *operation) cause(err error) string {
-	if op.isMessage {
+	if op.task != nil {
 		return short(err.Error())
 	}
 	return "handler returned an error"

@@ -170,7 +170,7 @@ func (k *keeper) mayCheckpoint() error {
 // checkpoint keeps the result of a step. What the store does not take in a few attempts the run can do without; what it will
 // never take is the handler's to know.
 func (k *keeper) checkpoint(name string, result []byte) error {
-	packed := k.op.engine.codecs.encode(stepName(k.op.claim.Key, name), &Response{Status: statusDone, Body: result}, "")
+	packed := k.op.engine.codecs.encode(stepName(k.op.claim.Key, name), &Response{Status: statusStep, Body: result}, "")
 	k.steps.Store(true)
 	store := k.op.engine.cfg.Store.(driver.Checkpointer)
 	var err error

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/go-idem/idem/core/driver"
 )
@@ -47,35 +48,31 @@ func (op *operation) resolve(vanished int64) (again bool) {
 	return true
 }
 
-// Operation names a record for an operator.
-type Operation struct {
-	Scope, Key   string // the key without quotes, as Key.Accept leaves it; of a message its group and ID
-	Method, Path string // with Key.PerRoute or PerRouteChanged; of a message "MESSAGE" and nothing
-}
-
 // Resolve settles an operation whose outcome is unknown: outcome is kept and replayed from now on, nil says that it did
-// not happen, so that the next request runs. It is for operators, and does what LeaseConfig.OnUnknown can not do by itself.
-// Of a message, the body of outcome is the result as Config.Messages marshals it; with Omitted there is none, and with Status
-// 500 the message is dead and the body says why.
+// not happen, so that the next request runs. It is for operators, and does what LeaseConfig.OnUnknown cannot do by itself.
 //
-// It also revives a message that is dead after its last attempt (EVT-11). With nil the next delivery is handled: as a first
-// attempt of the same payload only, that takes over ([Run].Takeover), since earlier runs may have had effects; their steps are
-// forgotten. To have it delivered is the caller's. Where Config.Keep.LocalReplays is set, other processes take it for dead for up to
+// The operation is named by which.Scope, which.Key and which.Kind. The Kind of a request is "", or with Key.PerRoute or
+// Key.PerRouteChanged its method and path, such as "POST /refunds"; its Key has no quotes, as Key.Accept returns it. For a message,
+// see package consumer: there the body of outcome is the result as Config.Marshal makes it. With Omitted there is no result, and
+// with Status 500 the task is dead and the body says why.
+//
+// Resolve also revives a task that is dead (EVT-11). With a nil outcome the next task of this name is run, as a first attempt of
+// the same Input only, that takes over ([Run].Takeover), since earlier runs may have had effects; their steps are
+// forgotten. The caller has it sent again. Where Config.Keep.LocalReplays is set, other processes treat it as dead for up to
 // a minute more. The store must have a method
 //
 //	Reopen(ctx context.Context, c driver.Claim, outcome []byte) error
 //
-// as memstore, redisstore and pgstore have, or the error wraps [errors.ErrUnsupported]. A message that came with another payload,
+// as memstore, redisstore and pgstore have, or the error wraps [errors.ErrUnsupported]. A task that came with another Input,
 // or whose record cannot be read, is not revived.
 //
 // Its error wraps [ErrNotUnknown] when there is nothing to settle: no record, a run in progress, or an outcome that is
 // kept. Other errors are the store's; it may be called again then.
-func (e *Engine) Resolve(ctx context.Context, which Operation, outcome *Response) error {
+func (e *Engine) Resolve(ctx context.Context, which Task, outcome *Response) error {
 	if outcome != nil && !isAnswer(outcome) {
 		return errNoResponse
 	}
-	op := &operation{engine: e, ctx: ctx, req: Request{Method: which.Method, Path: which.Path}}
-	op.isMessage = which.Method == messageMethod
+	op := e.named(ctx, &which)
 	revived, err := op.takeOverAny(which)
 	switch {
 	case err != nil, revived && outcome == nil:
@@ -98,11 +95,20 @@ func (e *Engine) Resolve(ctx context.Context, which Operation, outcome *Response
 	return op.sendCommit(ctx)
 }
 
+// named returns the operation that an operator names.
+func (e *Engine) named(ctx context.Context, which *Task) *operation {
+	method, path, isRoute := strings.Cut(which.Kind, " ")
+	if isRoute || which.Kind == "" {
+		return &operation{engine: e, ctx: ctx, req: Request{Method: method, Path: path}}
+	}
+	return e.newTask(ctx, which)
+}
+
 // takeOverAny is takeOver under the first of the record's possible names where something is unknown.
-func (op *operation) takeOverAny(which Operation) (revived bool, err error) {
+func (op *operation) takeOverAny(which Task) (revived bool, err error) {
 	e := op.engine
 	for _, n := range e.namings {
-		op.claim = driver.Claim{Key: n.record(which.Scope, which.Key, &op.req, op.isMessage)}
+		op.claim = driver.Claim{Key: n.record(which.Scope, which.Key, &op.req, op.task != nil)}
 		op.newClaim()
 		if revived, err = op.takeOver(); !errors.Is(err, ErrNotUnknown) {
 			return revived, err
@@ -115,7 +121,7 @@ func (op *operation) takeOverAny(which Operation) (revived bool, err error) {
 var ErrNotUnknown = errors.New("idem: the outcome is not unknown")
 
 // takeOver claims a record whose run vanished, whatever its request. Its first Begin, with a fingerprint that no request
-// has, only asks for the record's; where there is none, what it leaves behind is gone before its lease ends. A message that is
+// has, only asks for the record's; where there is none, what it leaves behind is gone before its lease ends. A task that is
 // dead it revives, and does not claim.
 func (op *operation) takeOver() (revived bool, err error) {
 	store := op.engine.cfg.Store
@@ -131,7 +137,7 @@ func (op *operation) takeOver() (revived bool, err error) {
 		op.claim.TakeoverFence = entry.Fence
 		entry, err = store.Begin(op.ctx, op.claim)
 	}
-	if err == nil && entry.State == driver.Completed && op.isMessage {
+	if err == nil && entry.State == driver.Completed && op.task != nil {
 		err = op.revive(entry.Outcome)
 		return err == nil, err
 	}

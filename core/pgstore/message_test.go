@@ -31,7 +31,7 @@ func consumer(t *testing.T, store driver.Store, changes ...func(*core.Config)) *
 func TestADeadMessageIsRevived(t *testing.T) {
 	store, _, _ := ownStore(t)
 	e := consumer(t, store, func(c *core.Config) { c.Keep.LateRetry = time.Hour })
-	order, which := core.Message{Group: "billing", ID: "order-1"}, core.Operation{Scope: "billing", Key: "order-1", Method: "MESSAGE"}
+	order, which := core.Message{Group: "billing", ID: "order-1"}, core.Task{Kind: "MESSAGE", Scope: "billing", Key: "order-1"}
 	for range 2 {
 		var d core.Delivery[int]
 		for range 2 {

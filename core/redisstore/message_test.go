@@ -103,7 +103,7 @@ func TestAMessageDoesNotDieOfAServerThatStalls(t *testing.T) {
 // EVT-11.
 func TestADeadMessageIsRevived(t *testing.T) {
 	errTest := errors.New("test")
-	which := core.Operation{Scope: order.Group, Key: order.ID, Method: "MESSAGE"}
+	which := core.Task{Kind: "MESSAGE", Scope: order.Group, Key: order.ID}
 	for name, client := range map[string]func(*testing.T) redis.UniversalClient{
 		"on one server": func(t *testing.T) redis.UniversalClient { return redistest.Start(t).Client(t) },
 		"on a cluster":  func(t *testing.T) redis.UniversalClient { return redistest.StartCluster(t).Client(t) },

@@ -33,7 +33,7 @@ func (s *service) revive(ctx context.Context, ids ...string) (n int, err error) 
 
 // reviveOne revives one event. A crash in the middle leaves it among the dead: it can be said again.
 func (s *service) reviveOne(ctx context.Context, m redis.XMessage, id string) error {
-	err := s.engine.Resolve(ctx, core.Operation{Scope: group, Key: id, Method: "MESSAGE"}, nil)
+	err := s.engine.Resolve(ctx, core.Task{Kind: "MESSAGE", Scope: group, Key: id}, nil)
 	if err != nil && !errors.Is(err, core.ErrNotUnknown) { // that: it is not dead, or no longer
 		return err
 	}
