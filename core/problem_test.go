@@ -228,13 +228,18 @@ func TestRefusalsDoNotChangeEachOther(t *testing.T) {
 	assert.Len(t, refusals.refuse(codeMismatch, 0).Response.Header, 2)
 }
 
-// Types lead to an entry on this page.
+// Types lead to an entry on this page, which begins with the status.
 func TestEveryCodeIsExplainedInTheDocs(t *testing.T) {
 	page, err := os.ReadFile("../docs/problems.md")
 	require.NoError(t, err)
-	lines := strings.Split(string(page), "\n")
-	for code := range problems {
-		assert.Contains(t, lines, "### "+code)
+	for code, problem := range problems {
+		_, entry, found := strings.Cut(string(page), "\n### "+code+"\n")
+		assert.True(t, found, code)
+		beginning := strconv.Itoa(problem.Status)
+		if problem.RetryAfter > 0 {
+			beginning += ", with `Retry-After`"
+		}
+		assert.True(t, strings.HasPrefix(entry, beginning+"."), "%s: %s", code, beginning)
 	}
 }
 
