@@ -3,18 +3,18 @@ package driver
 import "errors"
 
 var (
-	// ErrLost says that the key is no longer the claim's: another run has it, or its record is gone.
+	// ErrLost says that the claim no longer holds the key: another run has claimed it, or its record is gone.
 	ErrLost = errors.New("idem: claim lost")
 
-	// ErrUnreadable says that the key holds something that is no record, is damaged, or was written by a newer version.
-	// Nothing is overwritten, replayed or run.
+	// ErrUnreadable says that the key holds something that is not a record, is damaged, or was written by a newer version. The
+	// engine overwrites, replays and runs nothing then.
 	ErrUnreadable = errors.New("idem: record unreadable")
 
-	// ErrNotDurable is what a Store returns when a write is not as safe as it was told to make it, such as on a number of
-	// replicas. From Begin it refuses the request with 503 not-durable.
+	// ErrNotDurable says that a write was not confirmed as widely as the Store is configured to require, for example by a number
+	// of replicas. If Begin returns it, the engine refuses the request with 503 not-durable.
 	ErrNotDurable = errors.New("idem: store not durable")
 
-	// ErrOutcomeUnknown says that nobody can tell what became of a run: a Complete whose effect the store does not know, or
-	// a LeaseConfig.OnUnknown of package core that finds nothing out.
+	// ErrOutcomeUnknown says that the result of a run cannot be found out. Complete returns it if the store cannot tell whether
+	// the outcome is stored; LeaseConfig.OnUnknown of package core may return it too.
 	ErrOutcomeUnknown = errors.New("idem: outcome unknown")
 )
