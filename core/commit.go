@@ -10,15 +10,15 @@ import (
 
 // commit is the last verb of a run: Complete, or with a cause Fail.
 type commit struct {
-	hook    Hook // hears that it is done
-	status  int
-	outcome []byte
-	blob    string // where the body is
-	bare    []byte // outcome without its body, once the store is believed to take no more
-	failure *driver.Failure
+	hook        Hook // hears that it is done
+	status      int
+	outcome     []byte
+	blob        string // where the body is
+	withoutBody []byte // outcome without its body, once the store is believed to take no more
+	failure     *driver.Failure
 
-	sent    time.Time // first
-	doubted bool      // one that was sent had no answer: it may have taken effect, or may yet
+	firstSent   time.Time // first
+	isUncertain bool      // one that was sent had no answer: it may have taken effect, or may yet
 }
 
 // cause is what hooks hear of a Fail.
@@ -39,8 +39,8 @@ func (op *operation) commitClaim() driver.Claim {
 // sendCommit sends the verb once.
 func (op *operation) sendCommit(ctx context.Context) error {
 	f, claim := &op.commit, op.commitClaim()
-	if f.sent.IsZero() {
-		f.sent = time.Now()
+	if f.firstSent.IsZero() {
+		f.firstSent = time.Now()
 	}
 	if f.failure != nil {
 		return op.engine.cfg.Store.Fail(ctx, claim, *f.failure)
@@ -49,11 +49,11 @@ func (op *operation) sendCommit(ctx context.Context) error {
 	switch {
 	case errors.Is(err, ErrOutcomeUnknown):
 	case errors.Is(err, ErrLost):
-		if f.blob != "" && !f.doubted { // else a record may name it: its own end is the rest
+		if f.blob != "" && !f.isUncertain { // else a record may name it: its own end is the rest
 			_ = op.engine.cfg.Keep.Blobs.Delete(ctx, f.blob)
 		}
 	case err != nil:
-		f.doubted = true
+		f.isUncertain = true
 	}
 	return err
 }
@@ -63,13 +63,13 @@ func (op *operation) sendCommit(ctx context.Context) error {
 func (op *operation) sendOutcome(ctx context.Context, c *driver.Claim) (err error) {
 	f := &op.commit
 	forms := [][]byte{f.outcome}
-	if f.bare != nil {
-		forms = [][]byte{f.bare, f.outcome}
+	if f.withoutBody != nil {
+		forms = [][]byte{f.withoutBody, f.outcome}
 	}
 	for _, outcome := range forms {
 		err = op.engine.cfg.Store.Complete(ctx, *c, outcome)
 		if err == nil {
-			op.engine.replays.Put(c.Key, c.Fingerprint, outcome, f.sent, c.Retention)
+			op.engine.replays.Put(c.Key, c.Fingerprint, outcome, f.firstSent, c.Retention)
 		}
 		if !errors.Is(err, ErrLost) || errors.Is(err, ErrOutcomeUnknown) {
 			return err
@@ -78,10 +78,10 @@ func (op *operation) sendOutcome(ctx context.Context, c *driver.Claim) (err erro
 	return err
 }
 
-// giveUpBody makes the outcome one without its body, if it has got one in the store.
-func (op *operation) giveUpBody() {
+// omitBody makes the outcome one without its body, if it has got one in the store.
+func (op *operation) omitBody() {
 	f := &op.commit
-	if f.outcome == nil || f.bare != nil || f.blob != "" {
+	if f.outcome == nil || f.withoutBody != nil || f.blob != "" {
 		return
 	}
 	r, _, err := op.engine.codecs.decode(op.claim.Key, f.outcome)
@@ -89,8 +89,8 @@ func (op *operation) giveUpBody() {
 		return
 	}
 	r.Omitted, r.Body = true, nil
-	f.bare = op.engine.codecs.encode(op.claim.Key, r, "")
-	op.emit(op.engine.cfg.Hooks.StoreError, f.status, errTooMuch)
+	f.withoutBody = op.engine.codecs.encode(op.claim.Key, r, "")
+	op.emit(op.engine.cfg.Hooks.StoreError, f.status, errBodyOmitted)
 }
 
 // finish stops the keeper and sends the final verb. When it has no answer, it stays pending behind the client's back: the claim is

@@ -149,7 +149,7 @@ const statusDone = 200
 
 // dead is what is kept of a message that is not to be handled again.
 func dead(cause error) *Response {
-	return &Response{Status: statusDead, Body: []byte(short(cause.Error()))}
+	return &Response{Status: statusDead, Body: []byte(truncate(cause.Error()))}
 }
 
 // result is what is kept of a message that is done.

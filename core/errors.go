@@ -23,11 +23,11 @@ type ConfigError struct {
 func (e *ConfigError) Error() string { return "idem: Config." + e.Field + ": " + e.Reason }
 
 var (
-	errSilent     = fmt.Errorf("%w: no extension was confirmed for a whole lease", ErrLost)
-	errAway       = fmt.Errorf("%w: the store took nothing for ten leases", ErrLost)
-	errOverdue    = fmt.Errorf("%w: the run has lasted longer than Lease.MaxRun", ErrLost)
-	errTooMuch    = errors.New("idem: the store answers, and has refused this outcome for a whole lease: it is kept without its body")
-	errLate       = fmt.Errorf("%w: begin was answered after the lease", ErrLost)
-	errAlgorithm  = fmt.Errorf("%w: its fingerprint was made by an algorithm that this engine does not know, or that is weaker than its own: name it in Fingerprint.Previous", driver.ErrUnreadable)
-	errNoResponse = errors.New("idem: run returned neither an error nor a response with a status from 100 to 999")
+	errNotRenewed       = fmt.Errorf("%w: no extension was confirmed for a whole lease", ErrLost)
+	errCommitGivenUp    = fmt.Errorf("%w: the store took nothing for ten leases", ErrLost)
+	errOverdue          = fmt.Errorf("%w: the run has lasted longer than Lease.MaxRun", ErrLost)
+	errBodyOmitted      = errors.New("idem: the store answers, and has refused this outcome for a whole lease: it is kept without its body")
+	errLateBegin        = fmt.Errorf("%w: begin was answered after the lease", ErrLost)
+	errUnknownAlgorithm = fmt.Errorf("%w: its fingerprint was made by an algorithm that this engine does not know, or that is weaker than its own: name it in Fingerprint.Previous", driver.ErrUnreadable)
+	errNoResponse       = errors.New("idem: run returned neither an error nor a response with a status from 100 to 999")
 )

@@ -283,7 +283,7 @@ func (k *keeper) lose(cause error) {
 		return
 	}
 	if cause == nil {
-		cause = errSilent
+		cause = errNotRenewed
 	}
 	k.op.emit(k.op.engine.cfg.Hooks.Lost, 0, cause)
 }

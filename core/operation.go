@@ -132,7 +132,7 @@ func (op *operation) begin() (Result, error) {
 	case driver.Claimed:
 		if time.Since(op.began) >= op.claim.Lease { // the answer came so late that another run may have the key
 			op.releaseAsync()
-			return op.beginFailed(errLate)
+			return op.beginFailed(errLateBegin)
 		}
 		return op.execute()
 	case driver.Completed:
@@ -142,7 +142,7 @@ func (op *operation) begin() (Result, error) {
 		return e.refusals.refuse(codeInProgress, retryAfter(entry.Remaining)), nil
 	case driver.Mismatch:
 		if op.likeness == cannotTell {
-			return op.unreadable(errAlgorithm), nil
+			return op.unreadable(errUnknownAlgorithm), nil
 		}
 		op.emit(hooks.Mismatch, 0, nil)
 		return e.refusals.refuse(codeMismatch, 0), nil
@@ -331,7 +331,7 @@ func (op *operation) execute() (Result, error) {
 		switch {
 		case op.ended:
 		case started: // a panic, or runtime.Goexit: nothing is recovered, so the stack reaches the recovery outside
-			op.brokeOff("handler panicked")
+			op.endIncomplete("handler panicked")
 		default: // in a hook
 			_ = op.fail(driver.Failure{Cause: "a hook panicked", NoEffects: true, NotRun: true}, 0)
 		}
@@ -420,7 +420,7 @@ func (op *operation) goOn(later func(func(*Response, error))) {
 		defer op.leaveUnlessHeld()
 		defer op.endAnyway()
 		if err != nil || op.isCut(r) {
-			op.brokeOff("the answer broke off")
+			op.endIncomplete("the answer broke off")
 			return
 		}
 		_, _ = op.settle(r, nil)
@@ -431,7 +431,7 @@ func (op *operation) goOn(later func(func(*Response, error))) {
 // endAnyway ends a run whose end has panicked on its way, in a policy or a codec, before the store was told.
 func (op *operation) endAnyway() {
 	if !op.ended {
-		op.brokeOff("the end of the answer panicked")
+		op.endIncomplete("the end of the answer panicked")
 	}
 }
 

@@ -33,7 +33,7 @@ func (op *operation) addPending(isLost bool) *pendingCommit {
 func (p *pendingCommit) remove() { p.op.engine.commits.Remove(p.queued) }
 
 // run sends the commit until it is settled or given up.
-func (p *pendingCommit) run() { p.queued.Run(p.op.commit.sent) }
+func (p *pendingCommit) run() { p.queued.Run(p.op.commit.firstSent) }
 
 // Send implements retry.Commit.
 func (p *pendingCommit) Send() (settled bool) {
@@ -56,10 +56,12 @@ func (p *pendingCommit) Extend() retry.Extension {
 }
 
 // Refused implements retry.Commit. The store may be unable to accept the whole outcome, so the body is left out.
-func (p *pendingCommit) Refused() { p.op.giveUpBody() }
+func (p *pendingCommit) Refused() { p.op.omitBody() }
 
 // GivenUp implements retry.Commit.
-func (p *pendingCommit) GivenUp() { p.op.emit(p.op.engine.cfg.Hooks.Lost, p.op.commit.status, errAway) }
+func (p *pendingCommit) GivenUp() {
+	p.op.emit(p.op.engine.cfg.Hooks.Lost, p.op.commit.status, errCommitGivenUp)
+}
 
 // call makes one call to the store. While the store responds to other calls, the call may last longer than those of new requests,
 // because the store serves these first.

@@ -8,14 +8,14 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-func isAnswer(r *Response) bool {
+func isValidResponse(r *Response) bool {
 	return r != nil && (r.Hijacked || r.Status >= 100 && r.Status <= 999)
 }
 
 // settle takes what the handler left, stores what the policy says, and returns what the client is to see. The answer is
 // held back until it is kept. All this happens on a context that outlives the client.
 func (op *operation) settle(r *Response, err error) (Result, error) {
-	if err == nil && !isAnswer(r) {
+	if err == nil && !isValidResponse(r) {
 		err = errNoResponse
 	}
 	if err != nil {
@@ -43,18 +43,18 @@ func (op *operation) settle(r *Response, err error) (Result, error) {
 	return op.result(r, err), nil
 }
 
-// maxCause is how long the cause of a failure may be, in bytes.
-const maxCause = 200
+// maxCauseBytes is how long the cause of a failure may be, in bytes.
+const maxCauseBytes = 200
 
-// short cuts a text to that length, between two characters.
-func short(text string) string {
-	return strings.ToValidUTF8(text[:min(len(text), maxCause)], "")
+// truncate cuts a text to that length, between two characters.
+func truncate(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), maxCauseBytes)], "")
 }
 
 // cause is what is kept of an error. That of a request's handler may hold request data.
 func (op *operation) cause(err error) string {
 	if op.task != nil {
-		return short(err.Error())
+		return truncate(err.Error())
 	}
 	return "handler returned an error"
 }
@@ -72,9 +72,9 @@ func (op *operation) complete(r *Response) error {
 	return op.finish(commit{hook: op.engine.cfg.Hooks.Kept, status: r.Status, outcome: outcome, blob: blob})
 }
 
-// brokeOff ends a run that did not come to its end. Who asks about unknown outcomes is asked about this one, when its lease
+// endIncomplete ends a run that did not come to its end. Who asks about unknown outcomes is asked about this one, when its lease
 // is over.
-func (op *operation) brokeOff(cause string) {
+func (op *operation) endIncomplete(cause string) {
 	if op.engine.cfg.Lease.OnUnknown == nil {
 		_ = op.fail(driver.Failure{Cause: cause}, 0)
 		return

@@ -121,7 +121,7 @@ func (op *operation) doTask(run handler) (Result, error) {
 func (op *operation) released(r *Response) driver.Failure {
 	failure := driver.Failure{Cause: "status " + strconv.Itoa(r.Status), NoEffects: true, NotRun: op.task != nil}
 	if op.task != nil && op.task.released != nil {
-		failure.Cause = short(op.task.released.Error())
+		failure.Cause = truncate(op.task.released.Error())
 	}
 	return failure
 }

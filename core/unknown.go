@@ -28,7 +28,7 @@ func (op *operation) resolve(vanished int64) (again bool) {
 	body := op.body
 	op.req.Body = func(int64) ([]byte, error) { return body, nil }
 	found, err := op.engine.cfg.Lease.OnUnknown(in(op.ctx, place{op: op}), &op.req)
-	if err == nil && found != nil && !isAnswer(found) {
+	if err == nil && found != nil && !isValidResponse(found) {
 		err = errNoResponse
 	}
 	op.emit(op.engine.cfg.Hooks.Unknown, 0, err)
@@ -69,7 +69,7 @@ func (op *operation) resolve(vanished int64) (again bool) {
 // Its error wraps [ErrNotUnknown] when there is nothing to settle: no record, a run in progress, or an outcome that is
 // kept. Other errors are the store's; it may be called again then.
 func (e *Engine) Resolve(ctx context.Context, which Task, outcome *Response) error {
-	if outcome != nil && !isAnswer(outcome) {
+	if outcome != nil && !isValidResponse(outcome) {
 		return errNoResponse
 	}
 	op := e.named(ctx, &which)
