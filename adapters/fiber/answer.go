@@ -35,8 +35,7 @@ func (a *handlerResponse) run(ctx context.Context, c *fiber.Ctx, keep *core.Keep
 		core.Decide(ctx, core.LeaveUnknown) // who had to be timed out still works
 	}
 	r.Status = response.StatusCode()
-	hasBody := r.Status >= 200 && r.Status != fiber.StatusNoContent && r.Status != fiber.StatusNotModified
-	streams := hasBody && !isSent && response.IsBodyStream()
+	streams := hasBody(r.Status) && !isSent && response.IsBodyStream()
 	isTyped := isSent || streams
 	if streams && !response.SkipBody {
 		if err := bufferStream(response, keep.MaxBody); err != nil {
@@ -44,7 +43,7 @@ func (a *handlerResponse) run(ctx context.Context, c *fiber.Ctx, keep *core.Keep
 		}
 		streams = response.IsBodyStream()
 	}
-	if hasBody && !isSent && !streams {
+	if hasBody(r.Status) && !isSent && !streams {
 		r.Body = response.Body()
 	}
 	deleteMarker(c, &response.Header, keep.Marker)
@@ -113,4 +112,9 @@ func (a *handlerResponse) resetResponse(response *fasthttp.Response) {
 		response.ResetBody()
 		response.SkipBody, response.ImmediateHeaderFlush = false, false
 	}
+}
+
+// hasBody reports whether a response with this status may have a body (RFC 9110, section 6.4.1).
+func hasBody(status int) bool {
+	return status >= 200 && status != fiber.StatusNoContent && status != fiber.StatusNotModified
 }

@@ -61,3 +61,8 @@ type bufferedBody struct {
 	bytes.Reader
 	io.Closer
 }
+
+// hasBody reports whether a response with this status may have a body (RFC 9110, section 6.4.1).
+func hasBody(status int) bool {
+	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
+}

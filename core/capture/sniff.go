@@ -10,7 +10,7 @@ import (
 // sniff says which Content-Type net/http will find for an answer without one, now that next comes behind what is held back, so
 // that replays through other frameworks carry it too; or that it will find none.
 func (w *Writer) sniff(next []byte) {
-	if s := w.response.Status; s < 200 || s == http.StatusNoContent || s == http.StatusNotModified || w.hasContentType {
+	if !hasBody(w.response.Status) || w.hasContentType {
 		return
 	}
 	const enough = 512 // that is all it looks at

@@ -128,7 +128,7 @@ func (w *Writer) prepareWrite(n int) error {
 	case w.response.Status == 0:
 		w.writeHeader(http.StatusOK)
 	}
-	if s := w.response.Status; n > 0 && (s < 200 || s == http.StatusNoContent || s == http.StatusNotModified) {
+	if n > 0 && !hasBody(w.response.Status) {
 		return http.ErrBodyNotAllowed
 	}
 	if declared, ok := w.declaredLength(); ok && (w.exceeded || w.size+n > declared) {
@@ -185,7 +185,7 @@ func (w *Writer) Response() *core.Response {
 		w.writeHeader(http.StatusOK)
 	}
 	r.Trailer = append(fieldsOf(w.header, w.declaredTrailers), prefixedTrailers(w.header)...)
-	if n, ok := w.declaredLength(); ok && w.size < n && r.Status >= 200 && r.Status != http.StatusNoContent && r.Status != http.StatusNotModified {
+	if n, ok := w.declaredLength(); ok && w.size < n && hasBody(r.Status) {
 		r.Omitted = true // net/http breaks the connection off
 	}
 	if !w.committed {
