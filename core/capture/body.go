@@ -7,7 +7,8 @@ import (
 	"net/http"
 )
 
-// Read is core.Request.Body: the whole body, up to one byte over limit.
+// Read implements core.Request.Body: it returns the whole body, or an error that wraps *http.MaxBytesError or more than limit
+// bytes when the body is longer than limit bytes. The handler can still read the body afterwards.
 func (x *Exchange) Read(limit int64) ([]byte, error) {
 	r := x.request
 	if r.ContentLength > limit {
@@ -26,22 +27,23 @@ func (x *Exchange) Read(limit int64) ([]byte, error) {
 	return body, err
 }
 
-// isTooLarge tells whether err is that of a limit outside.
+// isTooLarge reports whether err comes from a limit on the body that outer middleware has set.
 func (x *Exchange) isTooLarge(err error) bool {
 	tooLarge := (*http.MaxBytesError)(nil)
 	return errors.As(err, &tooLarge) || x.TooLarge != nil && errors.Is(err, x.TooLarge)
 }
 
-// initialBuffer is how much memory a body of a known length gets before any of it has come, in bytes.
+// initialBuffer is the largest buffer, in bytes, that a request gets before the first byte of its body has arrived.
 const initialBuffer = 4 << 10
 
-// readAll is io.ReadAll for a body whose length may be known, or else is negative. It takes memory as bytes come, since who
-// declares a length may never send it; the last growth is to that length.
+// readAll reads r to its end, like io.ReadAll. length is the declared length in bytes, negative if there is none. The buffer
+// grows by at most a factor of four as bytes arrive, because a client may declare a length and never send the bytes. It grows to
+// the declared length in the end, so that the whole body lies in one buffer of the right size.
 func readAll(r io.Reader, length int64) (body []byte, err error) {
 	if length < 0 {
 		return io.ReadAll(r)
 	}
-	body = make([]byte, 0, min(length, initialBuffer)+1) // one more, to see the end
+	body = make([]byte, 0, min(length, initialBuffer)+1) // The last byte stays free, so that Read can report io.EOF.
 	for err == nil {
 		if len(body) == cap(body) {
 			body = append(make([]byte, 0, min(max(length+1, int64(len(body))+512), 4*int64(cap(body)))), body...)
@@ -56,7 +58,7 @@ func readAll(r io.Reader, length int64) (body []byte, err error) {
 	return body, err
 }
 
-// bufferedBody is a body in memory that closes the one it came from.
+// bufferedBody is a request body that the engine has read into memory. Close closes the original body.
 type bufferedBody struct {
 	bytes.Reader
 	io.Closer

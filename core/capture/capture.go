@@ -1,5 +1,9 @@
-// Package capture lets the adapters of net/http frameworks hand requests to the engine, and hold answers back until they are
-// kept. Applications do not use it; a new adapter for such a framework does.
+// Package capture is for adapters of frameworks that are built on net/http. Applications do not need it.
+//
+// An adapter makes one [Exchange] for each request. Exchange.Request describes the request for core.Engine.Do. While the engine
+// runs the handler, the handler writes into a [Writer], which holds the response back until the engine has stored it, so that no
+// client sees a response that a retry could contradict. Exchange.Send then writes the response, or a replay, to the client.
+// Package adapters/http is the shortest example.
 package capture
 
 import (
@@ -11,30 +15,33 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// Exchange is one request on its way through the engine, and its answer on the way back. The request itself is not changed.
+// Exchange is one request and its response. It changes nothing in the request but what [Exchange.Finish] hands back. An Exchange
+// belongs to the goroutine of its request.
 type Exchange struct {
-	TooLarge error // what a limit outside says of a body, besides http.MaxBytesError; nil: nothing
+	// TooLarge is an error by which outer middleware reports that the body exceeds its limit. Such an error counts like
+	// *http.MaxBytesError, which is always recognised. Default: nil, no other error.
+	TooLarge error
 
 	request  *http.Request
-	limited  io.LimitedReader // the body for the engine
-	buffered bufferedBody     // for the handler, once the engine has read it
-	handler  *handlerSide     // nil until the handler runs: a replay does without
+	limited  io.LimitedReader // the body as the engine reads it
+	buffered bufferedBody     // the body as the handler reads it after the engine did
+	handler  *handlerSide     // nil until the handler runs; a replay has none
 }
 
-// handlerSide is what the handler gets, in one piece.
+// handlerSide is the request and the response writer that the handler gets. They are one struct to save an allocation.
 type handlerSide struct {
 	request http.Request
 	writer  Writer
 }
 
-// NewExchange wraps r.
+// NewExchange returns the exchange of r.
 func NewExchange(r *http.Request) *Exchange { return &Exchange{request: r} }
 
-// Request is the request as the engine reads it. Path and query are the client's own, so that a prefix stripped on the way
-// makes no two routes the same.
+// Request returns the request as the engine reads it. Path and query are those that the client sent: two routes stay different
+// when outer middleware strips a prefix from both.
 func (x *Exchange) Request() core.Request {
 	path, query, _ := strings.Cut(x.request.RequestURI, "?")
-	if path == "" { // a request that came over no wire
+	if path == "" { // A test made the request: it has no RequestURI.
 		path, query = x.request.URL.EscapedPath(), x.request.URL.RawQuery
 	}
 	return core.Request{
@@ -46,7 +53,7 @@ func (x *Exchange) Request() core.Request {
 	}
 }
 
-// header returns the values of the lines named name. That of the host net/http keeps beside the others.
+// header returns the values of all header fields with this name. net/http keeps Host outside of the header.
 func (x *Exchange) header(name string) []string {
 	if host := x.request.Host; host != "" && strings.EqualFold(name, "Host") {
 		return []string{strings.ToLower(host)}
@@ -54,7 +61,7 @@ func (x *Exchange) header(name string) []string {
 	return x.request.Header.Values(name)
 }
 
-// RequestWithContext returns the request with ctx and a body that can be read, also after the engine has read it.
+// RequestWithContext returns the request for the handler. It has ctx, and its body can be read although the engine has read it.
 func (x *Exchange) RequestWithContext(ctx context.Context) *http.Request {
 	r := &x.ensureHandler().request
 	*r = *x.request.WithContext(ctx)
@@ -64,6 +71,7 @@ func (x *Exchange) RequestWithContext(ctx context.Context) *http.Request {
 	return r
 }
 
+// ensureHandler returns the handler's side of the exchange, and makes it at the first call.
 func (x *Exchange) ensureHandler() *handlerSide {
 	if x.handler == nil {
 		x.handler = &handlerSide{}
@@ -71,9 +79,13 @@ func (x *Exchange) ensureHandler() *handlerSide {
 	return x.handler
 }
 
-// Finish ends the run, however it does. It hands what a mux and a form parser left in r, which came from For, to the request
-// that the server knows: it is who removes the files of a multipart form, and logs read the pattern. The header around the
-// handler is as it was before, unless the answer is out or was left there.
+// Finish must be called when the handler has returned or panicked. r is the request that RequestWithContext returned. Finish does
+// three things:
+//   - It hands the form and the pattern that the handler's side found in r to the original request. The server removes the form's
+//     files, and logs read the pattern.
+//   - It makes later writes to the Writer fail.
+//   - It gives the outer header back as it was before the handler, unless the response was sent or [Writer.ForwardHeader] or
+//     [Writer.MarkBypassed] left it there.
 func (x *Exchange) Finish(r *http.Request) {
 	x.request.MultipartForm, x.request.Pattern = r.MultipartForm, r.Pattern
 	x.handler.writer.close()

@@ -8,17 +8,17 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// frozenHeader is what the status fixes of an answer, besides the lines of its response.
+// frozenHeader is what WriteHeader fixes besides the fields of core.Response.
 type frozenHeader struct {
-	deleted          []string     // those of response.Removed that the handler's header has no name of
-	earlyTrailers    []core.Field // lines behind the body that were there already, under the names of http.TrailerPrefix
-	declaredTrailers []string     // names of lines behind the body
-	hasContentType   bool         // there is a Content-Type, be it none at all
-	isEncoded        bool         // net/http does not look for one in the body
-	sniffedType      string       // what it finds there
+	deleted          []string     // the names in response.Removed that the handler deleted; it set the others to no value
+	earlyTrailers    []core.Field // the trailers with http.TrailerPrefix that were set before WriteHeader
+	declaredTrailers []string     // the names that the handler listed in Trailer
+	hasContentType   bool         // the handler set Content-Type, perhaps to no value
+	isEncoded        bool         // the body has an encoding, so net/http does not detect a Content-Type
+	sniffedType      string       // the Content-Type that net/http detects; "" if it does not look
 }
 
-// freeze notes what the header says now besides its lines.
+// freeze fills in frozenHeader from the header as it is now.
 func (w *Writer) freeze() {
 	for _, name := range w.response.Removed {
 		if _, isThere := w.header[name]; !isThere {
@@ -30,7 +30,7 @@ func (w *Writer) freeze() {
 	w.declaredTrailers, w.earlyTrailers = trailerNames(w.header), prefixedTrailers(w.header)
 }
 
-// originalHeader is outer's header as it was before the handler.
+// originalHeader returns outer's header as it was before the handler.
 func (w *Writer) originalHeader() http.Header {
 	if w.sharedHeader {
 		return nil
@@ -38,20 +38,23 @@ func (w *Writer) originalHeader() http.Header {
 	return w.outer.Header()
 }
 
-// headerChanges returns the lines of header that differ from outer, sorted by name, and the names that header has no lines for.
-func headerChanges(outer, header http.Header) (lines []core.Field, removed []string) {
-	lines = make([]core.Field, 0, len(header))
+// headerChanges compares the handler's header with outer, the header as it was before the handler. It returns the fields that the
+// handler added or changed, sorted by name, and the names that it removed or left without a value. Fields with http.TrailerPrefix
+// are not included, because they are trailers.
+func headerChanges(outer, header http.Header) (changed []core.Field, removed []string) {
+	changed = make([]core.Field, 0, len(header))
 	for name, values := range header {
 		before, was := outer[name]
 		if len(values) == 0 && (!was || len(before) > 0) {
 			removed = append(removed, name)
 		}
-		alike := was && slices.Equal(values, before) && name != "Cache-Control" // OmitNoStore looks at that, whoever set it
-		if alike || strings.HasPrefix(name, http.TrailerPrefix) {
+		// Cache-Control always counts as changed, because core.OmitNoStore reads it from the response.
+		isSame := was && slices.Equal(values, before) && name != "Cache-Control"
+		if isSame || strings.HasPrefix(name, http.TrailerPrefix) {
 			continue
 		}
 		for _, v := range values {
-			lines = append(lines, core.Field{Name: name, Value: v})
+			changed = append(changed, core.Field{Name: name, Value: v})
 		}
 	}
 	for name := range outer {
@@ -59,12 +62,12 @@ func headerChanges(outer, header http.Header) (lines []core.Field, removed []str
 			removed = append(removed, name)
 		}
 	}
-	slices.SortStableFunc(lines, func(a, b core.Field) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(changed, func(a, b core.Field) int { return strings.Compare(a.Name, b.Name) })
 	slices.Sort(removed)
-	return lines, removed
+	return changed, removed
 }
 
-// trailerNames are the names of lines that the handler has declared to come behind the body.
+// trailerNames returns the canonical names that the handler has announced as trailers, in the Trailer field.
 func trailerNames(header http.Header) (names []string) {
 	for _, declared := range header["Trailer"] {
 		for name := range strings.SplitSeq(declared, ",") {
@@ -74,31 +77,31 @@ func trailerNames(header http.Header) (names []string) {
 	return names
 }
 
-// fieldsOf are those of names.
-func fieldsOf(header http.Header, names []string) (lines []core.Field) {
+// fieldsOf returns the fields of header with these names.
+func fieldsOf(header http.Header, names []string) (fields []core.Field) {
 	for _, name := range names {
 		for _, v := range header[name] {
-			lines = append(lines, core.Field{Name: name, Value: v})
+			fields = append(fields, core.Field{Name: name, Value: v})
 		}
 	}
-	return lines
+	return fields
 }
 
-// prefixedTrailers are the lines that come behind the body without having been declared.
-func prefixedTrailers(header http.Header) (lines []core.Field) {
+// prefixedTrailers returns the trailers that are marked by http.TrailerPrefix in their names. A handler need not announce them.
+func prefixedTrailers(header http.Header) (trailers []core.Field) {
 	for name, values := range header {
 		if strings.HasPrefix(name, http.TrailerPrefix) {
 			for _, v := range values {
-				lines = append(lines, core.Field{Name: name, Value: v})
+				trailers = append(trailers, core.Field{Name: name, Value: v})
 			}
 		}
 	}
-	return lines
+	return trailers
 }
 
-// firstValue returns the value of the first line named name; "" when there is none.
-func firstValue(lines []core.Field, name string) string {
-	for _, f := range lines {
+// firstValue returns the value of the first field with this name, "" if there is none.
+func firstValue(fields []core.Field, name string) string {
+	for _, f := range fields {
 		if strings.EqualFold(f.Name, name) {
 			return f.Value
 		}
@@ -106,16 +109,17 @@ func firstValue(lines []core.Field, name string) string {
 	return ""
 }
 
-// replaceFields puts lines in the place of those of the same names.
-func replaceFields(header http.Header, lines []core.Field) {
-	for _, f := range lines {
+// replaceFields sets fields in header, in place of all values that header has under their names.
+func replaceFields(header http.Header, fields []core.Field) {
+	for _, f := range fields {
 		delete(header, f.Name)
 	}
-	addFields(header, lines)
+	addFields(header, fields)
 }
 
-func addFields(header http.Header, lines []core.Field) {
-	for _, f := range lines {
+// addFields adds fields to header, beside the values that are there. Names are written as they are, without canonicalisation.
+func addFields(header http.Header, fields []core.Field) {
+	for _, f := range fields {
 		header[f.Name] = append(header[f.Name], f.Value)
 	}
 }

@@ -6,7 +6,8 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// Send writes a response: the headers around it stay, those it names are replaced. It is the end of the exchange.
+// Send writes r to w: the response of the handler, a replay or a refusal. Header fields that outer middleware has set stay,
+// except those that r replaces or removes. Call it once, last, and only with a Response that Engine.Do has returned.
 func (x *Exchange) Send(w http.ResponseWriter, r *core.Response) error {
 	if x.handler == nil || r != &x.handler.writer.response {
 		return sendResponse(w, r)
@@ -16,7 +17,7 @@ func (x *Exchange) Send(w http.ResponseWriter, r *core.Response) error {
 	return err
 }
 
-// sendResponse is Send for an answer that no writer has captured.
+// sendResponse writes a response that does not come from the exchange's Writer: a replay or a refusal.
 func sendResponse(w http.ResponseWriter, r *core.Response) error {
 	header := w.Header()
 	for _, name := range r.Removed {
@@ -32,8 +33,8 @@ func sendResponse(w http.ResponseWriter, r *core.Response) error {
 	return err
 }
 
-// send writes the answer as far as there is one, as the handler has written it: a Content-Type that it has left to net/http to
-// find, net/http will find.
+// send writes the captured response to outer as the handler wrote it, up to the body that there is so far. If the handler set no
+// Content-Type, send sets none either: net/http then detects it, as it does without this library.
 func (w *Writer) send(outer http.ResponseWriter) error {
 	header, r := outer.Header(), &w.response
 	for _, name := range r.Removed {
@@ -49,8 +50,8 @@ func (w *Writer) send(outer http.ResponseWriter) error {
 	addFields(header, r.Added)
 	addFields(header, w.earlyTrailers)
 	outer.WriteHeader(r.Status)
-	if puts, ok := outer.(interface{ WriteHeaderNow() }); ok { // as Gin's, which puts the status off
-		puts.WriteHeaderNow()
+	if deferring, ok := outer.(interface{ WriteHeaderNow() }); ok { // Gin's writer sends the status with the first byte.
+		deferring.WriteHeaderNow()
 	}
 	if len(r.Body) == 0 {
 		return nil
@@ -59,7 +60,7 @@ func (w *Writer) send(outer http.ResponseWriter) error {
 	return err
 }
 
-// setTrailers leaves in header the lines that come behind the body.
+// setTrailers puts the trailers into outer's header, where net/http reads them after the body.
 func (w *Writer) setTrailers(header http.Header) {
 	for _, f := range w.earlyTrailers {
 		delete(header, f.Name)

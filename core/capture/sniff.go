@@ -7,13 +7,14 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// sniff says which Content-Type net/http will find for an answer without one, now that next comes behind what is held back, so
-// that replays through other frameworks carry it too; or that it will find none.
+// sniff records the Content-Type that net/http will detect for a response without one, so that a replay carries it also when
+// another framework sends it. The body begins with the bytes held back and continues with next. If net/http will detect nothing,
+// sniff records that the header field is removed.
 func (w *Writer) sniff(next []byte) {
 	if !hasBody(w.response.Status) || w.hasContentType {
 		return
 	}
-	const enough = 512 // that is all it looks at
+	const enough = 512 // http.DetectContentType reads no further.
 	opening := w.response.Body
 	if len(opening) < enough && len(next) > 0 {
 		opening = slices.Concat(opening, next[:min(len(next), enough)])

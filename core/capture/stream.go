@@ -12,21 +12,25 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// commit sends what was held back, once.
+// commit sends the response that was held back, and lets everything after it through. It is called once, with mu held. The
+// engine does not see this response before the client does, so commit applies the engine's header rules itself: it removes the
+// marker of a replay, and marks the response of an unprotected run.
 func (w *Writer) commit() {
 	w.committed = true
 	w.restoreHeader(maps.Clone(w.header))
 	if strings.HasPrefix(strings.ToLower(firstValue(w.response.Header, "Content-Type")), "text/event-stream") {
-		core.CancelOnDisconnect(w.ctx) // nobody else may cut an operation short and have its 200 replayed
+		// An event stream ends when its client leaves. Other handlers go on, so that no client can cut an operation short.
+		core.CancelOnDisconnect(w.ctx)
 	}
-	w.response.Header = slices.DeleteFunc(w.response.Header, func(f core.Field) bool { return strings.EqualFold(f.Name, w.marker) })
+	isMarker := func(f core.Field) bool { return strings.EqualFold(f.Name, w.marker) }
+	w.response.Header = slices.DeleteFunc(w.response.Header, isMarker)
 	if run, _ := core.FromContext(w.ctx); run.Unprotected {
 		w.response.Header = append(w.response.Header, core.Field{Name: "Idempotent-Unprotected", Value: "true"})
 	}
 	w.response.Unfinished = w.send(w.outer) != nil
 }
 
-// sendInformational sends a 1xx answer with the header as it stands, and leaves the outer header as it was.
+// sendInformational sends a 1xx response at once, with the handler's header as it is now, and restores the outer header.
 func (w *Writer) sendInformational(status int) {
 	outer := w.outer.Header()
 	before := maps.Clone(outer)
@@ -39,10 +43,11 @@ func (w *Writer) sendInformational(status int) {
 	maps.Copy(outer, before)
 }
 
-// Flush is FlushError without the error.
+// Flush implements http.Flusher. It is FlushError without the error.
 func (w *Writer) Flush() { _ = w.FlushError() }
 
-// FlushError passes the answer through and flushes it.
+// FlushError sends the response as far as it is written. From then on the response is a stream: the client sees each write
+// before the engine stores the outcome.
 func (w *Writer) FlushError() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -56,7 +61,8 @@ func (w *Writer) FlushError() error {
 	return http.NewResponseController(w.outer).Flush()
 }
 
-// Hijack hands the connection over. There is no answer to keep then.
+// Hijack implements http.Hijacker. It hands the connection to the handler, so there is no response to store, and the run's
+// context is cancelled when the client leaves.
 func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,17 +81,17 @@ func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// SetReadDeadline is for http.ResponseController.
+// SetReadDeadline is called by http.ResponseController and sets the deadline of the outer writer.
 func (w *Writer) SetReadDeadline(t time.Time) error {
 	return http.NewResponseController(w.outer).SetReadDeadline(t)
 }
 
-// SetWriteDeadline is for http.ResponseController.
+// SetWriteDeadline is called by http.ResponseController and sets the deadline of the outer writer.
 func (w *Writer) SetWriteDeadline(t time.Time) error {
 	return http.NewResponseController(w.outer).SetWriteDeadline(t)
 }
 
-// EnableFullDuplex is for http.ResponseController.
+// EnableFullDuplex is called by http.ResponseController and is passed to the outer writer.
 func (w *Writer) EnableFullDuplex() error {
 	return http.NewResponseController(w.outer).EnableFullDuplex()
 }

@@ -11,35 +11,39 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// Writer is the http.ResponseWriter of one run. It holds the answer back, so that it is kept before it is seen, until
-// the handler flushes, hijacks, or writes more than is kept: then it passes everything through, and still captures up to
-// the limit.
+// Writer is the http.ResponseWriter that a handler writes to during one run. It holds the response back, so that the engine can
+// store it before the client sees it. Three things end that and make the response a stream: the handler flushes, hijacks the
+// connection, or writes more than KeepConfig.MaxBody bytes. Then the Writer sends everything through. It still captures
+// the body, which the engine stores when the stream ends; a body longer than MaxBody is dropped, and the outcome has none.
 //
-// It has neither Unwrap nor ReadFrom: both would lead past the capture. Flush, Hijack and the deadlines of
-// http.ResponseController work; Push does not.
+// Writer has neither Unwrap nor ReadFrom, because both would write past the capture. Flush, Hijack, deadlines and full duplex
+// work through http.ResponseController; Push does not.
 //
-// A goroutine that a handler leaves behind has nothing to write to once the handler has returned.
+// WriteHeader, Write, Flush and Hijack are safe for concurrent use; the header map is not, as in net/http. Once the handler has
+// returned, Write returns an error: a goroutine that the handler left behind has nothing to write to.
 type Writer struct {
 	outer  http.ResponseWriter
-	ctx    context.Context // the run's
-	limit  int
-	marker string
+	ctx    context.Context // the run's context
+	limit  int             // KeepConfig.MaxBody, in bytes
+	marker string          // KeepConfig.Marker, the header field that only replays have
 
-	mu           sync.Mutex  // over what reaches outer
-	header       http.Header // the handler's own copy of outer's
-	sharedHeader bool        // header is outer's, which was empty and will be again
+	mu           sync.Mutex  // guards all fields below, and the order of what is sent to outer
+	header       http.Header // the header that the handler sees
+	sharedHeader bool        // header is outer's own map, which was empty before and is emptied again
 	response     core.Response
-	size         int  // of the body, as the handler wrote it; -1 before there is a status
-	committed    bool // outer has the answer
+	size         int  // bytes of body that the handler has written; -1 before there is a status
+	committed    bool // the status and header were sent to outer
 	returned     bool // the handler has returned
-	exceeded     bool // the handler wrote more than it has declared
+	exceeded     bool // the handler wrote more than its Content-Length
 
 	frozenHeader
 }
 
+// errHandlerReturned is the error of a write after the handler has returned.
 var errHandlerReturned = errors.New("idem: the handler has returned")
 
-// NewWriter returns a writer on top of outer for a run under ctx, within the limits of keep. An exchange has one.
+// NewWriter returns the exchange's writer, which sends to outer. ctx is the run's context, and keep the engine's Config().Keep.
+// Call it once.
 func (x *Exchange) NewWriter(ctx context.Context, outer http.ResponseWriter, keep core.KeepConfig) *Writer {
 	w := &x.ensureHandler().writer
 	w.outer, w.ctx, w.limit, w.marker, w.size = outer, ctx, keep.MaxBody, keep.Marker, -1
@@ -50,7 +54,7 @@ func (x *Exchange) NewWriter(ctx context.Context, outer http.ResponseWriter, kee
 	return w
 }
 
-// restoreHeader leaves outer's header as it was before the handler, which has header from now on.
+// restoreHeader empties outer's header if the handler has been using it, and gives the handler header instead.
 func (w *Writer) restoreHeader(header http.Header) {
 	if w.sharedHeader {
 		clear(w.header)
@@ -58,7 +62,7 @@ func (w *Writer) restoreHeader(header http.Header) {
 	}
 }
 
-// Header returns the header map of the answer.
+// Header implements http.ResponseWriter. The map begins as a copy of the outer header.
 func (w *Writer) Header() http.Header {
 	if w.header == nil {
 		w.header = http.Header{}
@@ -66,17 +70,18 @@ func (w *Writer) Header() http.Header {
 	return w.header
 }
 
-// Size returns how many bytes of body the handler has written, -1 before it has a status.
+// Size returns how many bytes of body the handler has written, or -1 if it has not written a status yet.
 func (w *Writer) Size() int { return w.size }
 
-// WriteHeader sets the status and freezes the header, as in net/http. Informational answers go out at once.
+// WriteHeader implements http.ResponseWriter. It fixes status and header, and ignores all calls but the first. Informational
+// responses (1xx) are sent at once, and do not count. A status below 100 or above 999 panics, as in net/http.
 func (w *Writer) WriteHeader(status int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.writeHeader(status)
 }
 
-// writeHeader is WriteHeader; the caller holds mu, as for all that follows.
+// writeHeader does the work of WriteHeader. Like all unexported methods of Writer it needs mu held.
 func (w *Writer) writeHeader(status int) {
 	switch {
 	case w.returned || w.response.Hijacked || w.response.Status != 0:
@@ -92,7 +97,8 @@ func (w *Writer) writeHeader(status int) {
 	w.freeze()
 }
 
-// Write appends p to the answer.
+// Write implements http.ResponseWriter. It appends p to the captured body while that fits, and sends p if the response is a
+// stream. The first Write that makes the body longer than the limit turns the response into a stream.
 func (w *Writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,7 +124,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// prepareWrite makes the answer ready for n more bytes: with a status, and passed through when they are too many.
+// prepareWrite sets the status if the handler has not, and returns the error that net/http has for n more bytes of body.
 func (w *Writer) prepareWrite(n int) error {
 	switch {
 	case w.response.Hijacked:
@@ -138,7 +144,7 @@ func (w *Writer) prepareWrite(n int) error {
 	return nil
 }
 
-// declaredLength returns the length that the handler has promised.
+// declaredLength returns the Content-Length that the handler has set, and whether there is a valid one.
 func (w *Writer) declaredLength() (int, bool) {
 	length := firstValue(w.response.Header, "Content-Length")
 	if length == "" {
@@ -148,11 +154,11 @@ func (w *Writer) declaredLength() (int, bool) {
 	return n, err == nil && n >= 0
 }
 
-// dropBody gives the body up: what is kept of it would not be the whole.
+// dropBody forgets the captured body, because an incomplete body must not be stored.
 func (w *Writer) dropBody() { w.response.Omitted, w.response.Body = true, nil }
 
-// ForwardHeader hands the header to outer as the handler left it: for a handler that leaves its answer to code outside, so that
-// there is none to keep.
+// ForwardHeader copies the handler's header to the outer writer. An adapter calls it when the handler has left the response to
+// middleware outside, so that there is nothing to store. Call it before Finish.
 func (w *Writer) ForwardHeader() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -165,14 +171,17 @@ func (w *Writer) ForwardHeader() {
 	maps.Copy(outer, w.header)
 }
 
-// MarkBypassed is for a handler whose answer did not come through w: the header around it is that answer's.
+// MarkBypassed tells the writer that the handler wrote to the outer writer directly. Finish then leaves the outer header alone.
+// Call it before Finish.
 func (w *Writer) MarkBypassed() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.sharedHeader = false
 }
 
-// Response ends the capture and returns the answer. A stream whose client left is not whole.
+// Response ends the capture and returns the handler's response, for Engine.Do. Call it once, after the handler has returned and
+// before Finish. The body is left out, and Omitted set, if it is longer than the limit, shorter than its Content-Length, or if
+// the client left during a stream.
 func (w *Writer) Response() *core.Response {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -186,7 +195,7 @@ func (w *Writer) Response() *core.Response {
 	}
 	r.Trailer = append(fieldsOf(w.header, w.declaredTrailers), prefixedTrailers(w.header)...)
 	if n, ok := w.declaredLength(); ok && w.size < n && hasBody(r.Status) {
-		r.Omitted = true // net/http breaks the connection off
+		r.Omitted = true // net/http closes the connection of a response that is too short.
 	}
 	if !w.committed {
 		if len(r.Body) > 0 {
@@ -201,7 +210,7 @@ func (w *Writer) Response() *core.Response {
 	return r
 }
 
-// close is when the handler has returned, however it did.
+// close makes later writes fail, and restores the outer header.
 func (w *Writer) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
