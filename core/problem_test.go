@@ -235,7 +235,7 @@ func TestEveryCodeIsExplainedInTheDocs(t *testing.T) {
 	for code, problem := range problems {
 		_, entry, found := strings.Cut(string(page), "\n### "+code+"\n")
 		assert.True(t, found, code)
-		beginning := strconv.Itoa(problem.Status)
+		beginning := "Status " + strconv.Itoa(problem.Status)
 		if problem.RetryAfter > 0 {
 			beginning += ", with `Retry-After`"
 		}
