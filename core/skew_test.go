@@ -156,26 +156,42 @@ func deploysPage(t *testing.T) string {
 		}
 		fmt.Fprintf(&page, "| %s | %s | %s | %s | %s | %s |\n", name, set, unset, messageSet, messageUnset, cmp.Or(childrenOf(children), "-"))
 	}
-	page.WriteString("\nAnother `Store` knows no keys. The retry is replayed, the message is a duplicate, and child keys are the same after a change of these:\n" +
-		strings.Join(harmless, ", ") + ".\n")
+	page.WriteString("\nWith another `Store` every key is new. After a change of any of these the retry is replayed, the message is a duplicate, and child keys\n" +
+		"stay the same: " + strings.Join(harmless, ", ") + ".\n")
 	return page.String()
 }
 
 const deploysHead = `# Deploys that change options
 
-What a retry gets when a deploy has changed one option since its key's outcome was kept, and so what two processes make of one
-key while the deploy rolls. *set* is from the default to another value, *unset* the way back. **runs again** is a second run
-that nothing can notice, because the record has another name or the request no key: wait until live keys have expired
-(` + "`Keep.Retention`" + `), send the traffic through one version at a time, or leave the option. 503 is refused and not run, until the
-record has expired, or ` + "`Fingerprint.Previous`" + ` names the old comparison. Child keys derive from scope, key, method, path and step
-alone; where a key runs again with the same ones, they are what keeps its effects from happening twice.
+A deploy changes one option while keys are alive. The table says what a retry then gets, if its outcome was stored before the
+change. The same holds for two processes, one with each value, while the deploy rolls out.
 
-A secret is rotated in three deploys: list the new one in ` + "`PreviousSecrets`" + `; make it ` + "`Secret`" + ` and list the old one; drop the
-old one when every process has done so for twice ` + "`Keep.Retention`" + `. Processes of neighbouring steps never run a key twice;
-the second step without the first replays what was kept before, but does not see what older processes run meanwhile. So is
-` + "`Key.PerRoute`" + ` changed: set ` + "`Key.PerRouteChanged`" + `; change it; take that away.
+- *set* is a change from the default to another value, *unset* the way back.
+- **runs again** is a second run that no process can notice, because the record has another name, or because the request has no
+  key for the new process. Wait until live keys have expired (` + "`Keep.Retention`" + `), send the traffic through one version at a
+  time, or do not change the option.
+- *503* means that the retry is refused and does not run, until the record has expired or ` + "`Fingerprint.Previous`" + ` names the earlier
+  comparison.
+- *child keys* derive from scope, key, method, path and step alone. If a key runs again with the same child keys, they keep its
+  effects from happening twice.
 
-This table is made by a test: ` + "`go test ./core -run TestTheTableOfDeploys -update`" + ` writes it anew.
+## Changing a secret
+
+A secret changes in three deploys:
+
+1. List the new secret in ` + "`PreviousSecrets`" + `.
+2. Make it ` + "`Secret`" + `, and list the old one in ` + "`PreviousSecrets`" + `.
+3. Remove the old one when every process has had step 2 for twice ` + "`Keep.Retention`" + `.
+
+Processes of neighbouring steps never run a key twice. Step 2 without step 1 replays what was stored before, but does not see
+runs of older processes in the meantime.
+
+` + "`Key.PerRoute`" + ` changes in the same way: set ` + "`Key.PerRouteChanged`" + `, change ` + "`Key.PerRoute`" + `, and unset ` + "`Key.PerRouteChanged`" + ` after twice
+` + "`Keep.Retention`" + `.
+
+## The table
+
+A test makes this table: ` + "`go test ./core -run TestTheTableOfDeploys -update`" + ` writes it anew.
 
 | option | set | unset | message, set | message, unset | child keys |
 | --- | --- | --- | --- | --- | --- |
