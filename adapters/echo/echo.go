@@ -1,4 +1,20 @@
-// Package idem puts an engine in front of Echo handlers.
+// Package idem makes Echo handlers idempotent: [Echo] is a middleware that runs them under a core.Engine.
+//
+//	e.Use(middleware.Recover(), authenticate)
+//	e.POST("/payments", handler, idem.Echo(engine))
+//
+// # Where to put the middleware
+//
+// Put it after middleware.Recover, authentication and rate limits, so that the last two refuse a request before the
+// engine looks at its key. Put it inside compression and CORS, so that both make their header fields anew for each response,
+// replays included.
+//
+// A handler reads its run from the request's context, c.Request().Context(), with core.FromContext, core.ChildKey and core.Step.
+//
+// # Options
+//
+//	Scope  whose key it is     default: Config.Scope of the engine
+//	Skip   what is not guarded default: nothing
 package idem
 
 import (
@@ -12,23 +28,29 @@ import (
 	"github.com/go-idem/idem/core/capture"
 )
 
-// Option changes how Echo reads a request.
+// Option changes how [Echo] treats a request.
 type Option func(*options)
 
+// options are what the options of Echo set. A nil field stands for the default.
 type options struct {
 	scope func(echo.Context) string
 	skip  func(echo.Context) bool
 }
 
-// Scope takes the scope of a key from the Echo context, in place of Config.Scope.
+// Scope takes the scope of a key from the Echo context. It MUST come from authentication. f is called for requests with a key and
+// must be safe for concurrent use. Default: Config.Scope of the engine.
 func Scope(f func(echo.Context) string) Option { return func(o *options) { o.scope = f } }
 
-// Skip lets requests for which f is true pass by the engine.
+// Skip runs the handler without the engine for requests for which f returns true: nothing is stored or replayed, and a key in the
+// request is ignored. f must be safe for concurrent use. Default: no request is skipped.
 func Skip(f func(echo.Context) bool) Option { return func(o *options) { o.skip = f } }
 
-// Echo returns a middleware that runs handlers under e. Put it behind middleware.Recover, authentication and rate limits,
-// and inside compression. An error that the handler returns becomes its answer through the HTTPErrorHandler here, before
-// it is kept; middleware outside sees the answer, not the error.
+// Echo returns a middleware that runs handlers under e. The middleware is safe for concurrent use.
+//
+// A response is held back until it is stored, unless the handler flushes, hijacks the connection, or writes more than
+// Keep.MaxBody bytes (see package capture). An error of the handler becomes a response at once, by the HTTPErrorHandler, and that
+// response is stored. Middleware outside sees the response, not the error. If the HTTPErrorHandler writes nothing, the middleware
+// returns the handler's error, and a retry runs the handler again.
 func Echo(e *core.Engine, opts ...Option) echo.MiddlewareFunc {
 	var o options
 	for _, opt := range opts {
@@ -41,7 +63,7 @@ func Echo(e *core.Engine, opts ...Option) echo.MiddlewareFunc {
 				return next(c)
 			}
 			x := capture.NewExchange(c.Request())
-			x.TooLarge = echo.ErrStatusRequestEntityTooLarge // middleware.BodyLimit
+			x.TooLarge = echo.ErrStatusRequestEntityTooLarge // the error of middleware.BodyLimit
 			req := x.Request()
 			if o.scope != nil {
 				req.Scope = func() string { return o.scope(c) }
@@ -60,9 +82,12 @@ func Echo(e *core.Engine, opts ...Option) echo.MiddlewareFunc {
 	}
 }
 
-// run runs next with r, holding its answer back. It gets an echo.Response of its own, because functions that were
-// registered on the outer one with Before are for the answer when it is sent, not when it is held.
-func run(ctx context.Context, c echo.Context, x *capture.Exchange, keep core.KeepConfig, next echo.HandlerFunc) (*core.Response, error) {
+// run runs next under ctx, and returns its response for the engine. During the run c has a request with ctx, and an echo.Response
+// of its own that holds the response back. Functions registered with Before on the outer echo.Response therefore run when the
+// response is sent, not when it is captured.
+func run(
+	ctx context.Context, c echo.Context, x *capture.Exchange, keep core.KeepConfig, next echo.HandlerFunc,
+) (*core.Response, error) {
 	outer, request, r := c.Response(), c.Request(), x.RequestWithContext(ctx)
 	held := x.NewWriter(ctx, informationalWriter{outer}, keep)
 	inner := echo.NewResponse(held, c.Echo())
@@ -76,7 +101,7 @@ func run(ctx context.Context, c echo.Context, x *capture.Exchange, keep core.Kee
 	}()
 	if err := next(c); err != nil {
 		c.Error(err)
-		if held.Size() < 0 { // the error handler has no answer either
+		if held.Size() < 0 { // The error handler has written nothing either.
 			return nil, err
 		}
 	}
@@ -85,15 +110,17 @@ func run(ctx context.Context, c echo.Context, x *capture.Exchange, keep core.Kee
 	return response, nil
 }
 
-// isRouterHandler tells whether h is what Echo's router puts in the place of a handler that it has not found.
+// isRouterHandler reports whether h is the handler that Echo's router runs for an unknown route.
 func isRouterHandler(h echo.HandlerFunc) bool {
 	p := reflect.ValueOf(h).Pointer()
 	return p == reflect.ValueOf(echo.NotFoundHandler).Pointer() || p == reflect.ValueOf(echo.MethodNotAllowedHandler).Pointer()
 }
 
-// informationalWriter sends informational answers past Echo's response, which takes the first status for the final one.
+// informationalWriter sends informational responses (1xx) directly to the writer inside echo.Response. echo.Response would take
+// the first status for the final one.
 type informationalWriter struct{ *echo.Response }
 
+// WriteHeader implements http.ResponseWriter.
 func (i informationalWriter) WriteHeader(status int) {
 	if status < 200 && status != http.StatusSwitchingProtocols {
 		i.Writer.WriteHeader(status)

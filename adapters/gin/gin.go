@@ -1,4 +1,26 @@
-// Package idem puts an engine in front of Gin handlers.
+// Package idem makes Gin handlers idempotent: [Gin] is a middleware that runs them under a core.Engine.
+//
+//	router.Use(gin.Recovery(), authenticate)
+//	router.POST("/payments", idem.Gin(engine), handler)
+//
+// # Where to put the middleware
+//
+// Put it after gin.Recovery, authentication and rate limits, so that the last two refuse a request before the engine
+// looks at its key. Put it inside compression and CORS, so that both make their header fields anew for each response, replays
+// included.
+//
+// Error middleware, which turns c.Errors into a response, belongs inside: idem.Gin(engine), errors, handler. Outside, its
+// response is not stored, and a retry runs the handler again.
+//
+// # Contexts
+//
+// A handler reads its run with core.FromContext, core.ChildKey, core.Step and core.Decide, from the *gin.Context or from the
+// request's context. A goroutine that outlives its handler needs c.Copy(), because Gin uses the context for another request.
+//
+// # Options
+//
+//	Scope  whose key it is     default: Config.Scope of the engine
+//	Skip   what is not guarded default: nothing
 package idem
 
 import (
@@ -10,24 +32,30 @@ import (
 	"github.com/go-idem/idem/core/capture"
 )
 
-// Option changes how Gin reads a request.
+// Option changes how [Gin] treats a request.
 type Option func(*options)
 
+// options are what the options of Gin set. A nil field stands for the default.
 type options struct {
 	scope func(*gin.Context) string
 	skip  func(*gin.Context) bool
 }
 
-// Scope takes the scope of a key from the Gin context, in place of Config.Scope.
+// Scope takes the scope of a key from the Gin context. It MUST come from authentication. f is called for requests with a key and
+// must be safe for concurrent use. Default: Config.Scope of the engine.
 func Scope(f func(*gin.Context) string) Option { return func(o *options) { o.scope = f } }
 
-// Skip lets requests for which f is true pass by the engine.
+// Skip runs the handler without the engine for requests for which f returns true: nothing is stored or replayed, and a key in the
+// request is ignored. f must be safe for concurrent use. Default: no request is skipped.
 func Skip(f func(*gin.Context) bool) Option { return func(o *options) { o.skip = f } }
 
-// Gin returns a middleware that runs the handlers behind it under e. Put it behind gin.Recovery, authentication and rate
-// limits, and inside compression. Handlers may give the *gin.Context to core.FromContext, ChildKey, Step and Decide, or the
-// request's context. A 404 or 405 of the handlers of NoRoute and NoMethod counts as the router's own and frees the key; where they
-// have effects, as a proxy's, they call core.Decide(c, core.Keep). A goroutine that outlives its handler needs c.Copy(), as always: Gin uses the context for another request.
+// Gin returns a middleware that runs the handlers after it under e. The middleware is safe for concurrent use.
+//
+// A response is held back until it is stored, unless the handler flushes, hijacks the connection, or writes more than
+// Keep.MaxBody bytes (see package capture).
+//
+// A 404 or 405 of the handlers of NoRoute and NoMethod counts as the router's own and frees the key. If such a handler has
+// effects, as a proxy has, it calls core.Decide(c, core.Keep).
 func Gin(e *core.Engine, opts ...Option) gin.HandlerFunc {
 	var o options
 	for _, opt := range opts {
@@ -50,7 +78,7 @@ func Gin(e *core.Engine, opts ...Option) gin.HandlerFunc {
 		})
 		if result.Bypassed {
 			if c.Request.Context().Value(core.ContextKey) != nil {
-				setRunContext(c) // Engine.HandleContext, inside of a run, has forgotten it
+				setRunContext(c) // gin.Engine.HandleContext has cleared the keys of c during a run.
 			}
 			return
 		}

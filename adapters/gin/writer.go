@@ -11,10 +11,14 @@ import (
 	"github.com/go-idem/idem/core/capture"
 )
 
-var errNoResponse = errors.New("idem: the handlers left the answer to gin")
+// errNoResponse is the error of a run whose handlers only collected errors. It makes the engine fail the claim.
+var errNoResponse = errors.New("idem: the handlers left the response to Gin")
 
-// run runs the handlers behind the middleware with r, holding their answer back. Handlers that only collect errors leave
-// the answer to a middleware outside, so there is nothing to keep.
+// run runs the handlers after the middleware under ctx, and returns their response for the engine. During the run c has a writer
+// that holds the response back, and a request with ctx. If the handlers wrote nothing themselves, there is nothing to store:
+//   - After gin.Engine.HandleContext the response has gone to the outer writer.
+//   - Handlers that only collected errors leave the response to middleware outside.
+//   - For an unknown route, Gin writes the response when all middleware has returned.
 func run(ctx context.Context, c *gin.Context, x *capture.Exchange, keep core.KeepConfig) (*core.Response, error) {
 	outer, request, r, errs := c.Writer, c.Request, x.RequestWithContext(ctx), len(c.Errors)
 	w := &writer{Writer: x.NewWriter(ctx, outer, keep), outer: outer, status: outer.Status()}
@@ -26,7 +30,7 @@ func run(ctx context.Context, c *gin.Context, x *capture.Exchange, keep core.Kee
 		x.Finish(r)
 	}()
 	c.Next()
-	if !w.Written() && outer.Written() { // past w, by Engine.HandleContext, which puts the router's own writer back
+	if !w.Written() && outer.Written() { // HandleContext has put the router's own writer in place of w.
 		w.MarkBypassed()
 		return &core.Response{Status: outer.Status(), Sent: true, Omitted: true}, nil
 	}
@@ -34,7 +38,7 @@ func run(ctx context.Context, c *gin.Context, x *capture.Exchange, keep core.Kee
 	if !w.Written() && (len(c.Errors) > errs || isUnrouted) {
 		w.ForwardHeader()
 		outer.WriteHeader(w.status)
-		if isUnrouted { // gin answers when all middleware has returned
+		if isUnrouted {
 			return &core.Response{Status: w.status, Sent: true, Omitted: true, Unrouted: true}, nil
 		}
 		return nil, errNoResponse
@@ -45,29 +49,34 @@ func run(ctx context.Context, c *gin.Context, x *capture.Exchange, keep core.Kee
 	return response, nil
 }
 
-// setRunContext lets c tell the run that its request is in, none if that is so. By itself it asks the request for values only where the
-// engine of the router has ContextWithFallback.
+// setRunContext stores the run of c's request in c, or nothing if the request is in no run, so that core.FromContext(c) works.
+// Gin itself looks values up in the request's context only if the router has ContextWithFallback.
 func setRunContext(c *gin.Context) {
 	c.Set(core.ContextKey, c.Request.Context().Value(core.ContextKey))
 }
 
-// writer is a gin.ResponseWriter whose answer is held back. As Gin's own, it puts the status off until something is
-// written.
+// writer is a gin.ResponseWriter that holds the response back. Like Gin's own writer, it only remembers the status until the
+// first write, so that a handler can still change it.
 type writer struct {
 	*capture.Writer
 	outer  gin.ResponseWriter
 	status int
 }
 
-func (w *writer) Status() int   { return w.status }
+// Status implements gin.ResponseWriter.
+func (w *writer) Status() int { return w.status }
+
+// Written implements gin.ResponseWriter: it reports whether the status and header are fixed.
 func (w *writer) Written() bool { return w.Size() >= 0 }
 
+// WriteHeader remembers the status.
 func (w *writer) WriteHeader(status int) {
 	if status > 0 && !w.Written() {
 		w.status = status
 	}
 }
 
+// WriteHeaderNow fixes the status and the header.
 func (w *writer) WriteHeaderNow() {
 	if !w.Written() {
 		w.Writer.WriteHeader(w.status)

@@ -1,4 +1,18 @@
-// Package idem puts an engine in front of net/http handlers.
+// Package idem makes net/http handlers idempotent: [HTTP] is a middleware that runs them under a core.Engine.
+//
+//	mux.Handle("POST /payments", idem.HTTP(engine)(handler))
+//
+// # Where to put the middleware
+//
+// Put it after authentication and rate limits, so that they refuse a request before the engine looks at its key. Put it inside
+// compression and CORS, so that both make their header fields anew for each response, replays included.
+//
+// A handler reads its run from the request's context, with core.FromContext, core.ChildKey and core.Step.
+//
+// # Options
+//
+//	Scope  whose key it is     default: Config.Scope of the engine
+//	Skip   what is not guarded default: nothing
 package idem
 
 import (
@@ -9,22 +23,28 @@ import (
 	"github.com/go-idem/idem/core/capture"
 )
 
-// Option changes how HTTP reads a request.
+// Option changes how [HTTP] treats a request.
 type Option func(*options)
 
+// options are what the options of HTTP set. A nil field stands for the default.
 type options struct {
 	scope func(*http.Request) string
 	skip  func(*http.Request) bool
 }
 
-// Scope takes the scope of a key from the request, in place of Config.Scope.
+// Scope takes the scope of a key from the request. It MUST come from authentication. f is called for requests with a key and
+// must be safe for concurrent use. Default: Config.Scope of the engine.
 func Scope(f func(*http.Request) string) Option { return func(o *options) { o.scope = f } }
 
-// Skip lets requests for which f is true pass by the engine.
+// Skip runs the handler without the engine for requests for which f returns true: nothing is stored or replayed, and a key in the
+// request is ignored. f must be safe for concurrent use. Default: no request is skipped.
 func Skip(f func(*http.Request) bool) Option { return func(o *options) { o.skip = f } }
 
-// HTTP returns a middleware that runs handlers under e. Put it behind authentication and rate limits, and inside
-// compression.
+// HTTP returns a middleware that runs handlers under e. The middleware is safe for concurrent use.
+//
+// A handler's response is held back until it is stored, unless the handler flushes, hijacks the connection, or writes more than
+// Keep.MaxBody bytes (see package capture). If the handler is an *http.ServeMux, its own 404 or 405 for an unknown route frees
+// the key.
 func HTTP(e *core.Engine, opts ...Option) func(http.Handler) http.Handler {
 	var o options
 	for _, opt := range opts {
@@ -52,16 +72,16 @@ func HTTP(e *core.Engine, opts ...Option) func(http.Handler) http.Handler {
 				return response, nil
 			})
 			switch {
-			case result.Bypassed:
+			case result.Bypassed: // no key, or a method that is not guarded
 				next.ServeHTTP(w, r)
 			case result.Response != nil:
-				_ = x.Send(w, result.Response)
+				_ = x.Send(w, result.Response) // An error means that the client has left.
 			}
 		})
 	}
 }
 
-// isUnrouted tells of an answer to r whether it is a mux's own, which has found no pattern.
+// isUnrouted reports whether h is a mux that found no pattern for r, so that the response is the mux's own.
 func isUnrouted(h http.Handler, r *http.Request, status int) bool {
 	_, isMux := h.(*http.ServeMux)
 	return isMux && r.Pattern == "" && (status == http.StatusNotFound || status == http.StatusMethodNotAllowed)
