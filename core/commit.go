@@ -8,20 +8,20 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// commit is the last verb of a run: Complete, or with a cause Fail.
+// commit is the last call of a run to the store: Complete with an outcome, or Fail with a failure.
 type commit struct {
-	hook        Hook // hears that it is done
-	status      int
-	outcome     []byte
-	blob        string // where the body is
-	withoutBody []byte // outcome without its body, once the store is believed to take no more
-	failure     *driver.Failure
+	hook        Hook            // called when the store has accepted the commit
+	status      int             // of the response, for hooks; 0 if there is none
+	outcome     []byte          // encoded; nil for a failure
+	blob        string          // the ID of the blob that holds the body; "" if the outcome holds the body
+	withoutBody []byte          // the outcome without its body, for a store that refuses the whole; else nil
+	failure     *driver.Failure // nil for an outcome
 
-	firstSent   time.Time // first
-	isUncertain bool      // one that was sent had no answer: it may have taken effect, or may yet
+	firstSent   time.Time
+	isUncertain bool // a call had no response, so that commit may have taken effect, or may do so later
 }
 
-// cause is what hooks hear of a Fail.
+// cause returns the error that hooks receive for a failure, and nil for an outcome.
 func (f *commit) cause() error {
 	if f.failure == nil {
 		return nil
@@ -29,14 +29,15 @@ func (f *commit) cause() error {
 	return errors.New(f.failure.Cause)
 }
 
-// commitClaim is the claim that final verbs carry.
+// commitClaim returns the claim to commit. It says whether the run has stored checkpoints, which the store then deletes.
 func (op *operation) commitClaim() driver.Claim {
 	claim := op.claim
 	claim.Steps = op.keeper.steps.Load()
 	return claim
 }
 
-// sendCommit sends the verb once.
+// sendCommit sends the commit once. If the claim was lost, it deletes the blob of the outcome, unless a record may refer to
+// the blob because an earlier call had no response. Such a blob stays until its own end.
 func (op *operation) sendCommit(ctx context.Context) error {
 	f, claim := &op.commit, op.commitClaim()
 	if f.firstSent.IsZero() {
@@ -49,7 +50,7 @@ func (op *operation) sendCommit(ctx context.Context) error {
 	switch {
 	case errors.Is(err, ErrOutcomeUnknown):
 	case errors.Is(err, ErrLost):
-		if f.blob != "" && !f.isUncertain { // else a record may name it: its own end is the rest
+		if f.blob != "" && !f.isUncertain {
 			_ = op.engine.cfg.Keep.Blobs.Delete(ctx, f.blob)
 		}
 	case err != nil:
@@ -58,8 +59,9 @@ func (op *operation) sendCommit(ctx context.Context) error {
 	return err
 }
 
-// sendOutcome keeps the outcome, or what is left of it. Whichever form the store has taken before is kept, so a store that
-// refuses the one is asked for the other.
+// sendOutcome sends Complete. After omitBody it sends the outcome without its body first, and the whole outcome if the store
+// reports the claim lost: the store may have accepted the whole outcome in an earlier call, and accepts an outcome again only
+// unchanged.
 func (op *operation) sendOutcome(ctx context.Context, c *driver.Claim) (err error) {
 	f := &op.commit
 	forms := [][]byte{f.outcome}
@@ -78,7 +80,8 @@ func (op *operation) sendOutcome(ctx context.Context, c *driver.Claim) (err erro
 	return err
 }
 
-// omitBody makes the outcome one without its body, if it has got one in the store.
+// omitBody prepares an outcome without its body, for a store that refuses the whole one. It does nothing if the store holds no
+// body.
 func (op *operation) omitBody() {
 	f := &op.commit
 	if f.outcome == nil || f.withoutBody != nil || f.blob != "" {
@@ -93,9 +96,9 @@ func (op *operation) omitBody() {
 	op.emit(op.engine.cfg.Hooks.StoreError, f.status, errBodyOmitted)
 }
 
-// finish stops the keeper and sends the final verb. When it has no answer, it stays pending behind the client's back: the claim is
-// held, retries meet it, and the verb is sent again until the store takes it. The client gets its answer, a nil error, only
-// while the lease is known to last.
+// finish stops the keeper and sends the commit. If the store is unavailable, the commit stays pending: in the background it is
+// sent again for up to ten leases, and the claim is held meanwhile. finish then returns nil, so that the client gets its
+// response, only while the lease is known to hold.
 func (op *operation) finish(f commit) error {
 	op.commit = f
 	leaseEnd, lost := op.keeper.stop()
@@ -103,7 +106,7 @@ func (op *operation) finish(f commit) error {
 		return errOverdue
 	}
 	var p *pendingCommit
-	if lost || time.Until(leaseEnd) < op.engine.cfg.Limits.StoreTimeout { // it may end before the call
+	if lost || time.Until(leaseEnd) < op.engine.cfg.Limits.StoreTimeout { // the lease may end before the call
 		p = op.addPending(lost)
 	}
 	err := op.sendFirstCommit()
@@ -126,26 +129,27 @@ func (op *operation) finish(f commit) error {
 	return nil
 }
 
-// sendFirstCommit sends the verb for the first time.
+// sendFirstCommit sends the commit for the first time. The call goes on when the client leaves.
 func (op *operation) sendFirstCommit() error {
 	op.last.detached = true
 	defer op.last.end(context.Canceled)
 	return op.sendCommit(op.last.start(op.engine, op.ctx, time.Now().Add(op.engine.cfg.Limits.StoreTimeout), &op.next))
 }
 
-// emitFirstCommit is tell of the first verb. When a hook panics, nobody sends another, so p, if there is one, is not pending any more.
+// emitFirstCommit calls the hooks after the first call. If a hook panics, the commit is not sent again, so p is removed from
+// the queue; otherwise all retries in this process would wait for it. p may be nil.
 func (op *operation) emitFirstCommit(p *pendingCommit, lost bool, err error) {
-	told := false
+	panicked := true
 	defer func() {
-		if !told && p != nil {
+		if panicked && p != nil {
 			p.remove()
 		}
 	}()
 	op.emitCommit(lost, err)
-	told = true
+	panicked = false
 }
 
-// emitCommit tells the hooks what a final verb has come to.
+// emitCommit calls the hook that fits the result of a commit. lost is whether Hooks.Lost was called for this run already.
 func (op *operation) emitCommit(lost bool, err error) {
 	hooks, f := &op.engine.cfg.Hooks, &op.commit
 	switch {
@@ -155,7 +159,7 @@ func (op *operation) emitCommit(lost bool, err error) {
 		op.emit(hooks.Unknown, f.status, err)
 	case !errors.Is(err, ErrLost):
 		op.emit(hooks.StoreError, f.status, err)
-	case !lost: // the keeper has not said so
+	case !lost:
 		op.emit(hooks.Lost, f.status, err)
 	}
 }

@@ -22,12 +22,15 @@ type ConfigError struct {
 // Error names the field.
 func (e *ConfigError) Error() string { return "idem: Config." + e.Field + ": " + e.Reason }
 
+// The errors that hooks receive, and causes of contexts.
 var (
-	errNotRenewed       = fmt.Errorf("%w: no extension was confirmed for a whole lease", ErrLost)
-	errCommitGivenUp    = fmt.Errorf("%w: the store took nothing for ten leases", ErrLost)
-	errOverdue          = fmt.Errorf("%w: the run has lasted longer than Lease.MaxRun", ErrLost)
-	errBodyOmitted      = errors.New("idem: the store answers, and has refused this outcome for a whole lease: it is kept without its body")
+	errNotRenewed    = fmt.Errorf("%w: no extension was confirmed for a whole lease", ErrLost)
+	errCommitGivenUp = fmt.Errorf("%w: the store took nothing for ten leases", ErrLost)
+	errOverdue       = fmt.Errorf("%w: the run has lasted longer than Lease.MaxRun", ErrLost)
+	errBodyOmitted   = errors.New("idem: the store answers, and has refused this outcome for a whole lease: " +
+		"it is kept without its body")
 	errLateBegin        = fmt.Errorf("%w: begin was answered after the lease", ErrLost)
-	errUnknownAlgorithm = fmt.Errorf("%w: its fingerprint was made by an algorithm that this engine does not know, or that is weaker than its own: name it in Fingerprint.Previous", driver.ErrUnreadable)
-	errNoResponse       = errors.New("idem: run returned neither an error nor a response with a status from 100 to 999")
+	errUnknownAlgorithm = fmt.Errorf("%w: its fingerprint was made by an algorithm that this engine does not know, "+
+		"or that is weaker than its own: name it in Fingerprint.Previous", driver.ErrUnreadable)
+	errNoResponse = errors.New("idem: run returned neither an error nor a response with a status from 100 to 999")
 )

@@ -12,16 +12,16 @@ import (
 // commitQueue holds the commits that a store has not responded to. Engines on the same store share one.
 type commitQueue = retry.Queue[*pendingCommit]
 
-// pendingCommit is a commit that the store has not responded to. Its claim is held meanwhile: the lease is extended until the store
-// accepts the commit, or reports that the claim is lost, or until ten leases have passed.
+// pendingCommit is a commit that the store has not responded to. Its claim is held meanwhile: the lease is extended until the
+// store accepts the commit, or reports that the claim is lost, or until ten leases have passed.
 type pendingCommit struct {
 	op     *operation
 	isLost bool // Hooks.Lost was called already
 	queued *retry.Pending[*pendingCommit]
 }
 
-// addPending puts op's commit into the queue: a Begin of the same record in this process waits for it from now on. isLost is whether
-// the handler was told that its claim is lost.
+// addPending puts op's commit into the queue: a Begin of the same record in this process waits for it from now on. isLost is
+// whether the handler was told that its claim is lost.
 func (op *operation) addPending(isLost bool) *pendingCommit {
 	claim := retry.Claim{Record: op.claim.Key, Fence: op.claim.Fence, Lease: op.claim.Lease, Confirmed: op.keeper.confirmed}
 	p := &pendingCommit{op: op, isLost: isLost}
@@ -63,8 +63,8 @@ func (p *pendingCommit) GivenUp() {
 	p.op.emit(p.op.engine.cfg.Hooks.Lost, p.op.commit.status, errCommitGivenUp)
 }
 
-// call makes one call to the store. While the store responds to other calls, the call may last longer than those of new requests,
-// because the store serves these first.
+// call makes one call to the store. While the store responds to other calls, the call may last longer than those of new
+// requests, because the store serves these first.
 func (p *pendingCommit) call(f func(context.Context) error) error {
 	e := p.op.engine
 	bound := e.patience()

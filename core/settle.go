@@ -8,12 +8,13 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
+// isValidResponse reports whether r has a valid status, or the handler has taken over the connection.
 func isValidResponse(r *Response) bool {
 	return r != nil && (r.Hijacked || r.Status >= 100 && r.Status <= 999)
 }
 
-// settle takes what the handler left, stores what the policy says, and returns what the client is to see. The answer is
-// held back until it is kept. All this happens on a context that outlives the client.
+// settle ends a run as the policy says, and returns what the client gets. r and err are what the handler has returned. The
+// response is held back until it is stored. Calls to the store do not end when the client leaves.
 func (op *operation) settle(r *Response, err error) (Result, error) {
 	if err == nil && !isValidResponse(r) {
 		err = errNoResponse
@@ -43,15 +44,16 @@ func (op *operation) settle(r *Response, err error) (Result, error) {
 	return op.result(r, err), nil
 }
 
-// maxCauseBytes is how long the cause of a failure may be, in bytes.
+// maxCauseBytes bounds the cause of a failure, as it is stored.
 const maxCauseBytes = 200
 
-// truncate cuts a text to that length, between two characters.
+// truncate cuts a text to maxCauseBytes, between two characters.
 func truncate(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxCauseBytes)], "")
 }
 
-// cause is what is kept of an error. That of a request's handler may hold request data.
+// cause returns what is stored of a handler's error. The text of an error is stored for tasks only, because an error of a
+// request's handler may hold data of the request.
 func (op *operation) cause(err error) string {
 	if op.task != nil {
 		return truncate(err.Error())
@@ -59,21 +61,22 @@ func (op *operation) cause(err error) string {
 	return "handler returned an error"
 }
 
-// complete keeps what a replay needs of r.
+// complete stores what a replay of r needs. It waits for steps that are still in progress.
 func (op *operation) complete(r *Response) error {
-	var lines [16]Field // what most answers need no allocation for
+	var fields [16]Field // so that most responses need no allocation
 	rules := op.engine.rules
-	kept := Response{Status: r.Status, Header: rules.appendKept(lines[:0], r), Removed: rules.removals(r), Body: r.Body, Omitted: r.Omitted}
+	header, removed := rules.appendKept(fields[:0], r), rules.removals(r)
+	kept := Response{Status: r.Status, Header: header, Removed: removed, Body: r.Body, Omitted: r.Omitted}
 	outcome, blob := op.encodeOutcome(&kept)
 	op.ended = true // also when a hook panics now
 	if busy := op.keeper.close(); busy != nil {
-		op.keeper.await(busy) // the answer is held back until it is kept
+		op.keeper.await(busy)
 	}
 	return op.finish(commit{hook: op.engine.cfg.Hooks.Kept, status: r.Status, outcome: outcome, blob: blob})
 }
 
-// endIncomplete ends a run that did not come to its end. Who asks about unknown outcomes is asked about this one, when its lease
-// is over.
+// endIncomplete ends a run whose handler panicked, or whose response was cut short. With Lease.OnUnknown, the claim is left to
+// the end of its lease, so that OnUnknown is asked about the outcome. Otherwise the run fails, and a retry runs again.
 func (op *operation) endIncomplete(cause string) {
 	if op.engine.cfg.Lease.OnUnknown == nil {
 		_ = op.fail(driver.Failure{Cause: cause}, 0)
@@ -82,7 +85,7 @@ func (op *operation) endIncomplete(cause string) {
 	_ = op.abandon(0, errors.New(cause))
 }
 
-// abandon leaves the claim to the end of its lease: nobody knows the outcome.
+// abandon leaves the claim to the end of its lease, because the outcome is unknown.
 func (op *operation) abandon(status int, cause error) error {
 	return op.whenIdle(func() error {
 		if _, lost := op.keeper.stop(); lost {
@@ -93,26 +96,27 @@ func (op *operation) abandon(status int, cause error) error {
 	})
 }
 
-// fail ends the run without an outcome. One that has kept steps, or has some under way, had effects.
+// fail ends the run without an outcome. If the run has stored steps, or has some in progress, the failure does not say that
+// the run had no effects.
 func (op *operation) fail(f driver.Failure, status int) error {
-	hadEffects := op.keeper.hasEffects() // also of a step that fails before the run is idle
+	hadEffects := op.keeper.hasEffects() // a step that is in progress now may have failed by then
 	return op.whenIdle(func() error {
-		if hadEffects || op.keeper.hasEffects() { // of a step that a goroutine began after the first look
+		if hadEffects || op.keeper.hasEffects() { // of a step that began since
 			f.NoEffects, f.NotRun = false, false
 		}
 		return op.finish(commit{hook: op.engine.cfg.Hooks.Failed, status: status, failure: &f})
 	})
 }
 
-// result is what the client sees after err of the final verb. The answer of a run that lost its claim, or may have, is
-// not the outcome and is never shown as one, unless it was streamed and is out already.
+// result returns what the client gets after a commit that returned err. If the run has lost its claim, or may have, its
+// response is not the outcome and is not sent, unless it was streamed and is sent already.
 func (op *operation) result(r *Response, err error) Result {
 	switch {
 	case r.Sent:
 		return Result{}
 	case errors.Is(err, ErrLost) && !errors.Is(err, ErrOutcomeUnknown):
 		return op.engine.refusals.refuse(codeClaimLost, 0)
-	case err != nil: // also ErrOutcomeUnknown: a retry finds what has become of it
+	case err != nil: // also ErrOutcomeUnknown: a retry finds what became of the commit
 		return op.engine.refusals.refuse(codeStoreUnavailable, 0)
 	}
 	return op.engine.decorateFirst(r)

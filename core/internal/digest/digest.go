@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// Hasher makes digests: HMACs if it has a secret. It is safe for concurrent use. Its states are pooled, because each request needs
-// several and an HMAC is dear to set up.
+// Hasher makes digests: HMACs if it has a secret. It is safe for concurrent use. Its states are pooled, because each request
+// needs several and an HMAC is dear to set up.
 type Hasher struct{ states *sync.Pool }
 
 // New returns a Hasher with a secret, or without one when that is empty.

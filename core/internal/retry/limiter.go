@@ -56,8 +56,8 @@ func (l *limiter) lowerMaxPause(d time.Duration) {
 	l.maxPause = max(min(l.maxPause, d), time.Millisecond)
 }
 
-// call calls f, whose context ends when the call hangs while the store responds to others. hungBefore is how many calls of the same
-// commit hung before this one; each of them doubles the time after which this call hangs.
+// call calls f, whose context ends when the call hangs while the store responds to others. hungBefore is how many calls of the
+// same commit hung before this one; each of them doubles the time after which this call hangs.
 func (l *limiter) call(ctx context.Context, hungBefore int, f func(context.Context) error) (err error, hung bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

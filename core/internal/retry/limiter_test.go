@@ -45,9 +45,11 @@ func TestProbesOfASilentStoreHaveGrowingPauses(t *testing.T) {
 		lease time.Duration
 		want  []time.Duration
 	}{
-		"of at most half a second":        {time.Minute, []time.Duration{0, 20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 500 * ms, 500 * ms}},
-		"of at most a sixth of the lease": {600 * ms, []time.Duration{0, 20 * ms, 40 * ms, 80 * ms, 100 * ms, 100 * ms, 100 * ms, 100 * ms}},
-		"of at least a millisecond":       {ms, []time.Duration{0, ms, ms, ms, ms, ms, ms, ms}},
+		"of at most half a second": {time.Minute,
+			[]time.Duration{0, 20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 500 * ms, 500 * ms}},
+		"of at most a sixth of the lease": {600 * ms,
+			[]time.Duration{0, 20 * ms, 40 * ms, 80 * ms, 100 * ms, 100 * ms, 100 * ms, 100 * ms}},
+		"of at least a millisecond": {ms, []time.Duration{0, ms, ms, ms, ms, ms, ms, ms}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -184,7 +186,9 @@ func hang(ctx context.Context, l *limiter, hungBefore int) (time.Duration, bool)
 
 func TestACallThatHangsIsGivenUpWhenOthersHaveResponses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for hungBefore, want := range map[int]time.Duration{0: hungAfter, 1: 2 * hungAfter, 5: 32 * hungAfter, 10: 1024 * hungAfter, 99: 1024 * hungAfter} {
+		times := map[int]time.Duration{0: 1, 1: 2, 5: 32, 10: 1024, 99: 1024}
+		for hungBefore, factor := range times {
+			want := factor * hungAfter
 			l := newLimiter()
 			time.AfterFunc(ms, l.responded)
 			time.AfterFunc(2*ms, l.responded)

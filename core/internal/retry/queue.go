@@ -136,8 +136,8 @@ func (p *Pending[C]) Call(ctx context.Context, f func(context.Context) error) er
 	return err
 }
 
-// Run sends the commit until it is settled, or until ten leases after sent, when it was first sent. Then it removes the commit from
-// the queue.
+// Run sends the commit until it is settled, or until ten leases after sent, when it was first sent. Then it removes the commit
+// from the queue.
 func (p *Pending[C]) Run(sent time.Time) {
 	p.sent = sent
 	defer p.queue.Remove(p)

@@ -9,8 +9,8 @@ const FirstPause = 20 * time.Millisecond
 // longestPause bounds the pauses of Until.
 const longestPause = 5 * time.Second
 
-// Until calls send until send returns true or the deadline has passed, with growing pauses between the calls. It returns what the
-// last call returned. It calls send at least once, and it may call send a last time shortly after the deadline.
+// Until calls send until send returns true or the deadline has passed, with growing pauses between the calls. It returns what
+// the last call returned. It calls send at least once, and it may call send a last time shortly after the deadline.
 func Until(deadline time.Time, send func() (done bool)) bool {
 	for pause := FirstPause; ; pause = min(2*pause, longestPause) {
 		if send() {
