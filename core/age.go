@@ -7,9 +7,11 @@ import (
 	"time"
 )
 
+// firstSentHeader is the header field of the Repeatable Requests specification (OASIS) that says when a request was first sent.
 const firstSentHeader = "Repeatability-First-Sent"
 
-// age returns the code of what is wrong with the time that a request was first sent at, "" when nothing is.
+// age returns the code of the problem with the time at which a request was first sent, or "" if there is none. It implements
+// KeyConfig.MaxAge.
 func (e *Engine) age(req *Request, key string) string {
 	limit := e.cfg.Key.MaxAge
 	if limit <= 0 {
@@ -22,15 +24,15 @@ func (e *Engine) age(req *Request, key string) string {
 	sent, ok := tell(req, key)
 	age := time.Since(sent)
 	switch {
-	case !ok || age < -limit: // a clock that is so far ahead would outlive every record
+	case !ok || age < -limit: // with a clock that is so far ahead, the request could be retried after its record has expired
 		return codeFirstSentUnknown
-	case age >= limit: // its outcome may end at this very moment
+	case age >= limit: // the outcome may expire at this very moment
 		return codeRequestTooOld
 	}
 	return ""
 }
 
-// sentAt is the default of KeyConfig.SentAt.
+// sentAt is the default of KeyConfig.SentAt: it reads the header field, or else the time in the key.
 func sentAt(req *Request, key string) (time.Time, bool) {
 	lines := req.Header(firstSentHeader)
 	if len(lines) > 0 {
@@ -40,7 +42,8 @@ func sentAt(req *Request, key string) (time.Time, bool) {
 	return uuidTime(key)
 }
 
-// uuidTime is the time in a version 7 UUID: milliseconds since 1970 in its first 48 bits (RFC 9562, section 5.7).
+// uuidTime returns the time in a version 7 UUID, whose first 48 bits are milliseconds since 1970 (RFC 9562, section 5.7). It
+// returns false for any other key.
 func uuidTime(key string) (time.Time, bool) {
 	uuid, ok := UUIDKey(key)
 	if !ok || uuid[14] != '7' {

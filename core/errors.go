@@ -8,18 +8,18 @@ import (
 )
 
 var (
-	// ErrLost says that the key is no longer the claim's: another run has it, its record is gone, or the store could
-	// not be reached for a whole lease. It is also the cause of a handler's cancelled context.
+	// ErrLost says that a run no longer holds its key: another run has claimed it, its record is gone, or the store was
+	// unavailable for a whole lease. The context of such a run's handler is cancelled with a cause that wraps ErrLost.
 	ErrLost = driver.ErrLost
 )
 
-// ConfigError is one bad field of a [Config]. [New] joins as many as there are; errors.As finds the first.
+// ConfigError describes one bad field of a [Config]. The error of [New] joins one for every bad field; errors.As finds the first.
 type ConfigError struct {
 	Field  string // as written in Go, e.g. "Lease.Duration"
 	Reason string // what is wrong and what to set instead
 }
 
-// Error names the field.
+// Error returns the name of the field and the reason.
 func (e *ConfigError) Error() string { return "idem: Config." + e.Field + ": " + e.Reason }
 
 // The errors that hooks receive, and causes of contexts.

@@ -10,10 +10,10 @@ import (
 	"github.com/go-idem/idem/core/internal/digest"
 )
 
-// plainHashing is for what does not tell anything about a key.
+// plainHashing hashes without a secret. It is for values that say nothing about a key, and for child keys.
 var plainHashing = digest.New(nil)
 
-// algorithm says how a fingerprint was made. It is its first two bytes.
+// algorithm identifies how a fingerprint was made. It is the first two bytes of the fingerprint.
 type algorithm [2]byte
 
 // The bits of an algorithm's first byte. The second is the Version of a Func, or a byte of the hash of Headers.
@@ -21,14 +21,14 @@ const (
 	algorithmJSON      = 1 << 0
 	algorithmMultipart = 1 << 1
 	algorithmSortQuery = 1 << 2
-	algorithmHeaders   = 1 << 3 // which ones, their hash tells in the second byte
+	algorithmHeaders   = 1 << 3 // the second byte is from a hash of their names
 	algorithmFunc      = 1 << 4
 	algorithmOff       = 1 << 5
-	algorithmBase      = 1 << 6 // nothing else: method, path, query and body as they are
-	algorithmRoute     = 1 << 7 // six bytes behind the algorithm are of method and path alone: who can not make the rest compares these
+	algorithmBase      = 1 << 6 // always set; alone it stands for method, path, query and body as they are
+	algorithmRoute     = 1 << 7 // the six bytes after the algorithm are a digest of method and path alone: see routeDigest
 )
 
-// algorithm is f's.
+// algorithm returns the algorithm of the fingerprints that f makes.
 func (f *FingerprintConfig) algorithm() algorithm {
 	a := algorithm{algorithmBase, f.Version}
 	for i, on := range []bool{f.JSON, f.Multipart, f.SortQuery, len(f.Headers) > 0, f.Func != nil, f.Off} {
@@ -46,7 +46,8 @@ func (f *FingerprintConfig) algorithm() algorithm {
 	return a
 }
 
-// hasRoute tells whether fingerprints by a have a part of their own for method and path. Off and Func go with nothing else.
+// hasRoute reports whether fingerprints by a contain a digest of method and path alone. An engine that cannot compute the rest of
+// such a fingerprint can still compare that part. Off and Func are combined with no other option.
 func (a algorithm) hasRoute() bool {
 	const parts = algorithmJSON | algorithmMultipart | algorithmSortQuery | algorithmHeaders
 	switch rest := a[0] &^ (algorithmBase | algorithmRoute); {
@@ -59,18 +60,18 @@ func (a algorithm) hasRoute() bool {
 	}
 }
 
-// likeness is what the fingerprint of a record tells of a request whose own fingerprint is another.
+// likeness is the result of comparing a record with a request whose fingerprint differs from the record's.
 type likeness int
 
 const (
 	otherRequest likeness = iota // the record belongs to another request
-	sameRequest                  // the record belongs to this request: it was made by another algorithm, which may compare them
-	cannotTell                   // the algorithm of the record is not known here, or it takes requests for the same that f tells apart
+	sameRequest                  // the record belongs to this request, by the record's algorithm, which f trusts
+	cannotTell                   // f cannot compute the record's algorithm, or that takes requests for the same that f tells apart
 )
 
-// compare tells whether a record belongs to the request that has own for its fingerprint. With sameRequest, the record's
-// fingerprint is the one to use. No algorithm that is weaker than f decides that two requests are the same, unless Previous
-// names it (FPR-18).
+// compare returns whether a record belongs to the request whose fingerprint is own. After sameRequest, the caller uses the
+// record's fingerprint. An algorithm that is weaker than f never decides that two requests are the same, unless Previous names
+// it (FPR-18).
 func (f *FingerprintConfig) compare(h digest.Hasher, own, record [32]byte, req *Request, body []byte) likeness {
 	a := algorithm(record[:2])
 	config, isTrusted := f.configFor(a)
@@ -89,8 +90,8 @@ func (f *FingerprintConfig) compare(h digest.Hasher, own, record [32]byte, req *
 	return sameRequest
 }
 
-// configFor returns a config that makes fingerprints by a, nil when the request alone does not tell it, and whether two
-// requests that it takes for the same are the same for f, too.
+// configFor returns a config that makes fingerprints by a, or nil if a does not determine one. isTrusted reports whether two
+// requests that are the same for that config are the same for f too.
 func (f *FingerprintConfig) configFor(a algorithm) (config *FingerprintConfig, isTrusted bool) {
 	for _, own := range []*FingerprintConfig{f.Previous, f} {
 		if own != nil && own.makes(a) {
@@ -99,7 +100,7 @@ func (f *FingerprintConfig) configFor(a algorithm) (config *FingerprintConfig, i
 	}
 	alone := &FingerprintConfig{
 		JSON: a[0]&algorithmJSON != 0, Multipart: a[0]&algorithmMultipart != 0, SortQuery: a[0]&algorithmSortQuery != 0,
-		Off: a[0]&algorithmOff != 0, // not Headers and Func: what they are is not in the record
+		Off: a[0]&algorithmOff != 0, // but neither Headers nor Func, which a does not determine
 	}
 	if alone.algorithm() != a {
 		return nil, false
@@ -107,14 +108,16 @@ func (f *FingerprintConfig) configFor(a algorithm) (config *FingerprintConfig, i
 	return alone, !alone.isWeakerThan(f)
 }
 
-// makes tells whether a is f's algorithm, or the one of the same headers that older records have, without the part of the route.
+// makes reports whether f makes fingerprints by a. Records of older versions with the same headers count too, although their
+// fingerprints have no digest of the route.
 func (f *FingerprintConfig) makes(a algorithm) bool {
 	own := f.algorithm()
 	return own == a || len(f.Headers) > 0 && own == algorithm{a[0] | algorithmRoute, a[1]}
 }
 
-// isWeakerThan tells whether f, which has neither Headers nor Func, may take requests for the same that other tells apart. The
-// same bytes of method, path, query and body are the same request for every config without Headers and Func.
+// isWeakerThan reports whether some requests may be the same for f and different for other. It expects that f has neither
+// Headers nor Func. Requests with equal bytes of method, path, query and body are the same for every config without Headers
+// and Func.
 func (f *FingerprintConfig) isWeakerThan(other *FingerprintConfig) bool {
 	if other.Off {
 		return false
@@ -123,7 +126,7 @@ func (f *FingerprintConfig) isWeakerThan(other *FingerprintConfig) bool {
 		f.JSON && !other.JSON || f.Multipart && !other.Multipart || f.SortQuery && !other.SortQuery
 }
 
-// clone returns a copy that shares nothing with f. Header names are put in one order and case.
+// clone returns a copy that shares nothing with f. Its header names are sorted, unique and in lower case.
 func (f FingerprintConfig) clone() FingerprintConfig {
 	f.Headers = slices.Clone(f.Headers)
 	for i, name := range f.Headers {
@@ -138,7 +141,8 @@ func (f FingerprintConfig) clone() FingerprintConfig {
 	return f
 }
 
-// of is the fingerprint of a request: its algorithm, the part of the route if the algorithm has one, and the rest of the digest.
+// of returns the fingerprint of a request: the algorithm, the digest of the route if the algorithm has one, and the rest of the
+// digest of the whole.
 func (f *FingerprintConfig) of(h digest.Hasher, a algorithm, req *Request, body []byte) [32]byte {
 	sum := f.digest(h, a, req, body)
 	copy(sum[:], a[:])
@@ -149,18 +153,19 @@ func (f *FingerprintConfig) of(h digest.Hasher, a algorithm, req *Request, body 
 	return sum
 }
 
-// routePart returns the part of a fingerprint that is of method and path alone.
+// routePart returns the part of a fingerprint that is the digest of the route. It expects an algorithm with hasRoute.
 func routePart(fingerprint [32]byte) (part [6]byte) {
 	copy(part[:], fingerprint[len(algorithm{}):])
 	return part
 }
 
-// routeDigest is the part of a fingerprint that is of method and path alone.
+// routeDigest returns a short digest of the method and path of a request.
 func routeDigest(h digest.Hasher, req *Request) [6]byte {
 	sum := h.Sum(nil, "idem route 1", req.Method, req.Path)
 	return [6]byte(sum[:6])
 }
 
+// digest returns the digest of all parts of a request that f compares.
 func (f *FingerprintConfig) digest(h digest.Hasher, a algorithm, req *Request, body []byte) [32]byte {
 	switch {
 	case f.Off:
@@ -181,7 +186,7 @@ func (f *FingerprintConfig) digest(h digest.Hasher, a algorithm, req *Request, b
 	return h.Sum(body, parts...)
 }
 
-// query returns what is compared of a query, and how.
+// query returns the form in which a query is compared, and the name of that form.
 func (f *FingerprintConfig) query(raw string) (form, query string) {
 	if f.SortQuery {
 		if sorted, ok := canonical.Query(raw); ok {
@@ -191,7 +196,7 @@ func (f *FingerprintConfig) query(raw string) (form, query string) {
 	return "raw", raw
 }
 
-// body returns what is compared of a body, and how.
+// body returns the form in which a body is compared, and the name of that form.
 func (f *FingerprintConfig) body(req *Request, body []byte) (form string, compared []byte) {
 	line := ""
 	if lines := req.Header("Content-Type"); len(lines) == 1 {

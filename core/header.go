@@ -8,27 +8,29 @@ import (
 	"github.com/go-idem/idem/core/internal/sfv"
 )
 
-// neverKept are the header lines of an answer that HTTP forbids to repeat: hop-by-hop (RPL-12), of proxies (RPL-14),
-// framing and time (RPL-11, RPL-13).
+// neverKept has the header fields of a response that HTTP forbids to repeat, in lower case: hop-by-hop fields (RPL-12), proxy
+// authentication (RPL-14), the date and the length (RPL-11, RPL-13).
 var neverKept = map[string]bool{
 	"connection": true, "keep-alive": true, "te": true, "trailer": true, "transfer-encoding": true, "upgrade": true,
 	"proxy-connection": true, "proxy-authenticate": true, "proxy-authentication-info": true, "proxy-authorization": true,
 	"content-length": true, "date": true,
 }
 
-// notKept are the lines that belong to one exchange all the same: credentials (RPL-15), and the connection's own
-// bookkeeping (RPL-16).
+// notKept has header fields that belong to one exchange, but that KeepConfig.AllowHeaders may allow: credentials (RPL-15), and
+// fields that describe the connection, the request or the time (RPL-16).
 var notKept = map[string]bool{
 	"age": true, "alt-svc": true, "set-cookie": true, "authorization": true, "www-authenticate": true,
 	"authentication-info": true, "x-request-id": true, "traceparent": true, "tracestate": true, "server-timing": true,
 }
 
-// notKeptFamilies are the beginnings of more such names.
+// notKeptFamilies has the prefixes of more such names.
 var notKeptFamilies = []string{"ratelimit", "x-ratelimit"}
 
-// headerRules says of names, in lower case, whether their lines are kept. Of others their beginnings tell.
+// headerRules maps names of header fields, in lower case, to whether they are stored. A name that is not in the map is stored
+// unless it has one of the prefixes in notKeptFamilies.
 type headerRules map[string]bool
 
+// newHeaderRules returns the rules of a config. DenyHeaders and neverKept override AllowHeaders.
 func newHeaderRules(keep *KeepConfig) headerRules {
 	h := headerRules{}
 	for name := range notKept {
@@ -43,7 +45,7 @@ func newHeaderRules(keep *KeepConfig) headerRules {
 	return h
 }
 
-// keeps tells whether the lines named name, in lower case, are kept.
+// keeps reports whether header fields with this name, which is in lower case, are stored.
 func (h headerRules) keeps(name []byte) bool {
 	if keeps, ok := h[string(name)]; ok {
 		return keeps
@@ -53,8 +55,8 @@ func (h headerRules) keeps(name []byte) bool {
 	})
 }
 
-// appendKept appends the lines that a replay sends again: not those that Connection names, either. Like net/http when it
-// sends them, it drops names that are none and puts spaces for line breaks.
+// appendKept appends the header fields of r that a replay sends again. It leaves out those that Connection names. Like net/http
+// when it sends a header, it drops fields with an invalid name, and replaces line breaks by spaces.
 func (h headerRules) appendKept(kept []Field, r *Response) []Field {
 	var hops []string
 	for _, f := range r.Header {
@@ -72,7 +74,7 @@ func (h headerRules) appendKept(kept []Field, r *Response) []Field {
 	return kept
 }
 
-// lower appends name in lower case.
+// lower appends name in lower case. Unlike strings.ToLower it allocates nothing if b has room.
 func lower(b []byte, name string) []byte {
 	for i := range len(name) {
 		c := name[i]
@@ -88,7 +90,7 @@ func isOneOf(names []string, name []byte) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return n == string(name) })
 }
 
-// removals returns the names whose lines a replay takes away again.
+// removals returns the names of the header fields that a replay removes again, because the handler removed them.
 func (h headerRules) removals(r *Response) (kept []string) {
 	for _, name := range r.Removed {
 		if sfv.IsToken(name) && h.keeps(lower(nil, name)) {
@@ -98,7 +100,7 @@ func (h headerRules) removals(r *Response) (kept []string) {
 	return kept
 }
 
-// restrict takes away from a kept response what these rules do not keep: it may have been kept under others.
+// restrict removes from a stored response what these rules do not store. The response may have been stored under other rules.
 func (h headerRules) restrict(r *Response) {
 	var buf [64]byte
 	r.Header = slices.DeleteFunc(r.Header, func(f Field) bool { return !h.keeps(lower(buf[:0], f.Name)) })
@@ -107,6 +109,7 @@ func (h headerRules) restrict(r *Response) {
 
 func isListSeparator(c rune) bool { return c == ',' || c == ' ' || c == '\t' }
 
+// withoutBreaks returns value with spaces in place of line breaks and NUL, so that no value can end its header field.
 func withoutBreaks(value string) string {
 	if strings.ContainsAny(value, "\r\n\x00") {
 		return lineBreaks.Replace(value)

@@ -7,36 +7,37 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// Hook observes. It runs in the request's own goroutine, or in one that renews a lease or sends an outcome again, so it must be
-// quick and safe for concurrent use. The context carries the request's values but is not cancelled with it.
+// Hook observes what the engine does, for logs and metrics. It is called in the goroutine of the request, or in one that renews
+// a lease or retries a commit, so it must return quickly and be safe for concurrent use. The context has the values of the
+// request and is not cancelled with it.
 type Hook func(context.Context, Event)
 
-// Hooks are called as things happen; nil fields are not.
+// Hooks has one function per kind of event. A nil function is not called. A request can cause several events.
 type Hooks struct {
-	Begin       Hook // a claim was given; the handler is about to run
+	Begin       Hook // a claim was granted, and the handler is about to run
 	Takeover    Hook // as Begin, and an earlier run had vanished; called before Begin
-	Replay      Hook // a kept outcome is about to be sent
-	Conflict    Hook // refused: another run is in progress
-	Mismatch    Hook // refused: the key belongs to another request
-	Kept        Hook // the outcome is stored
-	Failed      Hook // the run ended without an outcome to keep; Err is its cause
-	Unknown     Hook // a run ended, or was found ended, without telling its outcome; Err is what is known of it
-	Lost        Hook // the claim went to another run, or its lease ran out unconfirmed; Err says which
-	Unprotected Hook // the handler is about to run without a claim: Config.DangerouslyFailOpen
-	StoreError  Hook // the store could not answer, or holds something unreadable; Err is what it said
+	Replay      Hook // a stored outcome is about to be sent
+	Conflict    Hook // the request is refused because another run is in progress
+	Mismatch    Hook // the request is refused because the key belongs to another request
+	Kept        Hook // the outcome was stored
+	Failed      Hook // the run ended without an outcome to store; Err is the cause
+	Unknown     Hook // a run ended, or was found ended, with an unknown outcome; Err says what is known about it
+	Lost        Hook // another run has the claim, or no renewal of the lease was confirmed; Err says which
+	Unprotected Hook // the handler is about to run without a claim: see Config.DangerouslyFailOpen
+	StoreError  Hook // the store is unavailable, or its record is unreadable; Err is the store's error
 }
 
-// Event is what a hook is told. It carries no key, scope, body or address.
+// Event describes what happened to a request or a task. It contains no key, body or address, and no scope of a request.
 type Event struct {
-	Method, Path string
-	Record       string // the first 8 hex digits of the record's name: tells keys apart in a log without telling them
-	Fence        int64  // 0 before a claim was given
-	Attempt      int    // 0 before a claim was given
-	Status       int    // of the answer, where there is one
-	Err          error
+	Method, Path string // of the request; Kind and Scope of a task
+	Record       string // the first 8 hex digits of the record's name, which tell keys apart in a log without revealing them
+	Fence        int64  // 0 before a claim was granted
+	Attempt      int    // 0 before a claim was granted
+	Status       int    // of the response, 0 if there is none
+	Err          error  // nil unless the hook says what it is
 }
 
-// call runs the hook, if there is one, for a request and the claim it has made.
+// call calls the hook, unless it is nil, for a request and its claim.
 func (h Hook) call(ctx context.Context, req *Request, c *driver.Claim, status int, err error) {
 	if h == nil {
 		return

@@ -6,8 +6,8 @@ import (
 	"github.com/go-idem/idem/core/internal/sfv"
 )
 
-// read returns the key of a request, or the code of the problem with it. Header and its aliases may carry the same key;
-// two different ones are one too many (KEY-20).
+// read returns the key of a request, or the code of the problem with it. The header field and its aliases may carry the same
+// key; two different keys are a problem (KEY-20).
 func (k *KeyConfig) read(req *Request) (key, problem string) {
 	problem = codeKeyMissing
 	for i := range 1 + len(k.Aliases) {
@@ -29,9 +29,9 @@ func (k *KeyConfig) read(req *Request) (key, problem string) {
 	return key, problem
 }
 
-// parse returns the key that the lines of one header carry, or the code of the problem with them. A key is a
-// structured-field String (RFC 9651, section 3.3.3) whose parameters are ignored, or the same text without quotes, as most
-// deployed clients send it (KEY-05, KEY-06, KEY-10). Lines combine to a list, which is not a key (KEY-11).
+// parse returns the key in the values of one header field, or the code of the problem with them. A key is a structured-field
+// String (RFC 9651, section 3.3.3), whose parameters are ignored, or the same text without quotes, as most deployed clients
+// send it (KEY-05, KEY-06, KEY-10). Several values form a list, and a list is not a key (KEY-11).
 func (k *KeyConfig) parse(lines []string) (key, problem string) {
 	if len(lines) == 0 {
 		return "", codeKeyMissing
@@ -62,8 +62,8 @@ func (k *KeyConfig) parse(lines []string) (key, problem string) {
 	return key, ""
 }
 
-// UUIDKey is a KeyConfig.Accept that takes UUIDs (RFC 9562) in either case for the same key, and nothing else (KEY-17,
-// KEY-18).
+// UUIDKey is a KeyConfig.Accept that accepts UUIDs (RFC 9562) and nothing else. It returns them in lower case, so that the case
+// of a UUID does not count (KEY-17, KEY-18).
 func UUIDKey(key string) (string, bool) {
 	if len(key) != 36 {
 		return "", false
@@ -77,8 +77,8 @@ func UUIDKey(key string) (string, bool) {
 	return strings.ToLower(key), true
 }
 
-// isBareKey: visible ASCII. Quotes, commas and semicolons would be read differently by a structured-field parser or
-// by a proxy that combines lines, so they need quotes around them.
+// isBareKey reports whether s consists of visible ASCII characters that need no quotes. Quotes, commas and semicolons need
+// them, because a structured-field parser, or a proxy that combines header fields, would read them differently.
 func isBareKey(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c <= ' ' || c >= 0x7F || c == '"' || c == ',' || c == ';' {

@@ -10,9 +10,10 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// standsAside says whether e lets a request pass by, because a run of the same record goes on around it under outer. e has
-// applied its rules for keys by then, and its scope is the outer one's. Its other rules would be dropped in silence, so each
-// that differs is an error (FRM-06).
+// standsAside is called if a run of the same record, under the engine outer, encloses the request. It returns nil if e may let
+// the request pass without a claim of its own. By then e has applied its rules for keys, and its scope is that of outer. Its
+// other rules have no effect inside the run, so an option that differs from outer's is an error instead of being dropped
+// silently (FRM-06).
 func (e *Engine) standsAside(outer *Engine) error {
 	if e == outer {
 		return nil
@@ -29,14 +30,15 @@ func (e *Engine) standsAside(outer *Engine) error {
 	return n.err
 }
 
-// nesting is what an engine has found out about another around it.
+// nesting is the result of standsAside for one outer engine.
 type nesting struct{ err error }
 
-// appliedBefore are the fields of a Config that have done their part before an engine stands aside, or have none in a run.
+// appliedBefore has the fields of Config that need not agree: they have taken effect before an engine stands aside, or have no
+// effect inside a run.
 var appliedBefore = []string{"Scope", "Secret", "PreviousSecrets", "Key", "Problems", "Hooks"}
 
-// differences returns the names of the fields in which two configs differ, those appliedBefore excepted. A field that is new in
-// Config counts without more ado.
+// differences returns the names of the fields in which two configs differ, except those in appliedBefore. It works by reflection,
+// so that it covers every field that is added to Config.
 func differences(a, b *Config) (names []string) {
 	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
 	for i := range x.NumField() {
@@ -59,13 +61,14 @@ func differences(a, b *Config) (names []string) {
 	return names
 }
 
-// isSameStore tells whether a and b are one store. It does not panic for stores that cannot be compared, as == does.
+// isSameStore reports whether a and b are one store. Unlike ==, it does not panic for stores that cannot be compared.
 func isSameStore(a, b driver.Store) bool {
 	return isSame(reflect.ValueOf(&a).Elem(), reflect.ValueOf(&b).Elem())
 }
 
-// isSame compares two values of one type, which are addressable. Functions are the same when they are the same closure: two that
-// share their code may have captured different things. Maps, and what is behind pointers to foreign types, are compared by identity.
+// isSame compares two addressable values of one type. Functions are the same if they are the same closure, since two closures
+// of one function may have captured different values. Maps, and values behind pointers to types of other packages, are
+// compared by identity.
 func isSame(a, b reflect.Value) bool {
 	switch a.Kind() {
 	case reflect.Func:
@@ -75,7 +78,7 @@ func isSame(a, b reflect.Value) bool {
 	case reflect.Interface:
 		return isSameIn(a.Elem(), b.Elem())
 	case reflect.Pointer:
-		isOurs := a.Type().Elem().PkgPath() == reflect.TypeFor[Config]().PkgPath() // others may point in circles
+		isOurs := a.Type().Elem().PkgPath() == reflect.TypeFor[Config]().PkgPath() // other types may have cycles
 		return a.UnsafePointer() == b.UnsafePointer() || isOurs && !a.IsNil() && !b.IsNil() && isSame(a.Elem(), b.Elem())
 	case reflect.Struct:
 		for i := range a.NumField() {
@@ -95,7 +98,7 @@ func isSame(a, b reflect.Value) bool {
 	return a.Equal(b)
 }
 
-// isSameIn compares what two interfaces hold.
+// isSameIn compares the values in two interfaces.
 func isSameIn(a, b reflect.Value) bool {
 	switch {
 	case !a.IsValid() || !b.IsValid():
@@ -104,7 +107,7 @@ func isSameIn(a, b reflect.Value) bool {
 		return false
 	case a.Comparable():
 		return a.Equal(b)
-	case !a.CanInterface() || !b.CanInterface(): // behind a field that is not exported, where nothing can be copied
+	case !a.CanInterface() || !b.CanInterface(): // in an unexported field, which cannot be copied
 		return false
 	}
 	return isSame(copied(a), copied(b))

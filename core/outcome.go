@@ -10,12 +10,12 @@ import (
 	"github.com/go-idem/idem/core/internal/wire"
 )
 
-// An outcome is a Response in bytes, as stores keep it:
+// An outcome is a Response in the form in which stores hold it:
 //
-//	format 1 byte '1' | flags 1 byte | status | removed names | header lines | body, or id of a blob | CRC-32C 4 bytes
+//	format 1 byte '1' | flags 1 byte | status | removed names | header fields | body, or id of a blob | CRC-32C 4 bytes
 //
-// Numbers are unsigned varints; lists begin with their length, texts with theirs; the body is what is left. A name is a place
-// among commonLines, or 0 and a text; a line is a name and a text, or the place of a whole line.
+// Numbers are unsigned varints. Lists and texts begin with their length. The body takes the rest. Names and fields that are
+// common are numbers of entries in the dictionary of package wire.
 const (
 	outcomeFormat  = '1'
 	flagOmitted    = 1 // there is no body
@@ -23,9 +23,10 @@ const (
 	checksumLength = 4
 )
 
+// castagnoli is the table of CRC-32C, which processors compute in hardware.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// encodeOutcome packs what a replay of r needs. With a blob, its body is there.
+// encodeOutcome encodes what a replay of r needs. If blob is not empty, it is the id of the blob that has the body.
 func encodeOutcome(r *Response, blob string) []byte {
 	size := 2 + 3*binary.MaxVarintLen32 + len(r.Body) + checksumLength
 	for _, f := range r.Header {
@@ -56,8 +57,9 @@ func encodeOutcome(r *Response, blob string) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// decodeOutcome unpacks what encodeOutcome packed, and says in which blob the body is; Body shares b's memory. Its error wraps
-// ErrUnreadable. Names and values are checked although the checksum fits: a store is no place to inject header lines from.
+// decodeOutcome reverses encodeOutcome: it returns the response, and the id of the blob that has its body, if one does. Body
+// shares the memory of b. The error wraps ErrUnreadable. Names and values are validated even if the checksum fits, so that
+// access to the store is not enough to inject header fields.
 func decodeOutcome(b []byte) (r *Response, blob string, err error) {
 	if len(b) < 2+checksumLength || b[0] != outcomeFormat {
 		return nil, "", fmt.Errorf("%w: not an outcome of format %c", driver.ErrUnreadable, outcomeFormat)
@@ -87,8 +89,8 @@ func decodeOutcome(b []byte) (r *Response, blob string, err error) {
 	return r, blob, nil
 }
 
-// replayHeaderRoom is room for the lines that a replay adds.
+// replayHeaderRoom is the number of header fields that a replay may add to a decoded response, which has room for them.
 const replayHeaderRoom = 3
 
-// hasBody: may an answer with this status have content? RFC 9110, section 6.4.1.
+// hasBody reports whether a response with this status may have content (RFC 9110, section 6.4.1).
 func hasBody(status int) bool { return status >= 200 && status != 204 && status != 304 }

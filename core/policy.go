@@ -6,27 +6,27 @@ import (
 	"strings"
 )
 
-// Disposition is what becomes of a key when its handler has answered.
+// Disposition says what becomes of a key once its handler has responded.
 type Disposition int
 
 const (
-	// Keep stores the answer; every retry gets it.
+	// Keep stores the response. Every retry gets it.
 	Keep Disposition = iota
-	// Retry stores no answer; the next request runs again, but only if it is the same request: the handler may have
-	// had effects before it failed.
+	// Retry stores no response. The same request runs again, and a different one is still refused with 422, because the
+	// handler may have had effects before it failed.
 	Retry
-	// Release frees the key as if it had not been used: the request was turned away before it had effects, and the
-	// next one under the key may be another.
+	// Release frees the key as if it had not been used, even for a different request. It is for requests that were rejected
+	// before they had effects.
 	Release
-	// LeaveUnknown stores nothing and leaves the claim to the end of its lease, as if the process had died: for a handler
-	// that can not tell whether its effect has happened. Then LeaseConfig.OnUnknown decides.
+	// LeaveUnknown stores nothing and lets the lease run out, as if the process had died. Then LeaseConfig.OnUnknown decides. It
+	// is for handlers that cannot tell whether their effect has happened.
 	LeaveUnknown
 )
 
-// DefaultPolicy keeps every answer but three kinds. A 5xx is retried: a server that failed can not vouch for its own
-// answer, and the handler may run twice (ERR-03). 401, 403, 407, 408, 425 and 429 release the key: they speak of the
-// caller and the moment, not of the operation (ERR-02). So do 307 and 308, which ask for the same request, with its key, at
-// another place (RPL-32).
+// DefaultPolicy keeps every response, with three exceptions. A 5xx is retried, since a server that failed cannot vouch for its
+// own response; the handler may then run twice (ERR-03). 401, 403, 407, 408, 425 and 429 release the key, since they are about
+// the caller and the moment, and not about the operation (ERR-02). 307 and 308 release it too, since they ask for the same
+// request, with its key, at another place (RPL-32).
 func DefaultPolicy(r *Response) Disposition {
 	switch {
 	case r.Status >= 500:
@@ -37,10 +37,10 @@ func DefaultPolicy(r *Response) Disposition {
 	return Keep
 }
 
-// KeepAll keeps every answer, 5xx included, as Stripe does (ERR-04).
+// KeepAll is a KeepConfig.Policy that keeps every response, 5xx included (ERR-04).
 func KeepAll(*Response) Disposition { return Keep }
 
-// KeepOnly2xx keeps what succeeded and releases the key after a 3xx or 4xx (ERR-11).
+// KeepOnly2xx is a KeepConfig.Policy that keeps every 2xx, retries a 5xx, and releases the key after a 3xx or 4xx (ERR-11).
 func KeepOnly2xx(r *Response) Disposition {
 	switch {
 	case r.Status >= 500:
@@ -51,8 +51,9 @@ func KeepOnly2xx(r *Response) Disposition {
 	return Keep
 }
 
-// ReleaseOn is DefaultPolicy, but the given statuses release the key: for answers that are given before the operation
-// begins, so that a client may mend its request under the same key (ERR-10).
+// ReleaseOn returns a KeepConfig.Policy that releases the key after the given statuses, and is DefaultPolicy for the others. Use
+// it for responses that are sent before the operation begins, so that a client can correct its request under the same key
+// (ERR-10).
 func ReleaseOn(statuses ...int) func(*Response) Disposition {
 	statuses = slices.Clone(statuses)
 	return func(r *Response) Disposition {
@@ -63,32 +64,34 @@ func ReleaseOn(statuses ...int) func(*Response) Disposition {
 	}
 }
 
-// OmitNoStore is a KeepConfig.OmitBody for answers that say Cache-Control: no-store, such as one-time secrets (RPL-28).
+// OmitNoStore is a KeepConfig.OmitBody for responses with Cache-Control: no-store, such as one-time secrets (RPL-28).
 func OmitNoStore(r *Response) bool {
 	return slices.ContainsFunc(r.Header, func(f Field) bool {
 		return strings.EqualFold(f.Name, "Cache-Control") && strings.Contains(strings.ToLower(f.Value), "no-store")
 	})
 }
 
-// Decide says, from inside a run, what becomes of its key, whatever the answer will be and the policy says of it (ERR-05).
-// A panic and a returned error are retried all the same; but a message whose handler decides on Release and returns an error,
-// such as that its database is away, has not used up an attempt. Outside of a run it does nothing.
+// Decide sets, from inside a run, what becomes of its key, whatever the response is and whatever the policy says (ERR-05). A run
+// that panics or returns an error is retried nevertheless. A task that decides on Release and returns an error, for example
+// because its database is unavailable, uses up no attempt unless it has stored a step. The last call counts. Outside of a run
+// Decide does nothing. It is safe for concurrent use.
 func Decide(ctx context.Context, d Disposition) {
 	if k := keeperOf(ctx); k != nil {
 		k.decide(d)
 	}
 }
 
-// isEventStream tells by the Content-Type of r.
+// isEventStream reports whether the Content-Type of r is that of server-sent events.
 func isEventStream(r *Response) bool {
 	return slices.ContainsFunc(r.Header, func(f Field) bool {
 		return strings.EqualFold(f.Name, "Content-Type") && strings.HasPrefix(strings.ToLower(f.Value), "text/event-stream")
 	})
 }
 
-// disposition puts what can not be kept first, and the handler's own decision before the policy. A hijacked connection has
-// no answer (MTH-07), an event stream that its client left is a subscription, not an outcome, and what no handler has seen did
-// not use its key.
+// disposition returns what becomes of the key after the response r. The handler's decision overrides the policy, except that a
+// hijacked connection has no response to keep (MTH-07). Without a decision, three kinds of responses release the key: those of
+// a hijacked connection, those of an event stream whose client has left, which is a subscription and not an outcome, and those
+// to a request for which no route was found.
 func (op *operation) disposition(r *Response) Disposition {
 	decision, decided := op.keeper.decidedOn()
 	endless := r.Unfinished && isEventStream(r)

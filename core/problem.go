@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// Problem is a refusal in the terms of RFC 9457. Its texts are fixed per code and never carry request data (PRB-02,
-// PRB-03).
+// Problem describes a refused request in the terms of RFC 9457. Each code has fixed texts, which never contain data of the
+// request (PRB-02, PRB-03).
 type Problem struct {
-	Type       string        `json:"type"` // absolute URI: Config.Problems.BaseURL followed by the code
-	Title      string        `json:"title"`
-	Status     int           `json:"status"`
-	Detail     string        `json:"detail"`
-	Code       string        `json:"code"` // stable; what a client program switches on
-	RetryAfter time.Duration `json:"-"`    // when the same request is worth sending again; 0: not as it is
+	Type       string        `json:"type"`   // an absolute URI: ProblemConfig.BaseURL followed by the code
+	Title      string        `json:"title"`  // a short summary, one per code
+	Status     int           `json:"status"` // the HTTP status
+	Detail     string        `json:"detail"` // what the client can do
+	Code       string        `json:"code"`   // stable: client programs switch on it
+	RetryAfter time.Duration `json:"-"`      // after this time the same request is worth another try; 0: it is not
 }
 
-// The codes, which docs/problems.md explains to clients.
+// The codes of problems. docs/problems.md explains them to clients.
 const (
 	codeKeyMissing       = "key-missing"
 	codeKeyEmpty         = "key-empty"
@@ -45,6 +45,7 @@ const (
 	codeNestedEngine     = "nested-engine"
 )
 
+// problems has the default status and the texts of each code.
 var problems = map[string]Problem{
 	codeKeyMissing:       {Status: 400, Title: "Idempotency key missing", Detail: "Send an Idempotency-Key header with a value that is unique to this operation, and send the same value when you retry it."},
 	codeKeyEmpty:         {Status: 400, Title: "Idempotency key empty", Detail: "The key header is there but its value is empty. Send a unique value, for example a UUID."},
@@ -70,7 +71,7 @@ var problems = map[string]Problem{
 	codeNestedEngine:     {Status: 500, Title: "Two engines on one route", Detail: "This route stands behind two idempotency engines whose rules differ, so those of the inner one cannot hold. It did not run the handler. Operators: let the outer engine skip the route, or remove the inner one."},
 }
 
-// refusals holds every problem of one configuration, rendered once.
+// refusals has every problem under one ProblemConfig, rendered once.
 type refusals struct {
 	problems  map[string]Problem
 	responses map[string]Response
@@ -78,6 +79,7 @@ type refusals struct {
 	render    func(Problem) *Response
 }
 
+// newRefusals renders the problems under cfg.
 func newRefusals(cfg ProblemConfig) refusals {
 	r := refusals{map[string]Problem{}, map[string]Response{}, map[string][]Field{}, cfg.Render}
 	for code, p := range problems {
@@ -99,13 +101,14 @@ func newRefusals(cfg ProblemConfig) refusals {
 	return r
 }
 
-// refuse refuses a request. A retryAfter of 0 stands for the code's own.
+// refuse returns the result of a request that is refused with this code. Its RetryAfter is retryAfter, or that of the code if
+// that is longer.
 func (r *refusals) refuse(code string, retryAfter time.Duration) Result {
 	problem, response := r.problems[code], r.responses[code]
 	problem.RetryAfter = max(problem.RetryAfter, retryAfter)
 	if r.render != nil {
 		if rendered := r.render(problem); rendered != nil {
-			own := *rendered // that one may be rendered for every problem
+			own := *rendered // a Render function may return one value for every problem
 			own.Status = cmp.Or(own.Status, problem.Status)
 			return Result{Problem: code, Response: &own, RetryAfter: problem.RetryAfter}
 		}
@@ -118,10 +121,11 @@ func (r *refusals) refuse(code string, retryAfter time.Duration) Result {
 	return Result{Problem: code, Response: &response, RetryAfter: problem.RetryAfter}
 }
 
-// retryAfter suggests when to ask again for a claim whose lease has left to run: soon, since most runs end long before
-// their lease, and never later than the lease, but for the second that is the least a header can say (CON-02).
+// retryAfter returns how long a client should wait for a claim whose lease lasts for left: a tenth of that, since most runs end
+// long before their lease, at most 5 s, and at least 1 s, which is the least that Retry-After can express (CON-02).
 func retryAfter(left time.Duration) time.Duration {
 	return min(max(left/10, time.Second), 5*time.Second).Truncate(time.Second)
 }
 
+// validStatus reports whether status is a registered 4xx or 5xx status.
 func validStatus(status int) bool { return http.StatusText(status) != "" && status >= 400 }

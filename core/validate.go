@@ -16,34 +16,37 @@ import (
 	"github.com/go-idem/idem/core/internal/sfv"
 )
 
-// configErrors collects what is wrong with a config.
+// configErrors collects the bad fields of a config.
 type configErrors []error
 
+// require adds an error for the field unless ok.
 func (f *configErrors) require(ok bool, field, format string, args ...any) {
 	if !ok {
 		*f = append(*f, &ConfigError{field, fmt.Sprintf(format, args...)})
 	}
 }
 
-// duration checks one that must be there.
+// duration requires that d is from least to 100 years.
 func (f *configErrors) duration(d, least time.Duration, field string) {
 	f.require(d >= least && d <= longest, field, "%v: must be at least %v and at most 100 years", d, least)
 }
 
+// Upper bounds of options. Records have six digits for the attempts.
 const (
 	longest      = 100 * 365 * 24 * time.Hour
 	longestLease = longest / 100
-	mostAttempts = 999_999 // six digits in a record
+	mostAttempts = 999_999
 )
 
-// secret checks the key of an HMAC, or that there is none.
+// secret requires that the secret is fit for an HMAC, or empty.
 func (f *configErrors) secret(secret []byte, field string) {
 	f.require(len(secret) == 0 || len(secret) >= 16, field, "%d bytes: must have at least 16, or none", len(secret))
 	isSet := slices.ContainsFunc(secret, func(b byte) bool { return b != 0 })
 	f.require(len(secret) == 0 || isSet, field, "has nothing but zeros: it was allocated, and not filled; read it from a secret store, or make one with crypto/rand")
 }
 
-// isNil tells whether v holds nothing, or a nil pointer and the like, whose methods would panic at the first request.
+// isNil reports whether v is nil, or an interface that holds a nil pointer or the like, whose methods would panic at the first
+// request.
 func isNil(v any) bool {
 	switch value := reflect.ValueOf(v); value.Kind() {
 	case reflect.Invalid:
@@ -54,7 +57,7 @@ func isNil(v any) bool {
 	return false
 }
 
-// validate returns every bad field of a config with defaults, joined.
+// validate returns an error that joins a ConfigError for every bad field. It expects a config with defaults.
 func (c Config) validate() error {
 	var f configErrors
 	f.require(!isNil(c.Store), "Store", "is required; memstore.New() needs no server, redisstore.New(client) shares records between processes")
@@ -84,6 +87,7 @@ func (c Config) validate() error {
 	return errors.Join(f...)
 }
 
+// validate checks the names and bounds of a KeyConfig.
 func (k *KeyConfig) validate(f *configErrors) {
 	f.require(sfv.IsToken(k.Header) && !isReserved(k.Header), "Key.Header", "%q is not a header name that a client can choose", k.Header)
 	for _, alias := range k.Aliases {
@@ -100,26 +104,30 @@ func (k *KeyConfig) validate(f *configErrors) {
 	f.require(k.MaxLength >= k.MinLength, "Key.MaxLength", "%d is less than Key.MinLength %d", k.MaxLength, k.MinLength)
 }
 
-// reserved are header lines that requests and answers carry for purposes of their own.
+// reserved has header fields that requests and responses use for other purposes, so that neither a key nor the marker can be in
+// them.
 var reserved = []string{
 	"Host", "Content-Type", "Content-Length", "Content-Encoding", "Transfer-Encoding", "Connection", "Cookie", "Set-Cookie",
 	"Authorization", "Date", "Retry-After", "Link", "Location", bodyHeader, unprotectedHeader, firstSentHeader,
 }
 
+// isReserved reports whether name, in any case, is reserved.
 func isReserved(name string) bool {
 	return slices.ContainsFunc(reserved, func(r string) bool { return strings.EqualFold(r, name) })
 }
 
-// framing are header lines that some servers take out of a request, or make themselves (FPR-19).
+// framing has header fields, in lower case, that some servers remove from a request or set themselves, so that they cannot be
+// compared on every framework (FPR-19).
 var framing = map[string]bool{
 	"connection": true, "content-length": true, "expect": true, "keep-alive": true, "proxy-connection": true, "te": true,
 	"trailer": true, "transfer-encoding": true, "upgrade": true,
 }
 
-// safeMethods are those that the registry of HTTP methods calls safe: RFC 9110, RFC 9113, RFC 3253, RFC 4918, RFC 5323 and, with
-// QUERY, RFC 10008.
+// safeMethods has the methods that IANA's registry of HTTP methods lists as safe: RFC 9110, RFC 9113, RFC 3253, RFC 4918,
+// RFC 5323 and, with QUERY, RFC 10008.
 var safeMethods = []string{"GET", "HEAD", "OPTIONS", "TRACE", "PRI", "PROPFIND", "QUERY", "REPORT", "SEARCH"}
 
+// validate checks a FingerprintConfig that is the field named in, such as "Fingerprint.", of Config.
 func (p *FingerprintConfig) validate(f *configErrors, in string) {
 	part := p.JSON || p.Multipart || p.SortQuery || len(p.Headers) > 0
 	f.require(!p.Off || !part && p.Func == nil, in+"Off", "goes with no other field: Fingerprint.JSON, Multipart, SortQuery, Headers and Func compare requests, and Off compares none")
@@ -135,7 +143,7 @@ func (p *FingerprintConfig) validate(f *configErrors, in string) {
 	}
 }
 
-// validateTimes checks durations against each other.
+// validateTimes checks the durations that depend on each other.
 func (c *Config) validateTimes(f *configErrors) {
 	lease, retention := c.Lease.Duration, c.Keep.Retention
 	f.require(lease >= 10*time.Millisecond && lease <= longestLease, "Lease.Duration",
@@ -149,6 +157,7 @@ func (c *Config) validateTimes(f *configErrors) {
 	f.require(c.Key.MaxAge <= max(retention, 0), "Key.MaxAge", "%v: must be at most Keep.Retention %v, or a retry within it finds no outcome and runs", c.Key.MaxAge, retention)
 }
 
+// validateWait checks WaitConfig, which is in use if its Timeout is set.
 func (c *Config) validateWait(f *configErrors) {
 	w := &c.Wait
 	if w.Timeout <= 0 {
@@ -162,6 +171,7 @@ func (c *Config) validateWait(f *configErrors) {
 	f.require(w.Max >= w.MaxPerKey, "Wait.Max", "%d is less than Wait.MaxPerKey %d", w.Max, w.MaxPerKey)
 }
 
+// validate checks a KeepConfig, except Retention and LateRetry, which validateTimes checks.
 func (k *KeepConfig) validate(f *configErrors) {
 	f.require(k.MaxBody > 0, "Keep.MaxBody", "%d: must be positive", k.MaxBody)
 	f.require(sfv.IsToken(k.Marker) && !isReserved(k.Marker), "Keep.Marker", "%q is not a header name that nothing else uses", k.Marker)
@@ -181,6 +191,7 @@ func (k *KeepConfig) validate(f *configErrors) {
 	f.require(k.Blobs == nil || k.BlobsFrom > 0 && k.BlobsFrom < k.MaxBody, "Keep.BlobsFrom", "%d: must be positive and less than Keep.MaxBody %d, over which nothing is kept", k.BlobsFrom, k.MaxBody)
 }
 
+// validate checks that problems have valid types, statuses and codes.
 func (p *ProblemConfig) validate(f *configErrors) {
 	base, err := url.Parse(p.BaseURL)
 	f.require(err == nil && base.IsAbs(), "Problems.BaseURL", "%q is not an absolute URL", p.BaseURL)
@@ -193,5 +204,5 @@ func (p *ProblemConfig) validate(f *configErrors) {
 	}
 }
 
-// uriCharacters are those of RFC 3986, section 2.
+// uriCharacters has the characters that a URI may contain (RFC 3986, section 2).
 const uriCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~:/?#[]@!$&'()*+,;=%"

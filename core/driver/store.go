@@ -20,8 +20,8 @@ import (
 //  3. The fence of a new claim is greater than that of every earlier claim of the key, even after the record has expired.
 //  4. Durations are counted on the store's own clock.
 //
-// After an error other than [ErrLost], [ErrUnreadable] and [ErrOutcomeUnknown], the call may have taken effect, may do so later, or
-// may never do so. The engine then calls Fail, or repeats the call.
+// After an error other than [ErrLost], [ErrUnreadable] and [ErrOutcomeUnknown], the call may have taken effect, may do so later,
+// or may never do so. The engine then calls Fail, or repeats the call.
 type Store interface {
 	// Begin claims the key if it is absent, FAILED, or STARTED with an ended lease. Otherwise it reports what it found. The first
 	// of these that applies decides: the record holds this very claim ([Claimed] again with the same fence, or [ErrLost] if the
