@@ -16,14 +16,15 @@ var lineTexts = map[string]string{
 	"core/redisstore.(*query)":          "the command of a round trip, as go-redis makes it",
 	"core/redisstore.completedRecord":   "the whole record. Done: made here in one piece, so that no script joins strings",
 	"core/redisstore.readAnswer":        "begin's answer, taken apart",
-	"core.(*callContext).": "the context of a call: go-redis looks at its end before it takes a connection. Done: one channel, " +
-		"two timers for all calls of an engine, and no watch of the client in the first 20 ms of a begin",
-	"core.(*queue).":         queueText,
-	"core.(*appointment).":   queueText,
-	"core.(*runContext).":    "the context of a run. Done: what can be cancelled is made when a handler asks",
-	"core.(*KeyConfig)":      "the key, read from the header. Done: no copy of it is made",
-	"core.(*operation).ask":  "the owner: 16 random bytes. Done: read once for all verbs. Left: nobody may guess it",
-	"core.(*operation).keep": "the lease's keeper. Done: a part of the operation, without a timer or a context of its own before the first extension",
+	"core/internal/deadline.(*Context).": "the context of a call: go-redis looks at its end before it takes a connection. Done: one channel, " +
+		"one timer for all calls of an engine, and no watch of the client in the first 20 ms of a call",
+	"core/internal/deadline.(*Queue).":    timerText,
+	"core/internal/deadline.(*Timer).":    timerText,
+	"core/internal/deadline.(*Detached).": "the context of a run. Done: what can be cancelled is made when a handler asks",
+	"core.(*runContext).":                 "the context of a run",
+	"core.(*KeyConfig)":                   "the key, read from the header. Done: no copy of it is made",
+	"core.(*operation).ask":               "the owner: 16 random bytes. Done: read once for all verbs. Left: nobody may guess it",
+	"core.(*operation).keep":              "the lease's keeper. Done: a part of the operation, without a timer or a context of its own before the first extension",
 	"core.(*operation).execute": "a run and what follows it: the handler, the final verb, and the guard against a panic. Done: the " +
 		"first extensions wait in one queue of the engine, without a timer each",
 	"core.(*Engine).operation":  "one value for all of a request. Done: claim, keeper and contexts are parts of it",
@@ -50,8 +51,8 @@ var lineTexts = map[string]string{
 	"adapters/http.HTTP":          "the middleware around the handler",
 }
 
-const queueText = "deadlines of calls and first extensions of runs. Done: an operation takes one place for all of its own, without " +
-	"memory, and leaves when it ends"
+const timerText = "deadlines of calls and first extensions of runs. Done: all timers of an engine share one of the runtime's, which " +
+	"is not set again when one of them stops"
 
 // lineText returns the text of a function, "—" for one without.
 func lineText(function string) string {

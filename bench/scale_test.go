@@ -155,7 +155,7 @@ func TestTheNodesOfAClusterShareThePairs(t *testing.T) {
 }
 
 func TestALineOfTheProfileHasTheTextOfItsFunction(t *testing.T) {
-	assert.Contains(t, lineText("core.(*callContext).Done"), "go-redis looks")
+	assert.Contains(t, lineText("core/internal/deadline.(*Context).Done"), "go-redis looks")
 	assert.Contains(t, lineText("core/redisstore.(*query).command"), "as go-redis makes it")
 	assert.Contains(t, lineText("core/redisstore.(*query).sendAlone"), "a round trip", "the longer name counts")
 	assert.Equal(t, "—", lineText("core.notYetWritten"))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/internal/deadline"
 )
 
 // commit is the last call of a run to the store: Complete with an outcome, or Fail with a failure.
@@ -131,9 +132,10 @@ func (op *operation) finish(f commit) error {
 
 // sendFirstCommit sends the commit for the first time. The call goes on when the client leaves.
 func (op *operation) sendFirstCommit() error {
-	op.last.detached = true
-	defer op.last.end(context.Canceled)
-	return op.sendCommit(op.last.start(op.engine, op.ctx, time.Now().Add(op.engine.cfg.Limits.StoreTimeout), &op.next))
+	e, ctx := op.engine, &op.commitContext
+	ctx.Init(&e.timers, op.ctx, time.Now().Add(e.cfg.Limits.StoreTimeout), deadline.CancelNever)
+	defer ctx.Cancel()
+	return op.sendCommit(ctx)
 }
 
 // emitFirstCommit calls the hooks after the first call. If a hook panics, the commit is not sent again, so p is removed from

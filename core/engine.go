@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-idem/idem/core/internal/deadline"
 	"github.com/go-idem/idem/core/internal/digest"
 	"github.com/go-idem/idem/core/internal/inflight"
 	"github.com/go-idem/idem/core/internal/replay"
@@ -34,9 +35,7 @@ type Engine struct {
 	unreadable *sightings // of messages
 	outers     sync.Map   // *Engine to nesting: of those that stood around this one
 
-	extensions queue // the first of each run
-	looks      queue // of calls of the store at their clients
-	deadlines  queue // of calls of the store
+	timers deadline.Queue // of calls to the store, and of runs
 }
 
 // New returns an engine, or every bad field of cfg in one error of joined [*ConfigError]s.
@@ -194,13 +193,9 @@ func (e *Engine) patience() time.Duration {
 
 // callUntil is call with another bound.
 func (e *Engine) callUntil(ctx context.Context, deadline time.Time, verb func(context.Context) error) error {
-	var own struct {
-		callContext
-		appointment
-	}
-	defer own.appointment.end()
-	defer own.callContext.end(context.Canceled)
-	err := verb(own.start(e, ctx, deadline, &own.appointment))
+	call := e.timers.WithDeadline(ctx, deadline)
+	defer call.Cancel()
+	err := verb(call)
 	e.reportCall(err)
 	return err
 }

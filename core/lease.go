@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-idem/idem/core/internal/deadline"
 	"github.com/go-idem/idem/core/internal/retry"
 )
 
@@ -26,16 +27,17 @@ type keeper struct {
 	stepping stepping
 
 	mu        sync.Mutex
-	over      bool          // stopped or lost: nothing is left to do
-	closed    bool          // nothing more may begin in the run
-	overdue   bool          // it has lasted longer than Lease.MaxRun
-	underWay  int           // steps and runs inside
-	idle      chan struct{} // closed when none of these is left, or the claim is lost; made by who waits for it
-	limit     *time.Timer   // ends the run when it has lasted too long; nil without Lease.MaxRun
-	lost      bool          // the handler was told that the claim is gone
-	confirmed time.Time     // when the last verb was sent that the store confirmed: the lease is counted from then or later
-	next      *time.Timer   // extends; made by the first extension
-	end       *time.Timer   // ends the run when nothing is confirmed; made by the first extension
+	over      bool           // stopped or lost: nothing is left to do
+	closed    bool           // nothing more may begin in the run
+	overdue   bool           // it has lasted longer than Lease.MaxRun
+	underWay  int            // steps and runs inside
+	idle      chan struct{}  // closed when none of these is left, or the claim is lost; made by who waits for it
+	limit     *time.Timer    // ends the run when it has lasted too long; nil without Lease.MaxRun
+	lost      bool           // the handler was told that the claim is gone
+	confirmed time.Time      // when the last verb was sent that the store confirmed: the lease is counted from then or later
+	first     deadline.Timer // sends the first extension
+	next      *time.Timer    // extends; made by the first extension
+	end       *time.Timer    // ends the run when nothing is confirmed; made by the first extension
 }
 
 // keep starts the keeper of op's claim and returns the handler's context. That one does not end when the client leaves,
@@ -43,11 +45,12 @@ type keeper struct {
 func (op *operation) keep() context.Context {
 	k := &op.keeper
 	k.op, k.confirmed = op, op.began
-	k.run.keeper, k.run.at = k, place{op: op, keeper: k, outer: placeOf(op.ctx)}
-	op.next.set(&op.engine.extensions, k, op.began.Add(op.claim.Lease/3))
+	k.run.Init(op.ctx)
+	k.run.at = place{op: op, keeper: k, outer: placeOf(op.ctx)}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	op.engine.timers.AfterFunc(&k.first, time.Until(op.began.Add(op.claim.Lease/3)), k)
 	if longest := op.engine.cfg.Lease.MaxRun; longest > 0 {
-		k.mu.Lock()
-		defer k.mu.Unlock()
 		k.limit = time.AfterFunc(time.Until(op.began.Add(longest)), k.endOverdue)
 	}
 	return &k.run
@@ -162,14 +165,13 @@ func (k *keeper) watchClient() {
 // watch is watchClient; the caller holds mu.
 func (k *keeper) watch() {
 	if k.unwatch == nil {
-		k.unwatch = context.AfterFunc(k.op.ctx, func() { k.run.end(context.Cause(k.op.ctx)) })
+		k.unwatch = context.AfterFunc(k.op.ctx, func() { k.run.Cancel(context.Cause(k.op.ctx)) })
 	}
 }
 
 // stop ends the keeping and the handler's context. It returns when the lease ends at the earliest, by the confirmed
 // calls, and whether the handler was told that it is lost.
 func (k *keeper) stop() (leaseEnd time.Time, lost bool) {
-	k.op.next.cancel()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.halt()
@@ -177,7 +179,7 @@ func (k *keeper) stop() (leaseEnd time.Time, lost bool) {
 		k.watch()
 		return k.confirmed.Add(k.op.claim.Lease), k.lost
 	}
-	k.run.end(nil)
+	k.run.Cancel(nil)
 	if k.unwatch != nil {
 		k.unwatch()
 	}
@@ -188,6 +190,7 @@ func (k *keeper) stop() (leaseEnd time.Time, lost bool) {
 func (k *keeper) halt() {
 	k.over = true
 	k.wakeIdle()
+	k.first.Stop()
 	if k.limit != nil {
 		k.limit.Stop()
 	}
@@ -197,8 +200,8 @@ func (k *keeper) halt() {
 	}
 }
 
-// come extends for the first time.
-func (k *keeper) come() { k.extend() }
+// Fire sends the first extension.
+func (k *keeper) Fire() { k.extend() }
 
 // extend sends one extension and plans the next.
 func (k *keeper) extend() {
@@ -292,5 +295,5 @@ func (k *keeper) lose(cause error) {
 func (k *keeper) cancel(cause error) {
 	k.lost = true
 	k.wakeIdle()
-	k.run.end(cause)
+	k.run.Cancel(cause)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/internal/deadline"
 	"github.com/go-idem/idem/core/internal/digest"
 	"github.com/go-idem/idem/core/internal/waiting"
 )
@@ -45,11 +46,10 @@ type operation struct {
 	task     *taskRun // nil for a request
 	blobErr  error    // why a replay lacks its body, which is in a blob
 
-	next   appointment // of the one of these whose turn it is
-	asking callContext // of the first Begin
-	keeper keeper      // from the moment the handler runs
-	last   callContext // of the first final verb
-	commit commit
+	beginContext  deadline.Context // of the first Begin
+	keeper        keeper           // from the moment the handler runs
+	commitContext deadline.Context // of the first final verb
+	commit        commit
 }
 
 // admit fills in the claim of a request and reads its body. It returns the code of what is wrong with the request, or bypassed
@@ -118,11 +118,6 @@ func (op *operation) newClaim() {
 
 // begin asks the store for the claim, again as often as there is something new to ask, and acts on its answer.
 func (op *operation) begin() (Result, error) {
-	defer func() {
-		if !op.goesOn && !op.isHeld {
-			op.next.end()
-		}
-	}()
 	entry, err := op.acquire()
 	if err != nil {
 		return op.beginFailed(err)
@@ -201,21 +196,20 @@ func (op *operation) sendBegin() (driver.Entry, error) {
 	if r := e.replays.Get(&op.claim.Key); r != nil {
 		return op.cachedEntry(r), nil
 	}
+	ctx := &op.beginContext
 	if op.began.IsZero() {
 		op.newClaim()
+	} else {
+		ctx = &deadline.Context{}
 	}
 	op.began = time.Now()
 	if entry, pending := op.awaitCommit(); pending {
 		return entry, nil
 	}
 	op.began = time.Now()
-	ctx := &op.asking
-	if ctx.client != nil { // used
-		ctx = &callContext{}
-	}
-	ctx.patient = true
-	defer ctx.end(context.Canceled)
-	entry, err := e.cfg.Store.Begin(ctx.start(e, op.ctx, op.began.Add(e.cfg.Limits.StoreTimeout), &op.next), op.claim)
+	ctx.Init(&e.timers, op.ctx, op.began.Add(e.cfg.Limits.StoreTimeout), deadline.CancelLazily)
+	defer ctx.Cancel()
+	entry, err := e.cfg.Store.Begin(ctx, op.claim)
 	e.reportCall(err)
 	if entry.State == driver.Completed {
 		e.replays.Put(op.claim.Key, op.claim.Fingerprint, entry.Outcome, op.began, entry.Remaining)
@@ -376,9 +370,6 @@ func (op *operation) leaveUnlessHeld() {
 		return
 	}
 	op.leaves()
-	if op.goesOn {
-		op.next.end()
-	}
 }
 
 // whenIdle ends the run, once nothing is under way in it any more. Until then the claim is held, behind the client's back, who
@@ -391,7 +382,6 @@ func (op *operation) whenIdle(end func() error) error {
 	}
 	op.isHeld = true
 	op.engine.inflight.Go(func() {
-		defer op.next.end()
 		defer op.leaves()
 		op.keeper.await(busy)
 		_ = end()

@@ -6,19 +6,28 @@ import (
 	"time"
 )
 
-// cancelCheckDelay is how long a Context may take to notice that its parent was cancelled, counted from the first call of Done. A
-// call that returns earlier saves the registration with its parent.
+// cancelCheckDelay is how long the channel of a lazy Context may stay open after its parent was cancelled, counted from the first call
+// of Done. A call that returns earlier saves the registration with its parent.
 const cancelCheckDelay = 20 * time.Millisecond
 
-// Context is a context with a deadline, like that of context.WithDeadline, for one call to a store. Three things differ. Its channel
-// may be closed up to 20 ms late when its parent is cancelled, while Err notices that at once. If the parent has ended and the
-// deadline has passed before the first call of Done or Err, Err returns the error of the parent, whichever was first. Once the
-// parent has ended, context.Cause returns the cause of the parent.
+// Mode says when the end of its parent ends a Context.
+type Mode int
+
+// The modes of a Context.
+const (
+	CancelAtOnce Mode = iota
+	CancelLazily      // at once for Err, and up to 20 ms later for the channel of Done
+	CancelNever       // like a context below context.WithoutCancel
+)
+
+// Context is a context with a deadline, like that of context.WithDeadline, for one call to a store. Two things differ. If the parent
+// has ended and the deadline has passed before the first call of Done or Err, Err returns the error of the parent, whichever was
+// first. Once the parent has ended, context.Cause returns the cause of the parent. A Context must not be copied or used again.
 type Context struct {
-	queue      *Queue
-	parent     context.Context // has the values
-	isDetached bool            // the end of parent does not end this context
-	deadline   time.Time
+	queue    *Queue
+	parent   context.Context // has the values
+	mode     Mode
+	deadline time.Time
 
 	mu         sync.Mutex
 	err        error         // nil before the end
@@ -27,19 +36,22 @@ type Context struct {
 	stopParent func() bool   // ends the registration with parent; nil without one
 }
 
-// WithDeadline is like context.WithDeadline. The caller must call Cancel when the context is not needed any more.
+// WithDeadline is context.WithDeadline. The caller must call Cancel when the context is not needed any more.
 func (q *Queue) WithDeadline(parent context.Context, deadline time.Time) *Context {
-	return &Context{queue: q, parent: parent, deadline: deadline}
+	c := &Context{}
+	c.Init(q, parent, deadline, CancelAtOnce)
+	return c
 }
 
-// DetachedWithDeadline is like WithDeadline(context.WithoutCancel(parent), deadline), with one allocation.
-func (q *Queue) DetachedWithDeadline(parent context.Context, deadline time.Time) *Context {
-	return &Context{queue: q, parent: parent, deadline: deadline, isDetached: true}
+// Init is WithDeadline for a Context that is a field of another value, which saves an allocation, and with a mode. It must be called
+// once, before all other methods.
+func (c *Context) Init(q *Queue, parent context.Context, deadline time.Time, mode Mode) {
+	c.queue, c.parent, c.mode, c.deadline = q, parent, mode, deadline
 }
 
 // Deadline implements context.Context.
 func (c *Context) Deadline() (time.Time, bool) {
-	if earlier, ok := c.parent.Deadline(); ok && !c.isDetached && earlier.Before(c.deadline) {
+	if earlier, ok := c.parent.Deadline(); ok && c.mode != CancelNever && earlier.Before(c.deadline) {
 		return earlier, true
 	}
 	return c.deadline, true
@@ -47,7 +59,7 @@ func (c *Context) Deadline() (time.Time, bool) {
 
 // Value implements context.Context.
 func (c *Context) Value(key any) any {
-	if c.isDetached { // package context looks for the cause of an end among the values
+	if c.mode == CancelNever { // package context looks for the cause of an end among the values
 		return context.WithoutCancel(c.parent).Value(key)
 	}
 	return c.parent.Value(key)
@@ -65,7 +77,7 @@ func (c *Context) Err() error {
 func (c *Context) check() {
 	switch {
 	case c.err != nil:
-	case !c.isDetached && c.parent.Err() != nil:
+	case c.mode != CancelNever && c.parent.Err() != nil:
 		c.end(c.parent.Err())
 	case !time.Now().Before(c.deadline):
 		c.end(context.DeadlineExceeded)
@@ -85,17 +97,17 @@ func (c *Context) Done() <-chan struct{} {
 	switch {
 	case c.err != nil:
 		close(c.done)
-	case c.isDetached || first.Before(c.deadline) || time.Until(first) <= cancelCheckDelay:
-		c.watch()
-	default:
+	case c.mode == CancelLazily && first.Equal(c.deadline) && time.Until(first) > cancelCheckDelay:
 		c.queue.AfterFunc(&c.timer, cancelCheckDelay, (*timeout)(c))
+	default:
+		c.watch()
 	}
 	return c.done
 }
 
 // watch has the context checked when parent ends, and at the deadline. The caller holds mu.
 func (c *Context) watch() {
-	if !c.isDetached {
+	if c.mode != CancelNever {
 		c.stopParent = context.AfterFunc(c.parent, func() { _ = c.Err() })
 	}
 	c.queue.AfterFunc(&c.timer, time.Until(c.deadline), (*timeout)(c))

@@ -105,7 +105,7 @@ func (p *pair) play(t *testing.T, calls []byte) {
 
 // FuzzContext compares contexts of this package with those of package context, under the same random calls.
 func FuzzContext(f *testing.F) {
-	for _, kind := range []byte{0, 1, 2, 3, 4, 5} {
+	for _, kind := range []byte{0, 1, 2, 3, 7} {
 		f.Add(kind, byte(50), byte(0), []byte{2, 0x50, 2, 0xf8, 2})
 		f.Add(kind, byte(100), byte(30), []byte{2, 0x08, 4, 2, 0x50, 2, 0x60, 2})
 		f.Add(kind, byte(10), byte(0), []byte{2, 4, 0x08, 2, 5, 2})
@@ -131,28 +131,36 @@ func FuzzContext(f *testing.F) {
 	})
 }
 
-// newPair makes contexts of one of three kinds.
+// newPair makes a Context of one of the three modes, or a Detached.
 func newPair(queue *Queue, parent context.Context, kind byte, deadline time.Time) *pair {
-	switch kind % 3 {
-	case 0:
-		plain, cancel := context.WithDeadline(parent, deadline)
-		ours := queue.WithDeadline(parent, deadline)
-		return &pair{ours: ours, plain: plain, parent: parent, late: cancelCheckDelay, cancel: func() { cancel(); ours.Cancel() }}
-	case 1:
-		plain, cancel := context.WithDeadline(context.WithoutCancel(parent), deadline)
-		ours := queue.DetachedWithDeadline(parent, deadline)
-		return &pair{ours: ours, plain: plain, cancel: func() { cancel(); ours.Cancel() }}
-	default:
-		plain, end := context.WithCancelCause(context.WithoutCancel(parent))
-		cancel := func() {}
-		if deadline, ok := parent.Deadline(); ok {
-			plain, cancel = context.WithDeadline(plain, deadline)
-		}
-		ours := &Detached{}
-		ours.Init(parent)
-		cause := []error{nil, errCause}[kind/3%2]
-		return &pair{ours: ours, plain: plain, cancel: func() { end(cause); cancel(); ours.Cancel(cause) }}
+	if kind%4 == 3 {
+		return newDetachedPair(parent, []error{nil, errCause}[kind/4%2])
 	}
+	mode := Mode(kind % 4)
+	p := &pair{parent: parent}
+	plainParent := parent
+	switch mode {
+	case CancelLazily:
+		p.late = cancelCheckDelay
+	case CancelNever:
+		p.parent, plainParent = nil, context.WithoutCancel(parent)
+	}
+	plain, cancel := context.WithDeadline(plainParent, deadline)
+	ours := &Context{}
+	ours.Init(queue, parent, deadline, mode)
+	p.ours, p.plain, p.cancel = ours, plain, func() { cancel(); ours.Cancel() }
+	return p
+}
+
+func newDetachedPair(parent context.Context, cause error) *pair {
+	plain, end := context.WithCancelCause(context.WithoutCancel(parent))
+	cancel := func() {}
+	if deadline, ok := parent.Deadline(); ok {
+		plain, cancel = context.WithDeadline(plain, deadline)
+	}
+	ours := &Detached{}
+	ours.Init(parent)
+	return &pair{ours: ours, plain: plain, cancel: func() { end(cause); cancel(); ours.Cancel(cause) }}
 }
 
 // watchedParent is a context that counts the registrations for its end.
@@ -178,12 +186,15 @@ func TestAContextLeavesNothingBehind(t *testing.T) {
 	for name, c := range map[string]struct {
 		timeout, lasts time.Duration
 		isParentFirst  bool
+		mode           Mode
 		watchers       int // while it lasts
 	}{
-		"ends soon":                         {timeout: time.Second, lasts: 19 * time.Millisecond},
-		"ends late":                         {timeout: time.Second, lasts: 21 * time.Millisecond, watchers: 1},
-		"the deadline of the parent":        {timeout: time.Second, lasts: time.Millisecond, isParentFirst: true, watchers: 1},
-		"a deadline before the first check": {timeout: 5 * time.Millisecond, lasts: time.Millisecond, watchers: 1},
+		"ends soon":                         {mode: CancelLazily, timeout: time.Second, lasts: 19 * time.Millisecond},
+		"ends late":                         {mode: CancelLazily, timeout: time.Second, lasts: 21 * time.Millisecond, watchers: 1},
+		"the deadline of the parent":        {mode: CancelLazily, timeout: time.Second, lasts: time.Millisecond, isParentFirst: true, watchers: 1},
+		"a deadline before the first check": {mode: CancelLazily, timeout: 5 * time.Millisecond, lasts: time.Millisecond, watchers: 1},
+		"cancelled at once":                 {timeout: time.Second, lasts: time.Millisecond, watchers: 1},
+		"cancelled never":                   {mode: CancelNever, timeout: time.Second, lasts: time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -196,7 +207,8 @@ func TestAContextLeavesNothingBehind(t *testing.T) {
 					parent.Context = sooner
 				}
 				var queue Queue
-				ctx := queue.WithDeadline(parent, time.Now().Add(c.timeout))
+				var ctx Context
+				ctx.Init(&queue, parent, time.Now().Add(c.timeout), c.mode)
 				assert.Zero(t, queue.Len(), "nobody waits for the end")
 				done := ctx.Done()
 				pause(c.lasts)
@@ -210,14 +222,15 @@ func TestAContextLeavesNothingBehind(t *testing.T) {
 }
 
 // The first check of the parent comes 20 ms after the first call of Done. From then on the end of the parent is noticed at once.
-func TestAContextNoticesTheEndOfItsParentSoon(t *testing.T) {
+func TestALazyContextNoticesTheEndOfItsParentSoon(t *testing.T) {
 	for _, stays := range []time.Duration{time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond, 400 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
 			parent, leave := context.WithCancel(context.Background())
 			time.AfterFunc(stays, leave)
 			var queue Queue
 			began := time.Now()
-			ctx := queue.WithDeadline(parent, began.Add(time.Second))
+			var ctx Context
+			ctx.Init(&queue, parent, began.Add(time.Second), CancelLazily)
 			<-ctx.Done()
 			assert.Equal(t, max(stays, cancelCheckDelay), time.Since(began))
 			assert.Equal(t, context.Canceled, ctx.Err())
@@ -226,14 +239,18 @@ func TestAContextNoticesTheEndOfItsParentSoon(t *testing.T) {
 	}
 }
 
-func TestAContextCostsOneAllocationAndItsChannel(t *testing.T) {
+func TestAContextCostsItsChannel(t *testing.T) {
+	const calls = 100
 	var queue Queue
 	parent, leave := context.WithCancel(context.Background())
 	defer leave()
-	deadline := time.Now().Add(time.Hour)
-	for _, with := range []func(context.Context, time.Time) *Context{queue.WithDeadline, queue.DetachedWithDeadline} {
-		assert.EqualValues(t, 2, testing.AllocsPerRun(100, func() {
-			ctx := with(parent, deadline)
+	for _, mode := range []Mode{CancelLazily, CancelNever} {
+		var contexts [calls + 1]Context
+		next := 0
+		assert.EqualValues(t, 1, testing.AllocsPerRun(calls, func() {
+			ctx := &contexts[next]
+			next++
+			ctx.Init(&queue, parent, time.Now().Add(time.Hour), mode)
 			ctx.Done()
 			ctx.Cancel()
 		}))

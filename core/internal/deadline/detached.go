@@ -7,8 +7,8 @@ import (
 )
 
 // Detached is a context with the values and the deadline of another, which does not end when the other is cancelled. It is like
-// context.WithCancelCause(context.WithoutCancel(parent)) with the deadline of parent. Few callers wait for its end, so the contexts of
-// the standard library are made when the first one does. It must not be copied.
+// context.WithCancelCause(context.WithoutCancel(parent)) with the deadline of parent. Few callers ask for its end, so the contexts of the
+// standard library are made when the first one does. It must not be copied.
 type Detached struct {
 	parent context.Context
 
@@ -33,19 +33,7 @@ func (c *Detached) Value(key any) any {
 }
 
 // Err implements context.Context.
-func (c *Detached) Err() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch deadline, ok := c.Deadline(); {
-	case c.inner != nil:
-		return c.inner.Err()
-	case c.isOver:
-		return context.Canceled
-	case ok && !time.Now().Before(deadline):
-		return context.DeadlineExceeded
-	}
-	return nil
-}
+func (c *Detached) Err() error { return c.context().Err() }
 
 // context returns inner, and makes it first if necessary.
 func (c *Detached) context() context.Context {

@@ -1,6 +1,6 @@
 // Package deadline has timers and contexts that behave like those of the standard library and cost less when they end early,
 // as nearly all timeouts do. The timers of a Queue share one runtime timer, which is not set again when a timer stops. A
-// Context needs one allocation and its channel.
+// Context allocates nothing but its channel if it is a field of another value.
 package deadline
 
 import (

@@ -13,75 +13,6 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// watchedClient is a client's context that counts who watches it.
-type watchedClient struct {
-	context.Context
-	watchers int
-}
-
-// Value hides what is inside, so that package context asks for AfterFunc.
-func (w *watchedClient) Value(any) any { return nil }
-
-// AfterFunc is how package context asks to be told of the end.
-func (w *watchedClient) AfterFunc(f func()) (stop func() bool) {
-	w.watchers++
-	stopped := context.AfterFunc(w.Context, f)
-	return func() bool {
-		w.watchers--
-		return stopped()
-	}
-}
-
-func (q *queue) length() (n int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for a := q.first; a != nil; a = a.following {
-		n++
-	}
-	return n
-}
-
-func TestACallLeavesNothingBehind(t *testing.T) {
-	for name, c := range map[string]struct {
-		timeout, lasts             time.Duration
-		patient, isSooner          bool
-		looks, deadlines, watchers int // while it lasts
-	}{
-		"patient, and answered soon":              {timeout: time.Second, lasts: 19 * time.Millisecond, patient: true, looks: 1},
-		"patient, and answered late":              {timeout: time.Second, lasts: 21 * time.Millisecond, patient: true, deadlines: 1, watchers: 1},
-		"patient, with a client that has no time": {timeout: time.Second, lasts: time.Millisecond, patient: true, isSooner: true, deadlines: 1, watchers: 1},
-		"patient, and with little time itself":    {timeout: 5 * time.Millisecond, lasts: time.Millisecond, patient: true, deadlines: 1, watchers: 1},
-		"not patient":                             {timeout: time.Second, lasts: time.Millisecond, deadlines: 1, watchers: 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				e := &Engine{}
-				stays, leave := context.WithCancel(context.Background())
-				defer leave()
-				client := &watchedClient{Context: stays}
-				if c.isSooner {
-					sooner, cancel := context.WithTimeout(stays, c.timeout/2)
-					defer cancel()
-					client.Context = sooner
-				}
-				var next appointment
-				call := callContext{patient: c.patient}
-				done := call.start(e, client, time.Now().Add(c.timeout), &next).Done()
-				time.Sleep(c.lasts)
-				synctest.Wait()
-				assert.Equal(t, []int{c.looks, c.deadlines, c.watchers}, []int{e.looks.length(), e.deadlines.length(), client.watchers})
-				call.end(context.Canceled)
-				<-done
-				assert.Zero(t, client.watchers)
-				assert.Nil(t, next.host)
-				assert.Equal(t, []int{c.looks, c.deadlines}, []int{e.looks.length(), e.deadlines.length()}, "the place is for the operation's next")
-				next.end()
-				assert.Zero(t, e.looks.length()+e.deadlines.length())
-			})
-		})
-	}
-}
-
 // watching is a store that looks whether a call has ended, as clients of servers do.
 type watching struct {
 	driver.Store
@@ -136,20 +67,19 @@ func TestAnOperationLeavesNothingBehind(t *testing.T) {
 				e, err := New(Config{Store: &c.store, Scope: SingleTenant, Lease: LeaseConfig{Duration: 10 * time.Second}})
 				assert.NoError(t, err)
 				during := 0
-				waiting := func() int { return e.looks.length() + e.deadlines.length() + e.extensions.length() }
 				var all sync.WaitGroup
 				all.Go(func() {
 					defer func() { _ = recover() }()
 					key := func(string) []string { return []string{"K"} }
 					_, _ = e.Do(context.Background(), Request{Method: "POST", Header: key, Body: func(int64) ([]byte, error) { return nil, nil }}, func(ctx context.Context) (*Response, error) {
-						during = waiting()
+						during = e.timers.Len()
 						return c.run(ctx)
 					})
 				})
 				all.Wait()
-				assert.Zero(t, waiting())
+				assert.Zero(t, e.timers.Len())
 				if c.store.entry.State == driver.Claimed {
-					assert.Equal(t, 1, during, "one place for call and keeper")
+					assert.Equal(t, 1, during, "the first extension")
 				}
 				assert.NoError(t, e.Close(context.Background()))
 			})
