@@ -7,24 +7,27 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// clientContext is a request's context whose values come from fasthttp's, which is another request's when this one is over. The engine
-// may need it for longer, for an outcome that the store has not taken. Then it knows the values that were asked for before, and no
-// others: a store that finds its tenant by a value finds the same one.
+// clientContext is the context of a request whose values come from fasthttp's context. fasthttp uses that one for another request
+// when this request is over, but the engine may still need the values: it retries a commit that the store has not confirmed. So
+// after detach, clientContext only has the values that were read before. A store that finds its tenant by a context value still
+// finds the same tenant.
 type clientContext struct {
 	context.Context
 
-	mu     sync.RWMutex // over the end
+	mu     sync.RWMutex // guards isOver, and the use of Context
 	isOver bool
-	known  sync.Map // of what was asked for
+	known  sync.Map // the values that were read, by key
 }
 
-// probe is a user value that is there while somebody looks for it.
+// probe is the key of a user value that clientContextOf sets for a moment.
 type probe struct{}
 
-// clientContextOf returns the context of the request: the user's own, or one that ends with the request if that is made of fasthttp's.
+// clientContextOf returns the context of the request: its UserContext. If the values of that come from fasthttp's context, it
+// returns a clientContext twice, and the caller detaches it when the request is over. Otherwise own is nil. To find out, it sets
+// a user value in fasthttp's context and looks for it in the UserContext.
 func clientContextOf(c *fiber.Ctx) (ctx context.Context, own *clientContext) {
 	ctx = c.UserContext()
-	if ctx == context.Background() { // as nearly always
+	if ctx == context.Background() { // the default of Fiber
 		return ctx, nil
 	}
 	sign := new(int8)
@@ -50,7 +53,7 @@ func (c *clientContext) Value(key any) any {
 	return value
 }
 
-// detach is for the end of the request.
+// detach ends the use of fasthttp's context, at the end of the request. It does nothing on a nil c.
 func (c *clientContext) detach() {
 	if c == nil {
 		return

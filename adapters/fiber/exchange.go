@@ -9,47 +9,52 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// exchange is one request on its way through the engine, and its answer on the way back.
+// exchange is one request and its response.
 type exchange struct {
 	ctx      *fiber.Ctx
-	template core.Request // what the engine reads of it by functions
+	template core.Request // the functions by which the engine reads the request
 	run      func(context.Context) (*core.Response, error)
-	asked    bool            // for a header
-	line     [1]string       // memory for the first header that is asked for
-	response handlerResponse // of the handlers. A replay does without
+	response handlerResponse // what the handlers leave; empty for a replay
+
+	// The first call of header, which reads the key, puts its result into valueBuffer. That saves an allocation.
+	valueBuffer  [1]string
+	isBufferUsed bool
 }
 
+// newExchange returns the exchange of c under the options o.
 func newExchange(c *fiber.Ctx, o *options) *exchange {
 	x := &exchange{ctx: c}
 	x.template = core.Request{Header: x.header, Body: x.body}
 	if o.scope != nil {
 		x.template.Scope = func() string {
 			defer hideTrailers(&x.ctx.Request().Header)()
-			return strings.Clone(o.scope(x.ctx)) // what Fiber returns is memory that is used again
+			return strings.Clone(o.scope(x.ctx)) // Fiber's strings change with the next request.
 		}
 	}
 	x.run = func(ctx context.Context) (*core.Response, error) { return x.response.run(ctx, x.ctx, &o.keep) }
 	return x
 }
 
-// do lets an engine take the request, and writes what it answers.
+// do runs the request under e and writes the engine's response into the Fiber context. If the request is bypassed, the caller
+// runs the handlers. If the handlers panic or the engine returns an error, do removes what they left of a response, because
+// middleware outside that recovers or handles err writes a response of its own.
 func (x *exchange) do(e *core.Engine) (isBypassed bool, err error) {
-	c, answered := x.ctx, false
+	c, hasResult := x.ctx, false
 	ctx, own := clientContextOf(c)
 	defer func() {
-		if !answered {
-			x.response.resetResponse(c.Response()) // who recovers, or handles err, has an answer of its own
+		if !hasResult {
+			x.response.resetResponse(c.Response())
 		}
-		if !answered || !x.response.isStream {
+		if !hasResult || !x.response.isStream {
 			own.detach()
 		}
 	}()
 	x.response.clientCtx = own
 	result, err := e.Do(ctx, x.request(), x.run)
-	answered = err == nil
+	hasResult = err == nil
 	if result.Response != nil {
 		x.response.send(c, result.Response)
-		if c.Request().IsBodyStream() { // what nobody has read would be taken for the next request
+		if c.Request().IsBodyStream() { // fasthttp would take the unread rest of the body for the next request.
 			c.Context().SetConnectionClose()
 		}
 	}

@@ -1,4 +1,58 @@
-// Package idem puts an engine in front of Fiber handlers.
+// Package idem makes Fiber handlers idempotent: [Fiber] is a middleware that runs them under a core.Engine.
+//
+//	app.Use(recover.New(), authenticate)
+//	app.Post("/payments", idem.Fiber(engine), handler)
+//
+// # Where to put the middleware
+//
+// Put it after recover, authentication and rate limits, so that the last two refuse a request before the engine looks at its key.
+// Put it inside compression and CORS, so that both make their header fields anew for each response, replays included. A
+// compressor inside the engine hides from it that the source of a stream has failed.
+//
+// # Options
+//
+//	Scope  whose key it is     default: Config.Scope of the engine
+//	Skip   what is not guarded default: nothing
+//
+// # Contexts
+//
+// A handler reads its run with core.FromContext, core.ChildKey, core.Step and core.Decide, from c.UserContext(), or from
+// c.Context() while the handler runs. Do not keep c.Context(): fasthttp uses it for another request afterwards.
+//
+// If outer middleware has set a UserContext that is made of c.Context(), the engine reads values from it while it renews the
+// lease, for example in go-redis hooks that trace. Such a handler must not call c.Locals at the same time. Once the request is
+// over, the context only has those values that were read before.
+//
+// fasthttp does not report that a client has left. A request that waits for another (Config.Wait) keeps its place until
+// Wait.Timeout is over.
+//
+// # Errors and timeouts
+//
+// An error of the handler becomes a response at once, by the app's ErrorHandler, and that response is stored. Middleware outside
+// sees the response, not the error.
+//
+// A timeout middleware inside the engine may respond while the handler still works (RequestCtx.TimeoutError). Then nobody knows
+// the outcome. The key is held for the rest of the lease, and the next run is a takeover.
+//
+// # Streams
+//
+// A stream is read into memory before it is sent, and stored like any other body, if its length is known and at most
+// Keep.MaxBody, as with SendFile. fasthttp reads all other streams after the handlers have returned. The run, its claim and its
+// context then last until the stream ends.
+//
+// A stream that comes to its end is stored, with its body if that has at most Keep.MaxBody bytes. A stream breaks off if its
+// source fails, panics or does not have the declared length, or if its client leaves. Then it is not stored: the same request
+// runs again, or its outcome is unknown if Lease.OnUnknown is set. If the client has left and the handler has called core.Decide,
+// that decision counts.
+//
+// The function of a SetBodyStreamWriter learns from the error of Flush, and from its context, that its client has left. It must
+// return then, because a retry may run. It can report that it failed only by core.Decide(ctx, core.Retry). A panic in it ends the
+// process, as it does without the engine.
+//
+// # Chunked requests
+//
+// fasthttp mixes the trailers of a chunked request into its header. The engine ignores them: none of them is a key. It also
+// ignores a key that outer middleware has added to a chunked request, because it cannot tell that one from a trailer.
 package idem
 
 import (
@@ -7,46 +61,28 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// Option changes how Fiber reads a request.
+// Option changes how [Fiber] treats a request.
 type Option func(*options)
 
+// options are what the options of Fiber set. A nil function stands for the default.
 type options struct {
 	scope func(*fiber.Ctx) string
 	skip  func(*fiber.Ctx) bool
-	keep  core.KeepConfig // the engine's
+	keep  core.KeepConfig // the configuration of the engine
 }
 
-// Scope takes the scope of a key from the Fiber context, in place of Config.Scope. The string is copied, so it may be one of
-// Fiber's own, as c.Get returns them. Of a chunked request f sees the header lines that came before the body, and none that came
-// behind it or that a middleware has added.
+// Scope takes the scope of a key from the Fiber context. It MUST come from authentication. f is called for requests with a key
+// and must be safe for concurrent use. It may return a string of Fiber's own, such as that of c.Get: the adapter copies it. While
+// f runs, the header of a chunked request has only the fields that came before the body; trailers, and fields that middleware has
+// added, are hidden. Default: Config.Scope of the engine.
 func Scope(f func(*fiber.Ctx) string) Option { return func(o *options) { o.scope = f } }
 
-// Skip lets requests for which f is true pass by the engine.
+// Skip runs the handler without the engine for requests for which f returns true: nothing is stored or replayed, and a key in the
+// request is ignored. f must be safe for concurrent use. Default: no request is skipped.
 func Skip(f func(*fiber.Ctx) bool) Option { return func(o *options) { o.skip = f } }
 
-// Fiber returns a middleware that runs the handlers behind it under e. Put it behind recover, authentication and rate
-// limits, and inside compression. Handlers find the run's context in UserContext; core.FromContext, ChildKey, Step and Decide
-// take c.Context(), too, while the handler runs: fasthttp uses that one for another request afterwards. An error that a handler returns
-// becomes its answer through the app's ErrorHandler here, before it is kept; middleware outside sees the answer, not the
-// error. fasthttp does not tell that a client has left, so one that waits (Config.Wait) keeps its place until its time is over.
-//
-// A UserContext that is made of c.Context() is read while a lease is renewed, as by go-redis hooks that trace, so a handler must not
-// call c.Locals beside that; once the request is over, its values are those that were asked for before.
-//
-// fasthttp mixes lines that come behind the body of a chunked request, as trailers, into its header: none of them is a key. Nor is
-// one that a middleware outside has added to such a request.
-//
-// When a timeout inside has answered for a handler that works on (RequestCtx.TimeoutError), nobody knows the outcome: the key is
-// held for the rest of the lease, and the run that follows is told so.
-//
-// A stream whose length is known and at most Keep.MaxBody, as that of SendFile, is read before it is sent, and kept like any
-// other body. fasthttp reads others when the handlers have returned: the run, its claim and its context go on until then. A
-// stream that comes to its end is kept, with its body where that fits. One that breaks off is not, and the same request runs
-// again, or its outcome is unknown where Lease.OnUnknown is set: when its source fails, panics, or has not the declared length,
-// and when its client leaves, unless the handler has decided (core.Decide). The function of a SetBodyStreamWriter learns from
-// the error of Flush, and from its context, that its client has left, and must return then, since a retry may run; that it
-// failed it can only say by core.Decide(ctx, core.Retry), and a panic in it ends the process, as without the engine. A
-// compressor inside the engine hides that a source has failed.
+// Fiber returns a middleware that runs the handlers after it under e. The middleware is safe for concurrent use. The package
+// documentation says what it does with errors, timeouts and streams.
 func Fiber(e *core.Engine, opts ...Option) fiber.Handler {
 	var o options
 	for _, opt := range opts {
@@ -59,7 +95,7 @@ func Fiber(e *core.Engine, opts ...Option) fiber.Handler {
 		}
 		x := newExchange(c, &o)
 		isBypassed, err := x.do(e)
-		x.ctx = nil // a stream's run goes on and holds x, and Fiber uses c again
+		x.ctx = nil // The run of a stream still holds x, and Fiber uses c for another request.
 		if isBypassed {
 			return c.Next()
 		}

@@ -11,19 +11,22 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// noteChanges notes the header lines that differ from outer, and the names that outer has lines for and header has not. The
-// Content-Type of a body always counts as changed: what fasthttp fills in by itself, other frameworks would not. So does
-// Cache-Control, which core.OmitNoStore looks at, whoever set it.
-func (a *handlerResponse) noteChanges(header *fasthttp.ResponseHeader, body bool) {
+// noteChanges compares header with outer, the header as it was before the handlers. It sets response.Header to the fields that
+// the handlers added or changed, and response.Removed to the names that they removed. Two fields always count as changed:
+//   - the Content-Type of a response with a body, because fasthttp has a default for it and other frameworks do not;
+//   - Cache-Control, because core.OmitNoStore reads it from the response.
+//
+// Trailers are left out.
+func (a *handlerResponse) noteChanges(header *fasthttp.ResponseHeader, hasBody bool) {
 	r := &a.response
-	r.Header = a.lines[:0]
-	trailers := slices.Clone(header.PeekTrailerKeys()) // which come behind the body
+	r.Header = a.fieldBuffer[:0]
+	trailers := slices.Clone(header.PeekTrailerKeys())
 	header.VisitAll(func(key, value []byte) {
 		if slices.ContainsFunc(trailers, func(trailer []byte) bool { return bytes.Equal(trailer, key) }) {
 			return
 		}
 		name := headerName(key)
-		always := body && name == fiber.HeaderContentType || name == fiber.HeaderCacheControl
+		always := hasBody && name == fiber.HeaderContentType || name == fiber.HeaderCacheControl
 		switch {
 		case !always && slices.EqualFunc(a.outer.PeekAll(name), header.PeekAll(name), bytes.Equal):
 		case !always && name == fiber.HeaderContentType && !hasContentType(header):
@@ -33,14 +36,14 @@ func (a *handlerResponse) noteChanges(header *fasthttp.ResponseHeader, body bool
 		}
 	})
 	a.outer.VisitAll(func(key, _ []byte) {
-		if line := header.PeekBytes(key); line == nil || len(line) == 0 && string(key) == fiber.HeaderContentType {
+		if value := header.PeekBytes(key); value == nil || len(value) == 0 && string(key) == fiber.HeaderContentType {
 			r.Removed = append(r.Removed, string(key))
 		}
 	})
 	a.handlerFields = len(r.Header)
 }
 
-// hasContentType tells whether a Content-Type was set, and is not the one that fasthttp shows without it.
+// hasContentType reports whether a Content-Type was set. fasthttp shows its default otherwise.
 func hasContentType(header *fasthttp.ResponseHeader) bool {
 	var without fasthttp.ResponseHeader
 	header.CopyTo(&without)
@@ -48,9 +51,11 @@ func hasContentType(header *fasthttp.ResponseHeader) bool {
 	return len(without.ContentType()) > 0
 }
 
-// headerName is a copy of a header name, where it is none of the usual ones.
+// headerName returns key as a string. The usual names are constants, which saves the copy.
 func headerName(key []byte) string {
-	for _, usual := range []string{fiber.HeaderContentType, fiber.HeaderContentLength, fiber.HeaderLocation, fiber.HeaderCacheControl} {
+	for _, usual := range []string{
+		fiber.HeaderContentType, fiber.HeaderContentLength, fiber.HeaderLocation, fiber.HeaderCacheControl,
+	} {
 		if string(key) == usual {
 			return usual
 		}
@@ -58,11 +63,12 @@ func headerName(key []byte) string {
 	return string(key)
 }
 
-// deleteMarker takes away the line that replays carry, whose name a handler may have written in any way.
+// deleteMarker removes the marker of replays from header, because a handler must not set it. The app may have
+// DisableHeaderNormalizing, so the handler's spelling of the name may differ from the marker's in case.
 func deleteMarker(c *fiber.Ctx, header *fasthttp.ResponseHeader, marker string) {
 	for _, key := range header.PeekKeys() {
 		if len(key) == len(marker) && strings.EqualFold(string(key), marker) {
-			header.DisableNormalizing() // of the name to delete
+			header.DisableNormalizing() // DelBytes would change the case of key.
 			header.DelBytes(key)
 			if !c.App().Config().DisableHeaderNormalizing {
 				header.EnableNormalizing()

@@ -15,7 +15,7 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// request is the request as the engine reads it. fasthttp uses its memory again, so every string is a copy.
+// request returns the request as the engine reads it. Every string is a copy, because fasthttp uses its memory again.
 func (x *exchange) request() core.Request {
 	header, r := &x.ctx.Request().Header, x.template
 	r.Method = methodOf(header)
@@ -23,7 +23,7 @@ func (x *exchange) request() core.Request {
 	return r
 }
 
-// methodOf is a copy of the request's method, where it may be a guarded one.
+// methodOf returns the request's method. The usual methods are constants, which saves the copy.
 func methodOf(header *fasthttp.RequestHeader) string {
 	for _, m := range []string{fiber.MethodPost, fiber.MethodPatch, fiber.MethodGet} {
 		if string(header.Method()) == m {
@@ -33,13 +33,14 @@ func methodOf(header *fasthttp.RequestHeader) string {
 	return string(header.Method())
 }
 
-// header is not fasthttp's PeekAll: with DisableHeaderNormalizing that minds the case.
+// header implements core.Request.Header. It compares names itself, because fasthttp's PeekAll is case-sensitive if the app has
+// DisableHeaderNormalizing.
 func (x *exchange) header(name string) (values []string) {
-	if strings.EqualFold(name, fiber.HeaderHost) { // an absolute target names another one than the line
+	if strings.EqualFold(name, fiber.HeaderHost) { // An absolute request target overrides the Host field.
 		return []string{string(x.ctx.Request().URI().Host())}
 	}
-	if !x.asked { // for the key, which has one line
-		x.asked, values = true, x.line[:0]
+	if !x.isBufferUsed {
+		x.isBufferUsed, values = true, x.valueBuffer[:0]
 	}
 	x.ctx.Request().Header.VisitAll(func(key, value []byte) {
 		if len(key) == len(name) && strings.EqualFold(string(key), name) {
@@ -52,7 +53,8 @@ func (x *exchange) header(name string) (values []string) {
 	return values
 }
 
-// body reads the request's body as it was sent. With StreamRequestBody it is still to be read.
+// body implements core.Request.Body. If the app has StreamRequestBody, body reads the stream and stores it in the request for the
+// handlers.
 func (x *exchange) body(limit int64) ([]byte, error) {
 	c := x.ctx
 	r := c.Request()
@@ -72,8 +74,8 @@ func (x *exchange) body(limit int64) ([]byte, error) {
 	return b, err
 }
 
-// formDigest is what makes two multipart requests the same. fasthttp has parsed them already, and would put the body together
-// in another order each time.
+// formDigest returns a hash of the multipart form, which stands for the body: equal forms have equal hashes. fasthttp has parsed
+// the form already, and would write the body in another order each time.
 func formDigest(r *fasthttp.Request) ([]byte, error) {
 	f, err := r.MultipartForm()
 	if err != nil {

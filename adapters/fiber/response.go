@@ -11,48 +11,50 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// handlerResponse is what the handlers leave in the Fiber context. It stays there, for nothing is sent before the middleware returns.
+// handlerResponse is the response that the handlers leave in the Fiber context. It stays there, because fasthttp sends nothing
+// before the middleware returns.
 type handlerResponse struct {
-	outer         fasthttp.ResponseHeader // as it was before the handlers
+	outer         fasthttp.ResponseHeader // the header as it was before the handlers
 	response      core.Response
-	lines         [8]core.Field  // memory for those of most responses
-	handlerFields int            // how many lines of the response are the handlers'
-	ran           bool           // the handlers, up to their end or not
-	isStream      bool           // it goes on when the middleware has returned
-	clientCtx     *clientContext // whose request it is; nil where no care is needed
+	fieldBuffer   [8]core.Field  // the array of response.Header, unless that is longer; it saves an allocation
+	handlerFields int            // how many fields of response.Header are the handlers' own
+	ran           bool           // the handlers were called
+	isStream      bool           // the run lasts until the response's stream ends
+	clientCtx     *clientContext // to be detached at the end of the run; nil if nothing is to be detached
 }
 
-// run runs the handlers behind the middleware, and says what they have left in the Fiber context. A timeout or a hijacked
-// connection counts as sent: fasthttp sends it whatever becomes of the claim.
+// run runs the handlers after the middleware under ctx and returns their response for the engine. Two kinds of response count as
+// sent, because fasthttp sends them whatever becomes of the claim: that of a timeout, and that of a hijacked connection. A stream
+// that is too long to be read now ends the run later, when fasthttp has sent it.
 func (a *handlerResponse) run(ctx context.Context, c *fiber.Ctx, keep *core.KeepConfig) (*core.Response, error) {
 	c.Response().Header.CopyTo(&a.outer)
 	a.ran = true
 	isUnrouted := runHandlers(ctx, c)
 	r, response, isSent := &a.response, c.Response(), c.Context().Hijacked()
 	r.Hijacked, r.Unrouted = isSent, isUnrouted
-	if late := c.Context().LastTimeoutErrorResponse(); late != nil {
-		response, isSent = late, true
-		core.Decide(ctx, core.LeaveUnknown) // who had to be timed out still works
+	if timedOut := c.Context().LastTimeoutErrorResponse(); timedOut != nil {
+		response, isSent = timedOut, true
+		core.Decide(ctx, core.LeaveUnknown) // The handler that was timed out still works.
 	}
 	r.Status = response.StatusCode()
-	streams := hasBody(r.Status) && !isSent && response.IsBodyStream()
-	isTyped := isSent || streams
-	if streams && !response.SkipBody {
+	isStream := hasBody(r.Status) && !isSent && response.IsBodyStream()
+	isTyped := isSent || isStream
+	if isStream && !response.SkipBody {
 		if err := bufferStream(response, keep.MaxBody); err != nil {
 			return nil, err
 		}
-		streams = response.IsBodyStream()
+		isStream = response.IsBodyStream()
 	}
-	if hasBody(r.Status) && !isSent && !streams {
+	if hasBody(r.Status) && !isSent && !isStream {
 		r.Body = response.Body()
 	}
 	deleteMarker(c, &response.Header, keep.Marker)
 	a.noteChanges(&response.Header, isTyped || len(r.Body) > 0)
-	if streams && !response.SkipBody {
+	if isStream && !response.SkipBody {
 		markUnprotected(ctx, response)
 		return a.endWithStream(response, keep.MaxBody), nil
 	}
-	r.Omitted = streams // which nobody reads
+	r.Omitted = isStream // With SkipBody, nobody reads the stream.
 	if isSent {
 		markUnprotected(ctx, response)
 		r.Sent, r.Omitted, r.Unfinished = true, true, true
@@ -60,15 +62,16 @@ func (a *handlerResponse) run(ctx context.Context, c *fiber.Ctx, keep *core.Keep
 	return r, nil
 }
 
-// runHandlers runs the handlers under ctx, those of errors included, and tells whether Fiber's router has found none.
+// runHandlers runs the handlers under ctx, and the app's ErrorHandler if they return an error. It reports whether Fiber's router
+// found no handler. UserContext and ContextKey are as before when it returns.
 func runHandlers(ctx context.Context, c *fiber.Ctx) (isUnrouted bool) {
-	client := c.UserContext()
-	around := c.Context().UserValue(core.ContextKey)
+	outer := c.UserContext()
+	outerRun := c.Context().UserValue(core.ContextKey)
 	c.SetUserContext(ctx)
 	c.Context().SetUserValue(core.ContextKey, ctx)
 	defer func() {
-		c.SetUserContext(client)
-		c.Context().SetUserValue(core.ContextKey, around)
+		c.SetUserContext(outer)
+		c.Context().SetUserValue(core.ContextKey, outerRun)
 	}()
 	err := c.Next()
 	if err == nil {
@@ -81,7 +84,7 @@ func runHandlers(ctx context.Context, c *fiber.Ctx) (isUnrouted bool) {
 	return isUnrouted
 }
 
-// isRouterError tells of an error whether Fiber's router has made it, which has found no handler.
+// isRouterError reports whether err is the one that Fiber's router returns when it finds no handler.
 func isRouterError(c *fiber.Ctx, err error) bool {
 	notFound := (*fiber.Error)(nil)
 	if errors.As(err, &notFound) && notFound.Code == fiber.StatusNotFound {
@@ -90,14 +93,15 @@ func isRouterError(c *fiber.Ctx, err error) bool {
 	return errors.Is(err, fiber.ErrMethodNotAllowed) && len(c.Response().Header.Peek(fiber.HeaderAllow)) > 0
 }
 
-// markUnprotected says of an answer that the engine does not send whether its run had no claim.
+// markUnprotected sets the header field of a run without a claim. The engine does so itself for responses that it returns; this
+// one does not come from the engine.
 func markUnprotected(ctx context.Context, response *fasthttp.Response) {
 	if run, _ := core.FromContext(ctx); run.Unprotected {
 		response.Header.Set("Idempotent-Unprotected", "true")
 	}
 }
 
-// endWithStream leaves the end of the run to the stream of response.
+// endWithStream makes the run last until the response's stream ends. It returns the response that tells the engine so.
 func (a *handlerResponse) endWithStream(response *fasthttp.Response, limit int) *core.Response {
 	a.isStream = true
 	s := wrapStream(response, limit, a.response)
@@ -105,7 +109,7 @@ func (a *handlerResponse) endWithStream(response *fasthttp.Response, limit int) 
 	return &core.Response{Status: a.response.Status, Sent: true, Later: func(end func(*core.Response, error)) { s.end = end }}
 }
 
-// resetResponse leaves of the handlers' answer nothing in the response.
+// resetResponse removes what the handlers left in response. The header is then as it was before them.
 func (a *handlerResponse) resetResponse(response *fasthttp.Response) {
 	if a.ran {
 		a.outer.CopyTo(&response.Header)

@@ -6,7 +6,8 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// send writes a response, which may be the one that is there.
+// send writes r into the Fiber context. If r is the response of the handlers, it is there already, and send only adds the fields
+// that the engine has added.
 func (a *handlerResponse) send(c *fiber.Ctx, r *core.Response) {
 	if r != &a.response {
 		a.resetResponse(c.Response())
@@ -22,7 +23,8 @@ func (a *handlerResponse) send(c *fiber.Ctx, r *core.Response) {
 	}
 }
 
-// sendResponse writes a response: the headers around it stay, those it names are replaced.
+// sendResponse writes a replay or a refusal. Header fields that outer middleware has set stay, except those that r replaces or
+// removes.
 func sendResponse(c *fiber.Ctx, r *core.Response) {
 	header := &c.Response().Header
 	for _, name := range r.Removed {

@@ -11,25 +11,26 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
+// errBrokeOff is the error of a run whose stream failed or was shorter than declared.
 var errBrokeOff = errors.New("idem: the stream of the answer broke off")
 
-// stream is the body of an answer that is made while it is sent. fasthttp reads it when the handlers have returned, and closes
-// it when it has been sent or the client has left. Its end is the end of the run.
+// stream is the body of a response that is made while it is sent. fasthttp reads it after the handlers have returned, and closes
+// it when it has been sent or the client has left. Close ends the run.
 type stream struct {
 	source    io.Reader
-	size      int // as declared; negative: not
-	limit     int // of what is kept of it, in bytes
+	size      int // the declared length in bytes; negative if there is none
+	limit     int // KeepConfig.MaxBody, in bytes
 	response  core.Response
 	clientCtx *clientContext // see handlerResponse
 
-	end        func(*core.Response, error) // of the run; nil without a claim
-	sent       int                         // in bytes
+	end        func(*core.Response, error) // ends the run; nil without a claim
+	sent       int                         // bytes read so far
 	isComplete bool                        // the source came to its end
-	hasFailed  bool                        // the source failed, or is being asked: one that panics stays so
+	hasFailed  bool                        // the source failed; also true during each call of it, so that a panic counts
 	closed     sync.Once
 }
 
-// declaredSize is the length of a response's stream, as fasthttp finds it; negative where nobody knows.
+// declaredSize returns the length of the response's stream in bytes, as fasthttp determines it; negative if it is unknown.
 func declaredSize(response *fasthttp.Response) int {
 	size := response.Header.ContentLength()
 	limited, ok := response.BodyStream().(*io.LimitedReader)
@@ -39,7 +40,8 @@ func declaredSize(response *fasthttp.Response) int {
 	return size
 }
 
-// bufferStream reads a stream of a known length that fits into limit, so that it is kept before it is sent, as any other body.
+// bufferStream reads the response's stream into memory if its length is known and at most limit bytes, so that it can be stored
+// before it is sent, like any other body.
 func bufferStream(response *fasthttp.Response, limit int) error {
 	size := declaredSize(response)
 	if size < 0 || size > limit {
@@ -47,7 +49,7 @@ func bufferStream(response *fasthttp.Response, limit int) error {
 	}
 	body, err := io.ReadAll(io.LimitReader(response.BodyStream(), int64(size)+1))
 	if err == nil && len(body) != size {
-		err = errBrokeOff // fasthttp would break the connection off
+		err = errBrokeOff // fasthttp would close the connection.
 	}
 	if err != nil {
 		return err
@@ -56,23 +58,25 @@ func bufferStream(response *fasthttp.Response, limit int) error {
 	return nil
 }
 
-// wrapStream puts a stream in the place of that of response, whose answer is r.
+// wrapStream puts a stream around the response's own one. r is the rest of the response. A timeout middleware outside may forget
+// the response without closing it. A finalizer then closes the stream, or the engine would renew the claim for ever.
 func wrapStream(response *fasthttp.Response, limit int, r core.Response) *stream {
 	s := &stream{source: response.BodyStream(), size: declaredSize(response), limit: limit, response: r}
 	replaceStream(response, s)
-	// Who times the request out outside forgets the response, and the claim would be renewed for ever.
 	runtime.SetFinalizer(s, func(s *stream) { go s.closeForgotten() })
 	return s
 }
 
-// closeForgotten closes a stream that nobody will read. It has a goroutine of its own, because to close the source and to settle the run
-// may take long, and all finalizers of the process share one. A panic has no recovery outside any more, and ends the run only.
+// closeForgotten closes a stream that nobody will read. The finalizer calls it in a new goroutine, because closing the source and
+// ending the run may take long, and all finalizers share one goroutine. It recovers from a panic of the source, because no
+// middleware is left that could.
 func (s *stream) closeForgotten() {
 	defer func() { _ = recover() }()
 	_ = s.Close()
 }
 
-// replaceStream puts s in the place of the stream of response, which fasthttp would close. All else stays.
+// replaceStream makes s the stream of response and leaves everything else. It resets the whole response, because SetBodyStream
+// would close the stream that s reads from.
 func replaceStream(response *fasthttp.Response, s *stream) {
 	var header fasthttp.ResponseHeader
 	response.Header.CopyTo(&header)
@@ -83,7 +87,7 @@ func replaceStream(response *fasthttp.Response, s *stream) {
 	response.SetBodyStream(s, s.size)
 }
 
-// Read reads from the source, and keeps what fits.
+// Read implements io.Reader. It captures the body while that has at most limit bytes.
 func (s *stream) Read(p []byte) (int, error) {
 	s.hasFailed = true
 	n, err := s.source.Read(p)
@@ -98,10 +102,11 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// fits tells whether the body is, as far as it is known.
+// fits reports whether the body has at most limit bytes, as far as is known.
 func (s *stream) fits() bool { return max(s.size, s.sent) <= s.limit }
 
-// WriteTo lets a long file be sent by the kernel.
+// WriteTo implements io.WriterTo. It passes a body that will not be captured straight to the source, so that the kernel can send
+// a long file.
 func (s *stream) WriteTo(w io.Writer) (int64, error) {
 	if s.size <= s.limit {
 		return io.Copy(w, struct{ io.Reader }{s})
@@ -113,7 +118,7 @@ func (s *stream) WriteTo(w io.Writer) (int64, error) {
 	return n, err
 }
 
-// Close closes the source and ends the run.
+// Close implements io.Closer. It closes the source and ends the run, once.
 func (s *stream) Close() (err error) {
 	s.closed.Do(func() {
 		runtime.SetFinalizer(s, nil)
@@ -130,7 +135,8 @@ func (s *stream) Close() (err error) {
 	return err
 }
 
-// settle ends the run.
+// settle ends the run: with an error if the source failed, else with the response. The response is Unfinished if the body is not
+// complete.
 func (s *stream) settle() {
 	defer s.clientCtx.detach()
 	switch {

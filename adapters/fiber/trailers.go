@@ -8,13 +8,13 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// isChunked tells of a request that may have lines behind its body (KEY-19). fasthttp has put them behind those of the header,
-// and says no more that it was chunked.
+// isChunked reports whether the request was sent in chunks, so that its header may contain trailers (KEY-19): fasthttp appends
+// them to the header. It looks at the raw header, because fasthttp forgets that a request was chunked.
 func isChunked(header *fasthttp.RequestHeader) bool {
 	return countBeforeBody(header, fiber.HeaderTransferEncoding) > 0
 }
 
-// countBeforeBody counts the lines named name that came before the body.
+// countBeforeBody counts the header fields with this name that came before the body.
 func countBeforeBody(header *fasthttp.RequestHeader, name string) (n int) {
 	for raw := header.RawHeaders(); len(raw) > 0; {
 		var line []byte
@@ -26,14 +26,15 @@ func countBeforeBody(header *fasthttp.RequestHeader, name string) (n int) {
 	return n
 }
 
-// hideTrailers takes the lines that came behind the body out of header, and returns what puts them back.
+// hideTrailers removes the trailers from header until show is called. fasthttp appends a trailer to the values of its name, so
+// the first values of each name are those that came before the body.
 func hideTrailers(header *fasthttp.RequestHeader) (show func()) {
 	if !isChunked(header) {
 		return func() {}
 	}
-	lines, hidden := map[string][]string{}, map[string][]string{}
-	header.VisitAll(func(key, value []byte) { lines[string(key)] = append(lines[string(key)], string(value)) })
-	for name, values := range lines {
+	fields, hidden := map[string][]string{}, map[string][]string{}
+	header.VisitAll(func(key, value []byte) { fields[string(key)] = append(fields[string(key)], string(value)) })
+	for name, values := range fields {
 		before := countBeforeBody(header, name)
 		if before == len(values) || isFraming(name) {
 			continue
@@ -54,7 +55,7 @@ func hideTrailers(header *fasthttp.RequestHeader) (show func()) {
 	}
 }
 
-// isFraming tells of the lines that fasthttp makes itself. None of them may come behind a body.
+// isFraming reports whether fasthttp handles this field itself. None of these fields may be a trailer.
 func isFraming(name string) bool {
 	switch name {
 	case fiber.HeaderHost, fiber.HeaderContentLength, fiber.HeaderContentType, fiber.HeaderTransferEncoding, fiber.HeaderTrailer,
