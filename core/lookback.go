@@ -6,7 +6,7 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// rename makes op's claim one of the record that n names, as if it had not been asked for.
+// rename changes op's claim to one of the record that n names, and removes what Begin returned for the previous name.
 func (op *operation) rename(n naming) {
 	e := op.engine
 	if !op.renamed {
@@ -22,20 +22,24 @@ func (op *operation) rename(n naming) {
 	op.claim.Fence, op.claim.Attempt, op.claim.Operation, op.claim.Takeover, op.claim.TakeoverFence = 0, 0, 0, false, 0
 }
 
-// startOver makes ready to ask for the record under the engine's own name again, as another owner: the first has failed.
+// startOver prepares op for another Begin under the engine's own naming. The claim gets a new owner, since the first one has
+// failed.
 func (op *operation) startOver() {
 	op.rename(op.engine.namings[0])
 	op.renamed = false
 	rand.Read(op.claim.Owner[:])
 }
 
-// lookBack is called with a claim under the engine's own name. If there is a record of the operation under a previous one, op
-// goes on with that and gives its own claim back; the entry is what that record says. It is not settled when that record's run
-// was none, and has ended without one: what was true of the own name may be true no more.
+// lookBack looks for a record of the operation under the other namings. It is called with a claim under the engine's own naming,
+// so that of two processes that know each other's namings, at least one sees the other's claim: each has claimed before it looks.
+//
+// If there is an earlier record, op continues with that and releases its own claim, and found is what Begin returned for that
+// record. If that record turns out to have no run, because the run ended without one, isSettled is false: the record under the
+// own name may have changed meanwhile, so the caller starts over.
 func (op *operation) lookBack(own driver.Entry) (found driver.Entry, isSettled bool, err error) {
 	claim, began, hashing := op.claim, op.began, op.hashing
 	for _, n := range op.engine.namings[1:] {
-		if op.rename(n); op.claim.Key == claim.Key { // of a task, whose name has no route
+		if op.rename(n); op.claim.Key == claim.Key { // the name of a task has no path, so PerRoute does not change it
 			continue
 		}
 		found, err = op.look()
@@ -58,10 +62,10 @@ func (op *operation) lookBack(own driver.Entry) (found driver.Entry, isSettled b
 	return own, true, nil
 }
 
-// isFresh tells of a Begin that it found nothing of an earlier run.
+// isFresh reports whether Begin granted a claim and found no earlier run.
 func isFresh(e driver.Entry) bool { return e.State == driver.Claimed && e.Attempt <= 1 && !e.Takeover }
 
-// look sends Begin, and again by the record's algorithm if that is another.
+// look calls Begin, and calls it again with a fingerprint by the record's algorithm if that may be another.
 func (op *operation) look() (driver.Entry, error) {
 	entry, err := op.sendBegin()
 	if err == nil && entry.State == driver.Mismatch && op.refingerprint(entry.Fingerprint) {

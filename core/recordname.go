@@ -6,22 +6,19 @@ import (
 	"github.com/go-idem/idem/core/internal/digest"
 )
 
-// Names of records are hashes under Config.Secret. While Config.PreviousSecrets lists others, or Key.PerRouteChanged is set, a
-// record may lie under another name. An engine claims its own name first, and looks at the others then. Of two processes that
-// know each other's names, at least one sees the other's claim: each has made its own before it looked.
-
-// naming is one way to name records.
+// naming is one way to name records. A name is a hash under Config.Secret. While Config.PreviousSecrets lists other secrets, or
+// Key.PerRouteChanged is set, a record may have a name under another naming.
 type naming struct {
 	hasher   digest.Hasher
 	perRoute bool
 }
 
-// recordName names the record of a key, and of a key on one route when the route is given.
+// recordName returns the name of the record of a key, or of a key on one route if route is given.
 func recordName(h digest.Hasher, scope, key string, route ...string) [32]byte {
 	return h.Sum(nil, append([]string{"idem key 1", scope, key}, route...)...)
 }
 
-// namings returns the ways to name records that a config knows, its own first.
+// namings returns all namings of a config: first the one for new records, then those under which it looks for earlier ones.
 func namings(cfg *Config) (all []naming) {
 	routes := []bool{cfg.Key.PerRoute}
 	if cfg.Key.PerRouteChanged {
@@ -36,7 +33,7 @@ func namings(cfg *Config) (all []naming) {
 	return all
 }
 
-// record names the record of a request, or of a message, whose name has no route.
+// record returns the name of the record of a request, or of a task, whose kind is the Method of req and whose name has no path.
 func (n naming) record(scope, key string, req *Request, isTask bool) [32]byte {
 	switch {
 	case isTask:
@@ -47,8 +44,9 @@ func (n naming) record(scope, key string, req *Request, isTask bool) [32]byte {
 	return recordName(n.hasher, scope, key)
 }
 
-// enclosing returns the keeper of a run around ctx that is one of the record of a request or a message, under whatever name;
-// nil without one. To look for a previous name in the store would be to meet the run's own claim.
+// enclosing returns the keeper of a run that encloses ctx and has the record of this request or task, under any naming. It
+// returns nil if there is none. Such a run must be found before the store is called, since the store would report the run's
+// own claim as in progress.
 func (e *Engine) enclosing(ctx context.Context, scope, key string, req *Request, isTask bool) (k *keeper) {
 	if placeOf(ctx) == nil {
 		return nil

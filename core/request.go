@@ -2,78 +2,80 @@ package core
 
 import "time"
 
-// Request is what the engine reads of an incoming request. An adapter fills it; nothing in it is kept. A function of the
-// configuration that is shown one (Scope, Limits.Quota, Fingerprint.Func and others) must not call its functions once the
-// request is over: with Fiber there is nothing left that they could read.
+// Request is what the engine reads of an incoming request. An adapter fills it, and the engine keeps nothing of it. Functions of
+// the configuration that receive a Request, such as Scope, Limits.Quota and Fingerprint.Func, must not call its functions once
+// the request is over, because on Fiber its memory is reused then.
 type Request struct {
 	Method   string
-	Path     string // as the client sent it, still escaped; Do takes a scheme and authority before it away
+	Path     string // as the client sent it, still escaped; Do removes a scheme and authority
 	RawQuery string // without the '?'
 
-	// Header returns the values of all lines of the named header, nil when there are none. For "Host" it returns the host that
-	// the request is for, in lower case, wherever the framework keeps that.
+	// Header returns all values of the named header field, or nil if there is none. For "Host" it returns the host of the
+	// request in lower case, wherever the framework keeps that.
 	Header func(name string) []string
 
-	// Body reads the whole body, once, and leaves it readable for the handler. When there are more
-	// than limit bytes, it returns an error that wraps *http.MaxBytesError, or more than limit bytes. The engine calls it only for a request it is going to claim.
+	// Body reads the whole body and leaves it readable for the handler. For a body of more than limit bytes, it returns an error
+	// that wraps *http.MaxBytesError, or more than limit bytes. The engine calls Body at most once, and only for a request that
+	// it is going to claim.
 	Body func(limit int64) ([]byte, error)
 
-	// Scope, when set, takes the place of Config.Scope: it is how an adapter's option reads framework values.
+	// Scope, if not nil, replaces Config.Scope. The Scope options of adapters use it, since they read values of the framework.
 	Scope func() string
 }
 
-// Response is an answer: what a handler produced, what a replay sends, what a refusal says. Who is shown one (a Policy, an
-// OmitBody) must not change it, nor keep its body: that of a Fiber handler lies in fasthttp's memory, which the next answer gets.
+// Response is a response that a handler made, that a replay sends, or that refuses a request. Functions that receive a Response,
+// such as a Policy or an OmitBody, must not change it or keep its body, because on Fiber the next response reuses its memory.
 type Response struct {
 	Status  int
-	Header  []Field  // lines that the handler added or changed, in order, repeated names included
-	Removed []string // names that were set around the handler and that it deleted
-	Added   []Field  // lines that stand beside those of the same name set around the handler, which Header replaces
+	Header  []Field  // the header fields that the handler added or changed, in order; a name may occur several times
+	Removed []string // the names of header fields that outer middleware set and the handler removed
+	Added   []Field  // header fields to send beside those of outer middleware with the same name, which Header replaces
 	Body    []byte
-	Trailer []Field // lines behind the body; they reach the first client and are not kept
+	Trailer []Field // trailer fields, which reach the first client and are not stored
 
-	Sent       bool // the client has it already: there is nothing left to send
+	Sent       bool // the client has the response already: there is nothing left to send
 	Omitted    bool // Body is not the whole body
-	Unfinished bool // it streams, and the client left, or may leave, before the end; implies Omitted. The run's context goes on
-	Hijacked   bool // the handler took the connection over; there is no answer to keep
-	Unrouted   bool // no handler was found for the request, as in a router's own 404 or 405: releases the key, unless the run has decided
+	Unfinished bool // the response streams, and its client left before the end, or may leave; implies Omitted; the run goes on
+	Hijacked   bool // the handler took over the connection: there is no response to store
+	Unrouted   bool // a router's own 404 or 405: no handler ran, so the key is released unless the run has decided otherwise
 
-	// Later, when set, says that the answer is made when run has returned, as that of a stream: Do returns at once, with
-	// nothing to send, and the claim is held and renewed until end is called, once, from any goroutine. end takes the
-	// whole answer, which is Sent, or an error when it broke off: then the same request may run again, or its outcome is
-	// unknown where LeaseConfig.OnUnknown is set. An Unfinished one broke off, too, unless its handler has decided (see
-	// Decide). Do calls Later once, before it returns; a run without a claim goes on without it.
+	// Later, if not nil, says that the response is made after run has returned, as Fiber's streams are. Do calls Later once and
+	// then returns at once, with nothing to send. The claim is held and renewed until end is called, once, from any goroutine.
+	// The arguments of end are the whole response, which is Sent, or an error if the stream broke off. After an error, the same
+	// request may run again, or its outcome is unknown if LeaseConfig.OnUnknown is set; an Unfinished response counts as an
+	// error, unless the handler has called Decide. A run without a claim goes on without Later.
 	Later func(end func(*Response, error))
 }
 
-// Field is one header line.
+// Field is one header field.
 type Field struct{ Name, Value string }
 
-// Result says what became of a request.
+// Result says what became of a request or a task.
 type Result struct {
-	// Bypassed: the request carries no protection (no key, or a method that is not guarded), or a run of the same record goes on
-	// around it. Nothing was run or sent; the adapter runs the handler as if the engine were not there.
+	// Bypassed says that the engine did and sent nothing, and that the caller runs the handler as if there were no engine. The
+	// request has no key, its method is not guarded, or a run of the same record encloses it.
 	Bypassed bool
 
-	// Replayed: Response is a kept outcome.
+	// Replayed says that Response is a stored outcome.
 	Replayed bool
 
-	// Problem is the code of the refusal, "" when there is none.
+	// Problem is the code of the refusal, or "" if there is none.
 	Problem string
 
-	// RetryAfter says for a refusal when the same operation is worth sending again; 0: not as it is.
+	// RetryAfter says after which time a refused operation is worth another try; 0 means that it is not.
 	RetryAfter time.Duration
 
-	// Err says more of a refusal, or of a replay whose body is lost, than clients are told; often nil.
+	// Err says more about a refusal, or about a replay whose body is lost, than clients may learn. It is often nil.
 	Err error
 
-	// Decision, of a task that was run now, is what became of its key by the policy or [Decide].
+	// Decision is what became of the key of a task that was run now, by the policy or [Decide].
 	Decision Disposition
 
-	// Attempt, of a task, is how many runs there have been, this one included; of one that is Bypassed those of the run around it.
+	// Attempt is how many runs of a task there have been, this one included. For a task that is Bypassed it is the attempt of
+	// the enclosing run.
 	Attempt int
 
-	// Response is to be sent as it is. Other replays may share its lists and its body: who wants others makes copies. It is
-	// nil when there is nothing to send: bypassed, or sent while it was made.
+	// Response is the response to send. It is nil if there is nothing to send, because the request was bypassed or its response
+	// has already been sent. Other replays may share its slices, so a caller that changes them must copy them first.
 	Response *Response
 }

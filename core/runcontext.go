@@ -5,18 +5,19 @@ import (
 	"encoding/hex"
 )
 
-// Run is what a handler may know about the run it is in.
+// Run is what a handler can learn about the run that it is in.
 type Run struct {
-	Fence       int64 // grows from one claim of a key to the next: hand it to resources that can refuse an older one
-	Operation   int64 // the Fence of the first claim since the key was last absent or released: tells operations under a key apart
-	Attempt     int   // 1 for the first run of the key
-	Takeover    bool  // an earlier run vanished without an outcome: its effects may have happened
-	Unprotected bool  // there is no claim: the store could not answer, and Config.DangerouslyFailOpen is set
+	Fence       int64 // grows with each claim of the key; give it to systems that can reject an older one
+	Operation   int64 // the Fence of the first claim since the key was last absent or released; identifies the operation
+	Attempt     int   // 1 for the first run of the operation
+	Takeover    bool  // an earlier run vanished without an outcome, so its effects may have happened
+	Unprotected bool  // the run has no claim: the store is unavailable, and Config.DangerouslyFailOpen is set
 
-	Decision Disposition // what the handler has said last by Decide; Keep before
+	Decision Disposition // of the handler's last call of Decide; Keep before that
 }
 
-// FromContext returns the run that ctx belongs to, which is the innermost one; false outside of a run.
+// FromContext returns the innermost run that ctx belongs to. It returns false outside of a run, and in the handler of a batch,
+// which is in many runs.
 func FromContext(ctx context.Context) (Run, bool) {
 	p := placeOf(ctx)
 	switch {
@@ -30,16 +31,16 @@ func FromContext(ctx context.Context) (Run, bool) {
 	return Run{Unprotected: p.isUnprotected}, p.isUnprotected
 }
 
-// ChildKey derives a key for a call that a run makes to another service, such as a payment provider. It is the same for the
-// same step of the same scope and key, and for ever: also when the operation is run again, after its key was released, after
-// the retention, when Redis has lost its data, and under another Config. So a charge cannot become two because something
-// between the two runs has changed. It is another one for every other step, scope, key, method and path.
+// ChildKey derives an idempotency key for a call that a run makes to another service, such as a payment provider. The key
+// depends on the scope, key, method and path of the request and on step, and on nothing else. It stays the same if the operation
+// runs again, even after its key was released, after the retention, after Redis has lost its data, or under another Config, so
+// that two runs never make two charges.
 //
-// A provider that keeps declines returns a declined charge to the next run as well, even if that one came after a release.
-// To ask anew then, put [Run.Operation] into the name of the step: it is the same until the key is released or forgotten.
+// A provider that stores declines returns a declined charge to the next run too, even after a release. To make a new charge
+// then, add [Run.Operation] to the name of the step: it stays the same until the key is released or forgotten.
 //
-// The key is a hash without a secret: who can guess scope and key can guess it. It is 64 hex digits; "" outside of a run, and
-// in the handler of a batch, which is in many.
+// The key has 64 hex digits. It is a hash without a secret, so a caller that guesses scope and key can compute it. Outside of a
+// run, and in the handler of a batch, which is in many runs, ChildKey returns "". It is safe for concurrent use.
 func ChildKey(ctx context.Context, step string) string {
 	p := placeOf(ctx)
 	if p == nil || p.op == nil {
@@ -49,9 +50,9 @@ func ChildKey(ctx context.Context, step string) string {
 	return hex.EncodeToString(key[:])
 }
 
-// CancelOnDisconnect ends the protection of a run's context from its client: when the client leaves, ctx is cancelled.
-// Adapters call it when an event stream begins; a handler of another endless stream calls it itself. Outside of a run it
-// does nothing.
+// CancelOnDisconnect makes the context of the run that ctx belongs to end when the client leaves. By default a run outlives its
+// client, so that its outcome is stored. Adapters call CancelOnDisconnect when a handler begins an event stream; the handler of
+// another endless stream calls it itself. Outside of a run it does nothing.
 func CancelOnDisconnect(ctx context.Context) {
 	if k := keeperOf(ctx); k != nil {
 		k.watchClient()
