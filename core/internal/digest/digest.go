@@ -1,4 +1,4 @@
-// Package digest makes SHA-256 digests, or HMACs, of lists of texts.
+// Package digest computes SHA-256 digests, or HMACs, of lists of texts.
 package digest
 
 import (
@@ -9,11 +9,11 @@ import (
 	"sync"
 )
 
-// Hasher makes digests: HMACs if it has a secret. It is safe for concurrent use. Its states are pooled, because each request
-// needs several and an HMAC is dear to set up.
+// Hasher computes digests, or HMACs if it has a secret. It is safe for concurrent use. It keeps its states in a pool, because
+// each request needs several, and to set up an HMAC is expensive.
 type Hasher struct{ states *sync.Pool }
 
-// New returns a Hasher with a secret, or without one when that is empty.
+// New returns a Hasher that computes HMACs with secret, or plain digests if secret is empty.
 func New(secret []byte) Hasher {
 	return Hasher{&sync.Pool{New: func() any {
 		if len(secret) > 0 {
@@ -23,13 +23,14 @@ func New(secret []byte) Hasher {
 	}}}
 }
 
+// state is the state of one digest.
 type state struct {
 	hash.Hash
-	buf []byte
+	buf []byte // the input that is not hashed yet, then the sum
 }
 
-// Sum is SHA-256 over parts and body, each preceded by its length in 8 bytes: no two different lists give the same
-// input, wherever a separator may stand in them.
+// Sum returns the digest of parts, in their order, and body. Each is preceded by its length in 8 bytes, so that two different
+// lists never give the same input. Stored records depend on the result, so it must not change.
 func (h Hasher) Sum(body []byte, parts ...string) [32]byte {
 	s := h.begin()
 	for _, part := range parts {
@@ -38,6 +39,7 @@ func (h Hasher) Sum(body []byte, parts ...string) [32]byte {
 	return h.end(s, body)
 }
 
+// begin returns an empty state.
 func (h Hasher) begin() *state {
 	s := h.states.Get().(*state)
 	s.Reset()
@@ -45,11 +47,12 @@ func (h Hasher) begin() *state {
 	return s
 }
 
+// add adds one part, preceded by its length.
 func (s *state) add(part string) {
 	s.buf = append(binary.BigEndian.AppendUint64(s.buf, uint64(len(part))), part...)
 }
 
-// end returns the digest and gives the state back.
+// end adds the body, returns the digest, and puts the state back into the pool.
 func (h Hasher) end(s *state, body []byte) (sum [32]byte) {
 	s.buf = binary.BigEndian.AppendUint64(s.buf, uint64(len(body)))
 	s.Write(s.buf)

@@ -1,4 +1,4 @@
-// Package inflight counts the goroutines that outlive their requests.
+// Package inflight counts goroutines that outlive their requests, so that an engine can wait for them when it closes.
 package inflight
 
 import (
@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// Group counts running goroutines. Unlike a sync.WaitGroup it may be waited for while
-// goroutines are added.
+// Group counts running goroutines. Unlike with a sync.WaitGroup, goroutines may be added while another goroutine waits. It is
+// safe for concurrent use.
 type Group struct {
 	mu      sync.Mutex
 	running int
-	idle    chan struct{} // closed while running is 0
+	idle    chan struct{} // closed while running is 0; a new one is made when running becomes 1
 }
 
 // New returns an empty group.
@@ -21,7 +21,7 @@ func New() *Group {
 	return b
 }
 
-// Go runs f in a goroutine.
+// Go runs f in a goroutine, and counts it until f has returned.
 func (b *Group) Go(f func()) {
 	b.Add()
 	go func() {
@@ -30,7 +30,7 @@ func (b *Group) Go(f func()) {
 	}()
 }
 
-// Add counts the calling goroutine until it calls Done.
+// Add counts one goroutine more, until Done is called.
 func (b *Group) Add() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -40,7 +40,7 @@ func (b *Group) Add() {
 	b.running++
 }
 
-// Done ends what Add began.
+// Done counts one goroutine less. Each call of Add needs one call of Done.
 func (b *Group) Done() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -49,7 +49,8 @@ func (b *Group) Done() {
 	}
 }
 
-// Wait returns when nothing runs, or with the cause of ctx's end.
+// Wait blocks until no goroutine runs, and returns nil. If ctx ends first, it returns the cause. If no goroutine runs at the
+// time of the call, it returns nil even when ctx has ended.
 func (b *Group) Wait(ctx context.Context) error {
 	b.mu.Lock()
 	idle := b.idle
@@ -67,7 +68,7 @@ func (b *Group) Wait(ctx context.Context) error {
 	}
 }
 
-// Len is how many run.
+// Len returns how many goroutines run.
 func (b *Group) Len() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

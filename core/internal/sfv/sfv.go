@@ -1,4 +1,4 @@
-// Package sfv reads what this module needs of structured field values (RFC 9651).
+// Package sfv parses those structured field values (RFC 9651) that this module needs: Strings with parameters, and tokens.
 package sfv
 
 import (
@@ -8,18 +8,20 @@ import (
 	"unicode/utf8"
 )
 
-// String reads a whole line as a structured-field String with parameters.
+// String parses a header field value that is a String with any number of parameters. It returns the text of the String without
+// quotes and escapes. It checks the parameters and ignores them. It returns false if line is anything else, spaces around it
+// included.
 func String(line string) (string, bool) {
 	s := scanner{rest: line}
 	key, ok := s.str()
 	return key, ok && s.parameters() && s.rest == ""
 }
 
-// scanner reads structured fields from the front of rest. Each method returns false, and leaves rest anywhere, when
-// what it looks for is not there.
+// scanner parses structured fields from the front of rest. Its methods return false when rest does not begin with what they
+// parse. The value of rest is undefined then.
 type scanner struct{ rest string }
 
-// next takes c off the front.
+// next removes c from the front.
 func (s *scanner) next(c byte) bool {
 	if s.rest == "" || s.rest[0] != c {
 		return false
@@ -28,7 +30,7 @@ func (s *scanner) next(c byte) bool {
 	return true
 }
 
-// take takes the longest run of bytes in class off the front.
+// take removes the longest run of bytes in class from the front, and returns it.
 func (s *scanner) take(class func(c byte) bool) string {
 	i := 0
 	for i < len(s.rest) && class(s.rest[i]) {
@@ -39,7 +41,7 @@ func (s *scanner) take(class func(c byte) bool) string {
 	return taken
 }
 
-// str reads a String: RFC 9651, section 4.2.5.
+// str parses a String: RFC 9651, section 4.2.5.
 func (s *scanner) str() (string, bool) {
 	if !s.next('"') {
 		return "", false
@@ -51,7 +53,7 @@ func (s *scanner) str() (string, bool) {
 	}
 }
 
-// escaped reads the rest of a String that begins with plain and then has a backslash, or is malformed.
+// escaped parses the rest of a String after its beginning plain. The rest begins with a backslash, or the String is malformed.
 func (s *scanner) escaped(plain string) (string, bool) {
 	var b strings.Builder
 	b.WriteString(plain)
@@ -66,7 +68,7 @@ func (s *scanner) escaped(plain string) (string, bool) {
 	return b.String(), s.next('"')
 }
 
-// parameters reads any number of parameters: RFC 9651, section 4.2.3.2.
+// parameters parses any number of parameters: RFC 9651, section 4.2.3.2.
 func (s *scanner) parameters() bool {
 	for s.next(';') {
 		s.take(func(c byte) bool { return c == ' ' })
@@ -81,7 +83,7 @@ func (s *scanner) parameters() bool {
 	return true
 }
 
-// bareItem reads a value of any type: RFC 9651, section 4.2.3.1.
+// bareItem parses a value of any type: RFC 9651, section 4.2.3.1.
 func (s *scanner) bareItem() bool {
 	if s.rest == "" {
 		return false
@@ -110,7 +112,7 @@ func (s *scanner) bareItem() bool {
 	return false
 }
 
-// number reads an Integer or a Decimal and tells which: RFC 9651, section 4.2.4.
+// number parses an Integer or a Decimal, and reports which of them it was: RFC 9651, section 4.2.4.
 func (s *scanner) number() (integer, ok bool) {
 	s.next('-')
 	whole := len(s.take(isDigit))
@@ -121,7 +123,7 @@ func (s *scanner) number() (integer, ok bool) {
 	return false, whole >= 1 && whole <= 12 && fraction >= 1 && fraction <= 3
 }
 
-// displayString reads a Display String behind its '%': RFC 9651, section 4.2.10.
+// displayString parses a Display String after its '%': RFC 9651, section 4.2.10.
 func (s *scanner) displayString() bool {
 	if !s.next('"') {
 		return false
@@ -141,7 +143,7 @@ func (s *scanner) displayString() bool {
 	return s.next('"') && utf8.Valid(text)
 }
 
-// isBase64: padded or not, as section 4.2.7 asks of a tolerant parser.
+// isBase64 reports whether s is base64. Padding may be missing, as RFC 9651, section 4.2.7, recommends to parsers.
 func isBase64(s string) bool {
 	_, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(s, "="))
 	return err == nil
@@ -157,14 +159,15 @@ func isParameterName(c byte) bool {
 	return isLower(c) || isDigit(c) || strings.IndexByte("_-.*", c) >= 0
 }
 
-// IsTokenChar: tchar of RFC 9110, section 5.6.2, which header names are made of.
+// isTokenChar reports whether c is a tchar of RFC 9110, section 5.6.2.
 func isTokenChar(c byte) bool {
 	return isAlpha(c) || isDigit(c) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }
 
+// isTokenByte reports whether c may be in a Token of RFC 9651, after its first byte.
 func isTokenByte(c byte) bool { return isTokenChar(c) || c == ':' || c == '/' }
 
-// IsToken: token of RFC 9110, section 5.6.2.
+// IsToken reports whether s is a token of RFC 9110, section 5.6.2, as names of header fields are.
 func IsToken(s string) bool {
 	t := scanner{rest: s}
 	return t.take(isTokenChar) != "" && t.rest == ""

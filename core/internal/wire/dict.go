@@ -1,11 +1,11 @@
 package wire
 
-// HeaderDict are names and whole header lines that an outcome refers to by one byte: its place here, from 1 on. Where Value
-// is empty, the name alone is meant. The order is part of the format, so entries are added at the end, never moved, changed or
-// taken away, and there are at most 127. A process that knows fewer of them refuses an outcome that refers to others.
+// HeaderDict lists header fields, and names of header fields (those with an empty Value). A stored outcome refers to an entry
+// by one byte, which is the index of the entry plus one. The order is part of the format: entries may be added at the end, up
+// to 127, and never be moved, changed or removed. A process that has fewer entries refuses outcomes that refer to the others.
 //
-// Names are compared byte for byte, since a replay gives back the spelling that was kept: there are those of net/http, and
-// what people write who set names without it.
+// Names are compared byte for byte, because a replay has the spelling that was stored. So the list has the spelling of
+// net/http, and other common spellings.
 var HeaderDict = [...]Field{
 	{Name: "Content-Type"},
 	{Name: "Content-Type", Value: "application/json"},
@@ -124,7 +124,7 @@ var HeaderDict = [...]Field{
 	{Name: "X-Total-Count"},
 }
 
-// headerIndex finds entries of HeaderDict: what an outcome refers to them by.
+// headerIndex maps each entry of HeaderDict to the byte that stands for it.
 var headerIndex = func() map[Field]byte {
 	m := make(map[Field]byte, len(HeaderDict))
 	for i, f := range HeaderDict {

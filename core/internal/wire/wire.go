@@ -1,5 +1,5 @@
-// Package wire has the primitives of the form in which outcomes are kept: numbers, texts and header fields, the usual ones of
-// which a dictionary shortens to one byte.
+// Package wire encodes and decodes the parts of a stored outcome: numbers, texts and header fields. A dictionary shortens
+// common header fields to one byte.
 package wire
 
 import (
@@ -9,10 +9,10 @@ import (
 	"github.com/go-idem/idem/core/internal/sfv"
 )
 
-// Field is one header field: what the core package calls Field.
+// Field is one header field. It can be converted to and from the Field of package core.
 type Field struct{ Name, Value string }
 
-// AppendField appends a header field.
+// AppendField appends a header field to b: one byte if the dictionary has the whole field, else the name and the value.
 func AppendField(b []byte, f Field) []byte {
 	if place := headerIndex[f]; place > 0 && f.Value != "" {
 		return append(b, place)
@@ -20,7 +20,7 @@ func AppendField(b []byte, f Field) []byte {
 	return appendText(AppendName(b, f.Name), f.Value)
 }
 
-// AppendName appends the name of a header field.
+// AppendName appends the name of a header field: one byte if the dictionary has the name, else a zero byte and the name.
 func AppendName(b []byte, name string) []byte {
 	if place := headerIndex[Field{Name: name}]; place > 0 {
 		return append(b, place)
@@ -28,27 +28,30 @@ func AppendName(b []byte, name string) []byte {
 	return appendText(append(b, 0), name)
 }
 
+// appendText appends the length of s and s.
 func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// Decoder reads b from at on. After the first thing that is not there, Malformed is true and all is zero.
+// Decoder reads an encoded outcome. When it meets something malformed it sets Malformed, and returns zero values from then on,
+// so that callers need to check Malformed only once, at the end.
 type Decoder struct {
 	b         []byte
-	at        int
-	texts     string // the names and values in b, as one string that they share
-	base      int    // where it begins
-	end       int    // of the last text
+	at        int    // offset in b of what is read next
+	texts     string // a copy of the names and values in b, which share it
+	base      int    // offset in b where texts begins
+	end       int    // offset in b of the end of the last text
 	Malformed bool
 }
 
-// NewDecoder returns a Decoder of b from at on.
+// NewDecoder returns a Decoder that reads b from the offset at.
 func NewDecoder(b []byte, at int) Decoder { return Decoder{b: b, at: at} }
 
-// Rest is what has not been read.
+// Rest returns what has not been read.
 func (d *Decoder) Rest() []byte { return d.b[d.at:] }
 
-// ReadTexts looks ahead for the end of the two lists.
+// ReadTexts copies the texts of the two lists that follow, a list of names and a list of fields, at once. It does not move the
+// Decoder. It must be called before Name and Field.
 func (d *Decoder) ReadTexts() {
 	ahead := *d
 	ahead.end = d.at
@@ -66,7 +69,7 @@ func (d *Decoder) ReadTexts() {
 	d.base, d.texts = d.at, string(d.b[d.at:ahead.end])
 }
 
-// Number reads a number.
+// Number reads an unsigned varint. Only its shortest form is accepted.
 func (d *Decoder) Number() uint64 {
 	n, length := binary.Uvarint(d.b[d.at:])
 	if length <= 0 || length > 1 && d.b[d.at+length-1] == 0 { // cut, too large, or longer than need be
@@ -77,7 +80,7 @@ func (d *Decoder) Number() uint64 {
 	return n
 }
 
-// Count reads the length of a list, each item of which takes at least one byte.
+// Count reads the length of a list or text. It refuses lengths beyond the end of the data; each item has at least one byte.
 func (d *Decoder) Count() uint64 {
 	n := d.Number()
 	if n > uint64(len(d.b)-d.at) {
@@ -87,7 +90,7 @@ func (d *Decoder) Count() uint64 {
 	return n
 }
 
-// span reads past a text and returns where it is.
+// span reads past a text and returns its offsets.
 func (d *Decoder) span() (from, to int) {
 	n := int(d.Count())
 	d.at += n
@@ -95,7 +98,8 @@ func (d *Decoder) span() (from, to int) {
 	return d.at - n, d.at
 }
 
-// common reads a place and returns the common line or name that is there, zero for 0.
+// common reads an index of the dictionary and returns the entry. It returns the zero Field for the index 0, after which a name
+// follows.
 func (d *Decoder) common() Field {
 	n := d.Number()
 	if n > uint64(len(HeaderDict)) {
@@ -107,14 +111,14 @@ func (d *Decoder) common() Field {
 	return HeaderDict[n-1]
 }
 
-// Name reads the name of a line.
+// Name reads the name of a header field.
 func (d *Decoder) Name() string {
 	f := d.common()
 	d.Malformed = d.Malformed || f.Value != ""
 	return d.named(f).Name
 }
 
-// Field reads a header line.
+// Field reads a header field.
 func (d *Decoder) Field() Field {
 	f := d.named(d.common())
 	if f.Value == "" {
@@ -124,7 +128,7 @@ func (d *Decoder) Field() Field {
 	return f
 }
 
-// named reads the name of f, unless it has one.
+// named reads the name of f from the data, unless the dictionary has provided it.
 func (d *Decoder) named(f Field) Field {
 	if f.Name == "" {
 		f.Name = d.text()
@@ -133,6 +137,7 @@ func (d *Decoder) named(f Field) Field {
 	return f
 }
 
+// text reads a text, as a part of texts.
 func (d *Decoder) text() string {
 	from, to := d.span()
 	if d.Malformed {
