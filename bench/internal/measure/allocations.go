@@ -1,0 +1,102 @@
+package measure
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/go-idem/idem/bench/internal/report"
+	"github.com/go-idem/idem/bench/internal/subject"
+	"github.com/go-idem/idem/core"
+)
+
+// allocations serves requests in process, without a body and one after the other, unguarded and on the memory store.
+func allocations(b *Bench) (rows []report.Row, err error) {
+	for _, f := range subject.Frameworks {
+		row := report.Row{Name: []string{f.Name}, Figures: map[string]float64{}}
+		engine := subject.NewEngine(subject.NewMemstore())
+		for _, c := range []struct {
+			figure string
+			engine *core.Engine
+			runs   int // of the handler, of twice as many requests
+		}{{"bare", nil, 2 * b.Plan.Requests}, {"new", engine, 2 * b.Plan.Requests}, {"replay", engine, 0}} {
+			count, bytes, err := allocated(f, c.engine, b.Plan.Requests, c.runs)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", f.Name, err)
+			}
+			row.Figures[c.figure], row.Figures[c.figure+"_bytes"] = count, bytes
+		}
+		row.Figures["new"] -= row.Figures["bare"]
+		row.Figures["new_bytes"] -= row.Figures["bare_bytes"]
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// allocated serves n requests, after as many others that fill pools and maps. The collector is off meanwhile, because it
+// empties pools.
+func allocated(f subject.Framework, e *core.Engine, n, runs int) (count, size float64, err error) {
+	var payments subject.Payments
+	serve := prepare(f.Mount(&payments, e), 2*n)
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	for i := range n {
+		serve(i)
+	}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range n {
+		serve(n + i)
+	}
+	runtime.ReadMemStats(&after)
+	if payments.Runs() != int64(runs) {
+		return 0, 0, fmt.Errorf("the handler ran %d times, want %d", payments.Runs(), runs)
+	}
+	per := func(total uint64) float64 { return float64(total) / float64(n) }
+	return per(after.Mallocs - before.Mallocs), per(after.TotalAlloc - before.TotalAlloc), nil
+}
+
+// prepare makes n requests, always with the same keys, so that only serving them counts.
+func prepare(app subject.App, n int) (serve func(i int)) {
+	keys := subject.NewKeys("allocations")
+	if app.Fast != nil {
+		return prepareFast(app.Fast, keys, n)
+	}
+	requests, writers := make([]*http.Request, n), make([]discard, n)
+	for i := range requests {
+		requests[i] = httptest.NewRequest(http.MethodPost, subject.Path, nil)
+		requests[i].Header.Set(subject.KeyHeader, string(keys.Next()))
+		writers[i].header = http.Header{}
+	}
+	return func(i int) { app.Std.ServeHTTP(&writers[i], requests[i]) }
+}
+
+func prepareFast(server *fasthttp.Server, keys *subject.Keys, n int) (serve func(i int)) {
+	requests := make([]fasthttp.Request, n)
+	for i := range requests {
+		requests[i].Header.SetMethod(fasthttp.MethodPost)
+		requests[i].SetRequestURI(subject.Path)
+		requests[i].Header.SetBytesV(subject.KeyHeader, bytes.Clone(keys.Next()))
+	}
+	var ctx fasthttp.RequestCtx // all requests share it, as those of a connection do
+	ctx.Init(&fasthttp.Request{}, nil, nil)
+	return func(i int) {
+		ctx.ResetUserValues()
+		ctx.Request.Reset()
+		ctx.Response.Reset()
+		requests[i].CopyTo(&ctx.Request)
+		server.Handler(&ctx)
+	}
+}
+
+// discard is an http.ResponseWriter that keeps nothing.
+type discard struct{ header http.Header }
+
+func (d *discard) Header() http.Header         { return d.header }
+func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
+func (d *discard) WriteHeader(int)             {}

@@ -1,0 +1,140 @@
+package subject
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/gofiber/fiber/v2"
+	"github.com/labstack/echo/v4"
+	"github.com/valyala/fasthttp"
+
+	idemecho "github.com/go-idem/idem/adapters/echo"
+	idemfiber "github.com/go-idem/idem/adapters/fiber"
+	idemgin "github.com/go-idem/idem/adapters/gin"
+	idemhttp "github.com/go-idem/idem/adapters/http"
+	"github.com/go-idem/idem/core"
+)
+
+// Framework serves a handler.
+type Framework struct {
+	Name  string
+	mount func(h handler, by protection) App
+}
+
+// protection is the middleware around a handler: at most one of the two, and none around the bare handler. Gin and Echo have no
+// guard by hand.
+type protection struct {
+	engine *core.Engine
+	guard  *guard
+}
+
+// Frameworks are all that are measured, in the order of the report.
+var Frameworks = []Framework{{"http", mountHTTP}, {"gin", mountGin}, {"echo", mountEcho}, {"fiber", mountFiber}}
+
+// Mount returns the payment handler behind an engine; without one if e is nil.
+func (f Framework) Mount(p *Payments, e *core.Engine) App {
+	return f.mount(p.handle, protection{engine: e})
+}
+
+// App is a handler that is ready to be served. One of the fields is set.
+type App struct {
+	Std  http.Handler
+	Fast *fasthttp.Server
+}
+
+func mountHTTP(h handler, by protection) App {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+Path, func(w http.ResponseWriter, r *http.Request) {
+		reply := h(r.Context(), r.Header.Get(KeyHeader), func() []byte { return readBody(r) })
+		if reply.isReplay {
+			w.Header().Set(Marker, "true")
+		}
+		w.Header().Set("Content-Type", MediaType)
+		w.WriteHeader(reply.status)
+		_, _ = w.Write(reply.body) // an error means that the client has left
+	})
+	switch {
+	case by.engine != nil:
+		return App{Std: idemhttp.HTTP(by.engine)(mux)}
+	case by.guard != nil:
+		return App{Std: by.guard.http(mux)}
+	}
+	return App{Std: mux}
+}
+
+func mountGin(h handler, by protection) App {
+	gin.SetMode(gin.ReleaseMode)
+	router := gin.New()
+	if by.engine != nil {
+		router.Use(idemgin.Gin(by.engine))
+	}
+	router.POST(Path, func(c *gin.Context) {
+		reply := h(c.Request.Context(), c.GetHeader(KeyHeader), func() []byte { return readBody(c.Request) })
+		if reply.isReplay {
+			c.Header(Marker, "true")
+		}
+		c.Data(reply.status, MediaType, reply.body)
+	})
+	return App{Std: router}
+}
+
+func mountEcho(h handler, by protection) App {
+	router := echo.New()
+	if by.engine != nil {
+		router.Use(idemecho.Echo(by.engine))
+	}
+	router.POST(Path, func(c echo.Context) error {
+		reply := h(c.Request().Context(), c.Request().Header.Get(KeyHeader), func() []byte { return readBody(c.Request()) })
+		if reply.isReplay {
+			c.Response().Header().Set(Marker, "true")
+		}
+		return c.Blob(reply.status, MediaType, reply.body)
+	})
+	return App{Std: router}
+}
+
+func mountFiber(h handler, by protection) App {
+	switch {
+	case by.engine != nil:
+		return fiberApp(h, idemfiber.Fiber(by.engine))
+	case by.guard != nil:
+		return fiberApp(h, by.guard.fiber)
+	}
+	return fiberApp(h)
+}
+
+// fiberApp serves a handler on Fiber behind any middleware.
+func fiberApp(h handler, middleware ...fiber.Handler) App {
+	app := fiber.New(fiber.Config{DisableStartupMessage: true})
+	for _, m := range middleware {
+		app.Use(m)
+	}
+	app.Post(Path, func(c *fiber.Ctx) error {
+		reply := h(c.UserContext(), c.Get(KeyHeader), c.Body)
+		if reply.isReplay {
+			c.Set(Marker, "true")
+		}
+		c.Set(fiber.HeaderContentType, MediaType)
+		return c.Status(reply.status).Send(reply.body)
+	})
+	app.Handler() // builds the routes
+	return App{Fast: app.Server()}
+}
+
+// Listen serves the app on a free loopback port until stop is called.
+func (a App) Listen() (addr string, stop func(), err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	if a.Fast != nil {
+		go func() { _ = a.Fast.Serve(l) }()
+		return l.Addr().String(), func() { _ = a.Fast.Shutdown() }, nil
+	}
+	server := &http.Server{Handler: a.Std, ReadHeaderTimeout: time.Minute}
+	go func() { _ = server.Serve(l) }()
+	return l.Addr().String(), func() { _ = server.Shutdown(context.Background()) }, nil
+}

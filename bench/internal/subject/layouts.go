@@ -1,0 +1,201 @@
+package subject
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"hash/crc32"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/memstore"
+)
+
+// Layout is one way to lay a record out, as commands to a server or to a pipeline.
+type Layout struct {
+	Name     string
+	Begin    func(ctx context.Context, to redis.Cmdable, key string)
+	Complete func(ctx context.Context, to redis.Cmdable, key, body string)
+	Replay   func(ctx context.Context, to redis.Cmdable, key string, size int)
+	Keys     func(key string) []string // the Redis keys of a record
+
+	// Learn reads what Complete needs of keys that were begun in a pipeline; nil: nothing.
+	Learn func(ctx context.Context, client *redis.Client, names []string) error
+}
+
+// longBytes is the length of a body from which on this library reads a record by a GET.
+const longBytes = 2 << 10
+
+// Layouts are this library's layout and one that people write.
+var Layouts = []Layout{
+	{"this library", ownBegin, ownComplete, ownReplay, Own, learnFences},
+	{"two keys with JSON", PairBegin, pairClose, pairReplay, PairKeys, nil},
+}
+
+// headFields are the header fields of the response that is kept.
+var headFields = [][2]string{
+	{"Content-Type", "application/json"}, {"Location", "/payments/pay_1"}, {"Etag", `"1"`},
+	{"Vary", "Accept"}, {"Cache-Control", "no-store"}, {"X-Api-Version", "2026-01-01"},
+}
+
+// Packed returns the outcome that the engine would hand to a store.
+func Packed(body string) []byte {
+	head := packedHead()
+	b := append(append(make([]byte, 0, len(head)+len(body)+checksumLength), head...), body...)
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+const checksumLength = 4
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// packedHead returns what the engine writes before the body.
+var packedHead = sync.OnceValue(func() []byte {
+	outcome := engineOutcome("")
+	return outcome[:len(outcome)-checksumLength]
+})
+
+// engineOutcome returns the outcome that the engine makes of a response with a body.
+func engineOutcome(body string) []byte {
+	kept := &keeper{Store: memstore.New()}
+	engine, err := core.New(core.Config{Store: kept, Scope: core.SingleTenant})
+	if err != nil {
+		panic(err)
+	}
+	response := &core.Response{Status: http.StatusCreated, Body: []byte(body)}
+	for _, field := range headFields {
+		response.Header = append(response.Header, core.Field{Name: field[0], Value: field[1]})
+	}
+	request := core.Request{
+		Method: "POST", Path: "/",
+		Header: func(string) []string { return []string{"key"} },
+		Body:   func(int64) ([]byte, error) { return nil, nil },
+	}
+	run := func(context.Context) (*core.Response, error) { return response, nil }
+	if _, err := engine.Do(context.Background(), request, run); err != nil {
+		panic(err)
+	}
+	return kept.outcome
+}
+
+// keeper is a store that remembers the last outcome.
+type keeper struct {
+	driver.Store
+	outcome []byte
+}
+
+func (k *keeper) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
+	k.outcome = outcome
+	return k.Store.Complete(ctx, c, outcome)
+}
+
+// Body returns the same response body of a size in bytes at every call.
+func Body(size int) string { return NewBodies(1).Next(size) }
+
+// ClaimOf returns the claim that owns a key of this library's layout.
+func ClaimOf(key string) *Claim {
+	return &Claim{key: Own(key)[0], owner: [16]byte{1}, fingerprint: [32]byte{1}}
+}
+
+// Own returns the Redis keys of a record in this library's layout.
+func Own(key string) []string { return []string{"idem:{" + key + "}"} }
+
+// fences are those of the claims that ownBegin made, by key.
+var fences sync.Map
+
+func ownBegin(ctx context.Context, to redis.Cmdable, key string) {
+	_, fence, _, _ := ParseBegin(ClaimOf(key).Begin(ctx, to))
+	fences.Store(key, fence)
+}
+
+// ownReplay reads a long record by a GET after the script, as redisstore does when it has met one.
+func ownReplay(ctx context.Context, to redis.Cmdable, key string, size int) {
+	c := ClaimOf(key)
+	c.owner[0]++
+	c.Begin(ctx, to)
+	if size >= longBytes {
+		to.Get(ctx, c.key)
+	}
+}
+
+// ownComplete completes what ownBegin began.
+func ownComplete(ctx context.Context, to redis.Cmdable, key, body string) {
+	known, _ := fences.LoadAndDelete(key)
+	fence, _ := known.(int64) // 0 for "not known", as of what began in a pipeline
+	ClaimOf(key).Complete(ctx, to, fence, Packed(body))
+}
+
+// learnFences finds the fences of what began in a pipeline.
+func learnFences(ctx context.Context, client *redis.Client, names []string) error {
+	read := make([]*redis.StringCmd, len(names))
+	_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, name := range names {
+			read[i] = p.GetRange(ctx, Own(name)[0], 10, 25)
+		}
+		return nil
+	})
+	for i, name := range names {
+		fence, _ := read[i].Int64() // err says whether it was read
+		fences.Store(name, fence)
+	}
+	return err
+}
+
+// The two keys are a lock and a JSON result, without fence, attempt or takeover.
+var (
+	pairBegin = redis.NewScript(`
+local result = redis.call('GET', KEYS[2])
+if result then
+  if cjson.decode(result).fingerprint ~= ARGV[2] then return {'mismatch'} end
+  return {'completed', result}
+end
+if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[3]) then return {'in-progress'} end
+return {'claimed'}`)
+	pairComplete = redis.NewScript(`
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 'lost' end
+redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[2])
+return 'ok'`)
+)
+
+const pairOwner = "0b2ef1c0-7c4e-4a53-8f6e-93ab7f5ad3a1"
+
+var pairFingerprint = strings.Repeat("f", 64)
+
+type pairResult struct {
+	Status      int         `json:"status"`
+	Header      [][2]string `json:"header"`
+	Body        string      `json:"body"`
+	Fingerprint string      `json:"fingerprint"`
+}
+
+// PairResult is the JSON result of two keys for a body.
+func PairResult(body []byte) []byte {
+	b, _ := json.Marshal(pairResult{201, headFields, string(body), pairFingerprint}) // cannot fail
+	return b
+}
+
+// PairKeys returns the Redis keys of the lock and of the result.
+func PairKeys(key string) []string {
+	return []string{"pair:{" + key + "}:lock", "pair:{" + key + "}:result"}
+}
+
+// PairBegin begins a record in the layout of two keys.
+func PairBegin(ctx context.Context, to redis.Cmdable, key string) {
+	pairBegin.EvalSha(ctx, to, PairKeys(key), pairOwner, pairFingerprint, retentionMillis)
+}
+
+func pairReplay(ctx context.Context, to redis.Cmdable, key string, _ int) { PairBegin(ctx, to, key) }
+
+func pairClose(ctx context.Context, to redis.Cmdable, key, body string) {
+	PairComplete(ctx, to, key, PairResult([]byte(body)))
+}
+
+// PairComplete completes a record in the layout of two keys with a result.
+func PairComplete(ctx context.Context, to redis.Cmdable, key string, result []byte) {
+	pairComplete.EvalSha(ctx, to, PairKeys(key), pairOwner, retentionMillis, result)
+}

@@ -1,0 +1,74 @@
+package subject
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core/compress"
+	"github.com/go-idem/idem/core/driver"
+)
+
+func TestBodiesAreVariedJSONOfAnySize(t *testing.T) {
+	r := NewBodies(7)
+	zstd, err := compress.Zstd(compress.Threshold(1))
+	require.NoError(t, err)
+	for _, size := range []int{400, 512, 513, 1 << 10, 64 << 10} {
+		body := r.Next(size)
+		assert.Len(t, body, size)
+		assert.True(t, json.Valid([]byte(body)), size)
+		assert.False(t, body == r.Next(size), "another one")
+	}
+	assert.Equal(t, Body(512), Body(512), "the same seed")
+	assert.Greater(t, len(zstd.Encode([32]byte{}, []byte(r.Next(512)))), 300, "no filler")
+}
+
+func TestEveryFormGivesBackWhatItKeeps(t *testing.T) {
+	all, err := Forms()
+	require.NoError(t, err)
+	lengths := map[string]int{}
+	for _, f := range all {
+		kept, err := f.Encode([32]byte{1}, Packed(NewBodies(9).Next(512)))
+		require.NoError(t, err, f.Name)
+		lengths[f.Name] = len(kept)
+	}
+	assert.Equal(t, 573, lengths["plain"], "as long as examples/plan takes it")
+	assert.Less(t, lengths["zstd"], lengths["plain"])
+	assert.Less(t, lengths["zstd with a dictionary"], lengths["zstd"])
+	assert.Greater(t, lengths["sealed"], lengths["plain"])
+	assert.Less(t, lengths["zstd with a dictionary, sealed"], lengths["zstd"])
+	_, err = Form{"forgetful", []driver.Codec{forgetful{}}}.Encode([32]byte{}, []byte("outcome"))
+	assert.ErrorContains(t, err, "forgetful: another outcome came back")
+}
+
+type forgetful struct{}
+
+func (forgetful) Encode([32]byte, []byte) []byte          { return nil }
+func (forgetful) Decode([32]byte, []byte) ([]byte, error) { return nil, nil }
+
+func TestOutcomesArePackedAsTheEngineDoes(t *testing.T) {
+	for _, body := range []string{"", "body", Body(512)} {
+		assert.Equal(t, engineOutcome(body), Packed(body))
+	}
+}
+
+func TestKeysAreDistinctAndAsLongAsAUUID(t *testing.T) {
+	seen := map[string]bool{}
+	for _, name := range []string{"fresh-1", "fresh-11", "kept-1"} {
+		k := NewKeys(name)
+		for range 20 {
+			key := string(k.Next())
+			assert.Len(t, key, 36)
+			assert.False(t, seen[key], key)
+			seen[key] = true
+		}
+		assert.True(t, seen[string(k.At(20))])
+	}
+}
+
+func TestAHeldResponseIsUnpackedAsItWasPacked(t *testing.T) {
+	h := &held{201, []string{"A", "1", "B", ""}, []byte("body")}
+	assert.Equal(t, h, unpacked(h.packed()))
+}
