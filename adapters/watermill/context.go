@@ -8,18 +8,19 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// moveToOuter lets the context of a message that was made of that of a run end with the one around the run: it is published when the
-// run is over.
+// moveToOuter changes the context of a produced message. If that is made of the run's context, it would end with the run, but the
+// message is published after the run. So it gets a context that ends with outer, the context around the run.
 func moveToOuter(msg *message.Message, run, outer context.Context) {
 	if ctx := msg.Context(); ctx.Value(core.ContextKey) == run.Value(core.ContextKey) {
 		msg.SetContext(publishContext{outer, context.WithoutCancel(ctx)})
 	}
 }
 
-// publishContext is the context of a message that is published when the run which produced it is over.
+// publishContext is the context of a message that is published after the run that produced it. It ends with the context around
+// the run, and is in no run itself. All other values are those of the message's own context.
 type publishContext struct {
-	context.Context // around the run
-	values          context.Context
+	context.Context                 // the context around the run
+	values          context.Context // the message's own context, without its end
 }
 
 // Value implements context.Context.

@@ -11,7 +11,8 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// handleDead puts a dead message aside. One that cannot be, and comes again, waits: most brokers deliver it again at once.
+// handleDead puts a dead message aside, by the function of Dead. If that fails for a message that was dead a short time ago,
+// handleDead waits, because most brokers deliver the message again at once.
 func (o *options) handleDead(m core.Message, msg *message.Message, cause error) error {
 	err := o.dead(msg, cause)
 	if err != nil && o.recent.seenLately(m) {
@@ -20,23 +21,23 @@ func (o *options) handleDead(m core.Message, msg *message.Message, cause error) 
 	return err
 }
 
-// deadPause is how long a message that stays dead waits.
+// deadPause is how long handleDead waits.
 const deadPause = time.Second
 
-// recentDead remembers the dead messages that could not be put aside lately.
+// recentDead remembers which dead messages could not be put aside. It is safe for concurrent use.
 type recentDead struct {
 	seed maphash.Seed
 	mu   sync.Mutex
-	at   map[uint64]time.Time
+	at   map[uint64]time.Time // when a message was last dead, by the hash of group and ID
 }
 
-// Of how many messages it remembers that they were dead, and for how long.
 const (
-	maxRecentDead = 10_000
-	recentPeriod  = time.Minute
+	maxRecentDead = 10_000      // how many messages recentDead remembers
+	recentPeriod  = time.Minute // how long it remembers a message
 )
 
-// seenLately notes that m is dead, and tells whether it was so lately; of more messages than can be remembered it says so, too.
+// seenLately records that m is dead, and reports whether m was dead in the last minute. If there are more dead messages than it
+// can remember, it reports true, so that the middleware slows down.
 func (r *recentDead) seenLately(m core.Message) bool {
 	name, now := maphash.Comparable(r.seed, [2]string{m.Group, m.ID}), time.Now()
 	r.mu.Lock()

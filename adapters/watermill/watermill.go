@@ -1,46 +1,65 @@
-// Package idem puts an engine in front of the message handlers of Watermill, whatever broker their messages come from.
+// Package idem makes Watermill's message handlers idempotent: [Watermill] is a middleware that runs them under a core.Engine, for
+// every broker that Watermill supports.
 //
 //	billing := router.AddHandler("bill", "orders", subscriber, "invoices", publisher, bill)
 //	billing.AddMiddleware(idem.Watermill(engine, "billing"))
 //
 // # What becomes of a delivery
 //
-//	done       the messages that the handler produced are kept, then published, then the delivery is acknowledged
-//	duplicate  the kept messages are published again, with the same UUIDs, and the delivery is acknowledged
-//	busy       after RedeliverAfter of core.Delivery, or once its context ends, ErrBusy, so not acknowledged
-//	failed     the handler's error, so not acknowledged
-//	dead       what [Dead] says; by default ErrDead, so not acknowledged. When the message was dead lately, and is still not
-//	           put aside, that takes a second, or until its context ends
+//	done       The messages that the handler produced are stored, then published. Then the delivery is acknowledged.
+//	duplicate  The stored messages are published again, with the same UUIDs, and the delivery is acknowledged.
+//	busy       The middleware waits for core.Delivery.RedeliverAfter, or until the context ends, and returns ErrBusy. The
+//	           delivery is not acknowledged.
+//	failed     The middleware returns the handler's error. The delivery is not acknowledged.
+//	dead       The function of Dead decides. By default the middleware returns ErrDead, and the delivery is not acknowledged.
+//	           If the same message was dead a short time ago, the middleware waits a second before it returns.
 //
-// Because messages are kept before they are published, a crash in between loses none: the next delivery publishes them. One
-// that falls between publishing and acknowledging publishes them twice. Their UUIDs are the same, so a consumer
-// behind this middleware handles them once. A crash before they are kept runs the handler again, after the lease: use
-// [core.Step] and [core.ChildKey] on the message's context for what must not happen twice, UUIDs of produced messages included.
+// # What a crash does
 //
-// No delivery is acknowledged whose messages may not have been published. Messages that are together longer than
-// Config.Keep.MaxBody are published, but not kept; others are lost with a blob, or with the retention, of which a tombstone is left
-// (Config.Keep.LateRetry). A duplicate is dead then, with the cause [ErrNotKept], unless the router's handler has no publisher.
-// When the blobs are only away, the message is busy. Another payload that is skipped (Config.Messages.SkipMismatch) publishes
-// nothing. What Config.Lease.OnUnknown finds is published if it is a result as Config.Messages marshals it, and else dead; to
-// revive what is dead is [core.Engine.Resolve]'s.
+//   - Before the produced messages are stored: the handler runs again, after the lease. Use [core.Step] and [core.ChildKey] with
+//     the message's context for effects that must not happen twice, and for the UUIDs of produced messages.
+//   - Between storing and publishing: the next delivery publishes the messages. None is lost.
+//   - Between publishing and acknowledging: the next delivery publishes them a second time. Their UUIDs are the same, so a
+//     consumer behind this middleware handles each once.
 //
-// # Order
+// # Messages that are not stored
 //
-// Watermill's middlewares work on both sides of this one, and do something else there:
+// No delivery is acknowledged if its messages may not have been published. Produced messages that together exceed
+// Config.Keep.MaxBody are published, but not stored. Stored messages can be lost later: with their blob, or with the retention if
+// a tombstone is left (Config.Keep.LateRetry). In these cases a duplicate is dead, with the cause [ErrNotKept], unless the
+// router's handler has no publisher. If the blob store is only unavailable, the message is busy.
 //
-//   - Retry inside: its tries are one attempt, under one claim. Outside, each is an attempt that Config.Messages.MaxAttempts
-//     counts, and a busy message uses them up. It tries again with the message as it was delivered: unless a run was done,
-//     what its handler changed of UUID, metadata and payload is undone.
-//   - Recoverer inside: a panic is an error of the handler. Outside, Config.Lease.OnUnknown, if set, is asked about it. Either
-//     way it counts an attempt.
-//   - PoisonQueue outside, as middleware.PoisonQueueWithFilter with errors.Is(err, idem.ErrDead): it takes the dead. Without
-//     the filter it also takes, and acknowledges, what is busy. Inside, it takes what fails once, which is then done.
+// A delivery with another payload under a known ID publishes nothing if Config.Messages.SkipMismatch is set. A result that
+// Config.Lease.OnUnknown returns is published if it has the form in which Config.Messages stores results; otherwise the message
+// is dead. [core.Engine.Resolve] revives a dead message.
+//
+// # Where to put the middleware
+//
+// Watermill's own middlewares do different things inside and outside of this one:
+//
+//   - Retry inside: all its tries are one attempt, under one claim. Outside: each try is an attempt that
+//     Config.Messages.MaxAttempts counts, and a busy message uses up the tries. Before each try outside, this middleware undoes
+//     what the handler changed of UUID, metadata and payload.
+//   - Recoverer inside: a panic is an error of the handler. Outside: Config.Lease.OnUnknown is asked about the panic, if it is
+//     set. Both count an attempt.
+//   - PoisonQueue outside, as middleware.PoisonQueueWithFilter with errors.Is(err, idem.ErrDead): it takes the dead messages.
+//     Without the filter it also takes, and acknowledges, busy ones. Inside, it takes each message that fails once, which then
+//     counts as done.
 //   - Timeout inside or outside: the handler's context has its deadline.
-//   - Deduplicator and InstantAck on neither side: they acknowledge what failed or crashed, which is then never handled.
+//   - Deduplicator and InstantAck: on neither side. They acknowledge messages that failed or crashed, which are then never
+//     handled.
 //
-// The handler's context does not end when the subscriber closes or gives up waiting; RouterConfig.CloseTimeout says how long the
-// router waits for it. A broker that delivers again meanwhile finds the message busy. For NATS put nats.ManualAck into the
-// SubscribeOptions: without it the client acknowledges what takes longer than AckWaitTimeout.
+// # Options
+//
+//	ID    which deliveries are one message  default: those with the same UUID
+//	Skip  what is not guarded               default: nothing
+//	Dead  what becomes of a dead message    default: the middleware returns ErrDead
+//
+// # Closing
+//
+// The handler's context does not end when the subscriber closes or gives up waiting. RouterConfig.CloseTimeout sets how long the
+// router waits for the handler. If the broker delivers the message again meanwhile, it is busy. For NATS, add nats.ManualAck to
+// the SubscribeOptions: without it the client acknowledges each message that takes longer than AckWaitTimeout.
 package idem
 
 import (
@@ -59,21 +78,22 @@ import (
 )
 
 var (
-	// ErrBusy says that the message is in progress elsewhere, or the store away. It is to be delivered again.
+	// ErrBusy means that the message is in progress elsewhere, or that the store is unavailable. It must be delivered again.
 	ErrBusy = errors.New("idem: the message is in progress, or the store is away")
 
-	// ErrDead says that the message is not to be handled again, and wraps the reason: it is out of attempts, its ID came with
-	// another payload before, it has no ID, its outcome is unknown, or its kept messages or its record cannot be read.
+	// ErrDead means that the message will not be handled again. It wraps the reason: the message is out of attempts, its ID came
+	// with another payload before, it has no ID, its outcome is unknown, or its record or stored messages cannot be read.
 	ErrDead = errors.New("idem: the message is dead")
 
-	// ErrNotKept is the cause of a message that is dead because an earlier delivery was handled, and what it produced is not
-	// kept: whether it was published nobody knows. A [Dead] that returns nil for it takes it for published.
+	// ErrNotKept is the cause of a dead message that an earlier delivery handled, when the messages that it produced are not
+	// stored. Nobody knows whether they were published. A function of [Dead] that returns nil for it takes them for published.
 	ErrNotKept = errors.New("idem: the message was handled before, and the messages that it produced then are not kept")
 )
 
-// Option changes how Watermill takes a message.
+// Option changes how [Watermill] treats a message.
 type Option func(*options)
 
+// options are what the options of Watermill set, and what the middleware remembers.
 type options struct {
 	id   func(*message.Message) string
 	skip func(*message.Message) bool
@@ -82,25 +102,30 @@ type options struct {
 	recent recentDead
 }
 
-// ID says which deliveries are of one message. Default: its UUID, which tells redeliveries, but not a producer that publishes
-// twice with a new one; take an ID of the payload or metadata for that. A message with the ID "" is dead.
+// ID takes the ID of a message: deliveries with the same ID are one message. f must be safe for concurrent use. A message with
+// the ID "" is dead. Default: the message's UUID. It is the same in redeliveries, but not if a producer publishes twice with a
+// new UUID; return an ID from the payload or the metadata then.
 func ID(f func(*message.Message) string) Option { return func(o *options) { o.id = f } }
 
-// Skip lets messages for which f is true pass by the engine.
+// Skip runs the handler without the engine for messages for which f returns true. f must be safe for concurrent use. Default: no
+// message is skipped.
 func Skip(f func(*message.Message) bool) Option { return func(o *options) { o.skip = f } }
 
-// Dead puts a dead message aside; cause says why it is. It is acknowledged when f returns nil, and else delivered again
-// with f's error, so f may be called more than once. Default: [ErrDead].
+// Dead sets the function that puts dead messages aside. cause is why the message is dead. If f returns nil, the delivery is
+// acknowledged; otherwise the middleware returns f's error, and the broker delivers the message again. So f may be called more
+// than once for a message, and must be safe for concurrent use. Default: f returns an error that wraps [ErrDead] and cause.
 func Dead(f func(msg *message.Message, cause error) error) Option {
 	return func(o *options) { o.dead = f }
 }
 
-// Watermill returns a middleware that runs handlers under e. Group is who consumes, the same in all its processes; with "" it
-// is the name of the router's handler. Two handlers of one group share their messages: one handles, the other finds a
-// duplicate. The context of the message is that of the run while the handler has it; that of
-// a produced message which is made of it ends with the delivery's, as without the engine.
+// Watermill returns a middleware that runs handlers under e. group names the consumer and must be the same in all its processes;
+// "" stands for the name of the router's handler. Two handlers of one group share their messages: one of them handles a message,
+// and for the other it is a duplicate. The middleware is safe for concurrent use.
 //
-// Results go through Config.Messages.Marshal, if set: as a slice of a struct of strings, bytes and maps of them.
+// While the handler runs, the message's context is that of the run. A produced message may have a context that is made of it;
+// that context ends with the delivery's, as it does without the engine.
+//
+// If Config.Messages.Marshal is set, it gets the produced messages as a slice of a struct of strings, bytes and maps of them.
 func Watermill(e *core.Engine, group string, opts ...Option) message.HandlerMiddleware {
 	o := options{
 		id:   func(msg *message.Message) string { return msg.UUID },
@@ -122,10 +147,11 @@ func Watermill(e *core.Engine, group string, opts ...Option) message.HandlerMidd
 	}
 }
 
+// handle runs next for msg under e and turns the verdict into what the router gets: messages to publish, or an error.
 func (o *options) handle(e *core.Engine, m core.Message, msg *message.Message, next message.HandlerFunc) ([]*message.Message, error) {
 	d, produced := consume(e, m, msg, next)
 	switch {
-	case d.Verdict == core.Done: // the handler's own: they may have contexts
+	case d.Verdict == core.Done: // The handler's own messages may have contexts.
 		return produced, nil
 	case d.Verdict == core.Duplicate && d.Omitted && !d.Mismatch && hasPublisher(msg.Context()):
 		return nil, o.handleDead(m, msg, errors.Join(ErrNotKept, d.Err))
@@ -139,11 +165,12 @@ func (o *options) handle(e *core.Engine, m core.Message, msg *message.Message, n
 	return nil, o.handleDead(m, msg, d.Err)
 }
 
-// consume handles a message. Unless that is done, the message is then as it was delivered.
+// consume runs next for msg under e and returns the delivery's verdict and the produced messages. Unless the verdict is done, msg
+// is then as it was delivered, so that the next try gets the original.
 func consume(e *core.Engine, m core.Message, msg *message.Message, next message.HandlerFunc) (d core.Delivery[[]storedMessage], produced []*message.Message) {
 	undo := func() {}
 	defer func() {
-		if d.Verdict != core.Done { // also when the handler panics
+		if d.Verdict != core.Done { // This includes a panic of the handler.
 			undo()
 		}
 	}()
@@ -162,19 +189,19 @@ func consume(e *core.Engine, m core.Message, msg *message.Message, next message.
 	return d, produced
 }
 
-// snapshot returns a function that makes msg what it is now.
+// snapshot returns a function that gives msg back the UUID, metadata and payload that it has now.
 func snapshot(msg *message.Message) (undo func()) {
 	uuid, metadata, payload := msg.UUID, maps.Clone(msg.Metadata), bytes.Clone(msg.Payload)
 	return func() { msg.UUID, msg.Metadata, msg.Payload = uuid, metadata, payload }
 }
 
-// hasPublisher tells whether what a handler produces goes anywhere, as far as the router tells: handlers of consumers produce
-// nothing.
+// hasPublisher reports whether the router publishes what the handler of ctx produces. It does not for the handlers of
+// AddConsumerHandler.
 func hasPublisher(ctx context.Context) bool {
 	return message.PublisherNameFromCtx(ctx) != "message.disabledPublisher"
 }
 
-// waitBusy waits, so that a broker which delivers again at once does not ask all the time.
+// waitBusy waits for pause and returns ErrBusy. The pause is for brokers that deliver again at once.
 func waitBusy(ctx context.Context, pause time.Duration, cause error) error {
 	sleep(ctx, pause)
 	if cause == nil {
@@ -183,6 +210,7 @@ func waitBusy(ctx context.Context, pause time.Duration, cause error) error {
 	return fmt.Errorf("%w: %w", ErrBusy, cause)
 }
 
+// sleep returns after pause, or when ctx ends.
 func sleep(ctx context.Context, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
