@@ -1,4 +1,9 @@
-// Package canonical makes one form of all texts that say the same: JSON bodies, query strings and multipart forms.
+// Package canonical returns equal bytes for JSON bodies, query strings and multipart forms that mean the same.
+//
+// Two texts that mean the same have the same canonical form; two texts that differ in meaning never have. The functions return
+// false for texts that have no canonical form; callers compare such texts byte by byte. A client can send a text that looks
+// like the canonical form of another. So a digest must put a tag before each kind of form, and another tag before text without
+// one.
 package canonical
 
 import (
@@ -13,13 +18,9 @@ import (
 	"unicode/utf8"
 )
 
-// Texts that say the same share a canonical form; texts that do not, never do. A text without a form (false) is compared
-// as it is. A form is bytes that a client may send too, so a digest must put one tag in front of each kind of form and
-// another in front of raw text.
-
-// Query returns the canonical form of a raw query: its parameters decoded, as [url.ParseQuery] does, sorted by
-// name, and encoded in one way; values of one name keep their order. "a" is "a=", and nothing stands between two "&".
-// A query that ParseQuery refuses, for its escapes, its semicolons or its length, has none.
+// Query returns the canonical form of a raw query: its parameters decoded, as [url.ParseQuery] does, sorted by name, and
+// encoded in one way; values of one name keep their order. "a" means "a=", and an empty parameter between two "&" is ignored.
+// A query that ParseQuery refuses, because of its escapes, its semicolons or its length, has no form.
 func Query(raw string) (string, bool) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
@@ -29,17 +30,18 @@ func Query(raw string) (string, bool) {
 }
 
 const (
-	maxDepth    = 500                 // arrays and objects inside each other
-	maxExponent = 1000000000000000000 // of ten, where the digits are an integer that does not end in 0
+	maxDepth    = 500                 // of nested arrays and objects
+	maxExponent = 1000000000000000000 // of a number whose digits are written as an integer that does not end in 0
 )
 
-// JSON returns the canonical form of a JSON text (RFC 8259). It is JSON without space; strings are written as
-// RFC 8785 writes them. Numbers are not rounded: their digits neither begin nor end with 0 and are followed by an
-// exponent unless it is 0, so 1.0 is 1, 0.1 is 1e-1, and -0 is 0. Members are sorted by name as written, byte by byte: any
-// order tells what is equal, and RFC 8785's would need the names in UTF-16.
+// JSON returns the canonical form of a JSON text (RFC 8259), which is JSON without spaces. Strings are written as in RFC 8785.
+// Numbers are not rounded: their digits neither begin nor end with 0 and are followed by an exponent unless it is 0, so 1.0
+// becomes 1, 0.1 becomes 1e-1, and -0 becomes 0. Members are sorted by the bytes of their names. RFC 8785 sorts by UTF-16 code
+// units instead, which costs more and is not needed to compare two texts.
 //
-// There is no form for what is not JSON in UTF-8, a name twice in one object, half of a surrogate pair, more than maxDepth,
-// or an exponent beyond maxExponent. Time is linear, but for the sorting; memory is at most 64 times the body.
+// A text has no form if it is not JSON in UTF-8, has a name twice in one object, has half of a surrogate pair, is nested
+// deeper than maxDepth, or has an exponent beyond maxExponent. The time is linear in the length of the body, except for the
+// sorting. The memory is at most 64 times the body.
 func JSON(body []byte) ([]byte, bool) {
 	if !utf8.Valid(body) {
 		return nil, false
@@ -52,25 +54,26 @@ func JSON(body []byte) ([]byte, bool) {
 	return d.appendSorted(make([]byte, 0, len(d.text)), 0, len(d.text)), true
 }
 
-// jsonDocument reads JSON from body[at:]. Its text is the canonical form but for the order of members, which is made in
-// one pass at the end: to sort each object where it lies would move what is deep inside once per level.
+// jsonDocument parses JSON from body[at:]. It writes text, which is the canonical form except that members are in the order of
+// the body. appendSorted sorts them in one pass at the end. To sort each object when it ends would move deeply nested members
+// once per level.
 type jsonDocument struct {
 	body    string
-	at      int
-	text    []byte
-	open    []jsonMember // of objects that have not ended
-	objects []jsonObject // that have, and whose members are not in order
-	members []jsonMember // of these objects, in order; those of one side by side
+	at      int          // offset in body of what is parsed next
+	text    []byte       // see above
+	open    []jsonMember // members of objects that have not ended
+	objects []jsonObject // objects that have ended and whose members are not in order
+	members []jsonMember // the sorted members of these objects, one object after the other
 }
 
-// jsonMember is where a member lies in the text: its name is text[start:colon].
+// jsonMember is the place of a member in the text. Its name is text[start:colon].
 type jsonMember struct{ start, colon, end int }
 
-// jsonObject is where an object lies in the text, and its members in jsonDocument.members.
+// jsonObject is the place of an object in the text, and of its members in jsonDocument.members.
 type jsonObject struct{ start, end, first, last int }
 
-// appendSorted appends text[start:end]. The objects must be in the order of their starts. Only what ends as an array or an
-// object can have one inside.
+// appendSorted appends text[start:end] with sorted members. The objects must be in the order of their starts. Only a text that
+// ends with a bracket can contain an object, so other texts are not searched.
 func (d *jsonDocument) appendSorted(to []byte, start, end int) []byte {
 	for d.text[end-1] == ']' || d.text[end-1] == '}' {
 		i, _ := slices.BinarySearchFunc(d.objects, start, func(o jsonObject, at int) int { return o.start - at })
@@ -90,8 +93,8 @@ func (d *jsonDocument) appendSorted(to []byte, start, end int) []byte {
 	return append(to, d.text[start:end]...)
 }
 
-// value reads a value and the space around it; so many more arrays and objects may begin. Like the methods below, it
-// returns false, and leaves the rest anywhere, when what it looks for is not there.
+// value parses a value and the spaces around it. depth is how many levels of arrays and objects may begin in it. Like the
+// methods below, it returns false when the body does not continue with what it parses. The value of at is undefined then.
 func (d *jsonDocument) value(depth int) (ok bool) {
 	d.take(isSpace)
 	switch d.peek() {
@@ -114,7 +117,7 @@ func (d *jsonDocument) value(depth int) (ok bool) {
 	return ok
 }
 
-// list reads any number of items between begin, which is there, and end.
+// list parses any number of items between begin, which the caller has seen, and end.
 func (d *jsonDocument) list(begin, end byte, item func() bool) bool {
 	d.pass(begin)
 	if d.take(isSpace); d.pass(end) {
@@ -131,7 +134,7 @@ func (d *jsonDocument) list(begin, end byte, item func() bool) bool {
 	return false
 }
 
-// object reads an object whose names all differ.
+// object parses an object whose names all differ.
 func (d *jsonDocument) object(depth int) bool {
 	start, open := len(d.text), len(d.open)
 	if !d.list('{', '}', func() bool { return d.member(depth) }) {
@@ -152,10 +155,12 @@ func (d *jsonDocument) object(depth int) bool {
 	return true
 }
 
+// compare compares the names of two members.
 func (d *jsonDocument) compare(a, b jsonMember) int {
 	return bytes.Compare(d.text[a.start:a.colon], d.text[b.start:b.colon])
 }
 
+// member parses a name, a colon and a value.
 func (d *jsonDocument) member(depth int) bool {
 	m := jsonMember{start: len(d.text)}
 	if d.take(isSpace); !d.quoted() {
@@ -170,6 +175,7 @@ func (d *jsonDocument) member(depth int) bool {
 	return true
 }
 
+// quoted parses a string, and writes it with the escapes of RFC 8785.
 func (d *jsonDocument) quoted() bool {
 	if !d.pass('"') {
 		return false
@@ -185,12 +191,13 @@ func (d *jsonDocument) quoted() bool {
 	}
 }
 
-// The letters of short escapes, and what they stand for.
+// The letters of the short escapes, and the bytes that they stand for, in the same order.
 const (
 	escapes = `"\/bfnrt`
 	escaped = "\"\\/\b\f\n\r\t"
 )
 
+// escape parses one escape, or a surrogate pair of two.
 func (d *jsonDocument) escape() bool {
 	if !d.next('\\') {
 		return false
@@ -209,7 +216,7 @@ func (d *jsonDocument) escape() bool {
 	return true
 }
 
-// codePoint reads one code unit, or two that make a pair, behind their first \u.
+// codePoint parses one code unit, or a surrogate pair, after the first \u.
 func (d *jsonDocument) codePoint() (rune, bool) {
 	r, ok := d.codeUnit()
 	if !utf16.IsSurrogate(r) {
@@ -223,6 +230,7 @@ func (d *jsonDocument) codePoint() (rune, bool) {
 	return r, ok && r != unicode.ReplacementChar
 }
 
+// codeUnit parses four hexadecimal digits.
 func (d *jsonDocument) codeUnit() (rune, bool) {
 	if len(d.body) < d.at+4 {
 		return 0, false
@@ -232,6 +240,7 @@ func (d *jsonDocument) codeUnit() (rune, bool) {
 	return rune(unit), err == nil
 }
 
+// appendRune writes r, with the escape of RFC 8785 if it needs one.
 func (d *jsonDocument) appendRune(r rune) {
 	switch i := strings.IndexRune(escaped, r); {
 	case i >= 0 && r != '/':
@@ -243,7 +252,8 @@ func (d *jsonDocument) appendRune(r rune) {
 	}
 }
 
-// decimal reads a number. An exponent near the ends of int64 wraps around, and stays beyond maxExponent.
+// decimal parses a number. An exponent near the limits of int64 may overflow; the result is beyond maxExponent then, and is
+// refused.
 func (d *jsonDocument) decimal() bool {
 	minus := d.next('-')
 	whole, fraction, exponent, ok := d.decimalParts()
@@ -267,8 +277,8 @@ func (d *jsonDocument) decimal() bool {
 	return -maxExponent <= ten && ten <= maxExponent
 }
 
-// decimalParts reads a number behind its minus. Parts that may be left out are "" and "0" then. Where signs stand in the
-// exponent is not checked.
+// decimalParts parses a number after its minus. A missing fraction is "", and a missing exponent is "0". The caller must check
+// the signs in the exponent.
 func (d *jsonDocument) decimalParts() (whole, fraction, exponent string, ok bool) {
 	whole, exponent = d.take(isDigit), "0"
 	ok = whole == "0" || whole != "" && whole[0] != '0'
@@ -282,6 +292,7 @@ func (d *jsonDocument) decimalParts() (whole, fraction, exponent string, ok bool
 	return whole, fraction, exponent, ok
 }
 
+// word parses one of the literals true, false and null.
 func (d *jsonDocument) word(w string) bool {
 	if !strings.HasPrefix(d.body[d.at:], w) {
 		return false
@@ -290,7 +301,7 @@ func (d *jsonDocument) word(w string) bool {
 	return true
 }
 
-// pass takes c and puts it into the text.
+// pass parses c and writes it.
 func (d *jsonDocument) pass(c byte) bool {
 	ok := d.next(c)
 	if ok {
@@ -299,7 +310,7 @@ func (d *jsonDocument) pass(c byte) bool {
 	return ok
 }
 
-// next takes c.
+// next parses c.
 func (d *jsonDocument) next(c byte) bool {
 	ok := d.at < len(d.body) && d.body[d.at] == c
 	if ok {
@@ -308,7 +319,7 @@ func (d *jsonDocument) next(c byte) bool {
 	return ok
 }
 
-// take takes the longest run of bytes in class.
+// take returns the longest run of bytes in class, which may be empty.
 func (d *jsonDocument) take(class func(c byte) bool) string {
 	start := d.at
 	for d.at < len(d.body) && class(d.body[d.at]) {
@@ -317,7 +328,7 @@ func (d *jsonDocument) take(class func(c byte) bool) string {
 	return d.body[start:d.at]
 }
 
-// peek returns the next byte, and 0, which nothing begins with, at the end.
+// peek returns the next byte. At the end it returns 0, with which no value begins.
 func (d *jsonDocument) peek() byte {
 	if d.at == len(d.body) {
 		return 0

@@ -11,20 +11,22 @@ import (
 	"strings"
 )
 
+// maxParts bounds the parts of a form.
 const maxParts = 1000
 
-// Multipart returns the canonical form of a multipart/form-data body: its parts in order, each with its header
-// and its bytes, as package mime/multipart reads them and before any decoding. Header lines are sorted by name, lines of
-// one name keep their order. The boundary and what stands before the first and after the last part do not count.
+// Multipart returns the canonical form of a multipart/form-data body: its parts in order, each with its header and its bytes,
+// as package mime/multipart reads them and before any decoding. Header fields are sorted by name; fields of one name keep
+// their order. The boundary, and any text before the first part and after the last, are ignored.
 //
-// There is none for another contentType, for what is malformed or cut short, and for more than maxParts.
+// A body has no form if contentType is another, if the body is malformed or incomplete, or if it has more than maxParts parts.
 func Multipart(contentType string, body []byte) ([]byte, bool) {
 	mediaType, params, err := mime.ParseMediaType(contentType)
 	if err != nil || mediaType != "multipart/form-data" {
 		return nil, false
 	}
-	// A body that is cut inside a part's header ends, for the reader, with the part before. The empty line ends that header,
-	// so that the part is there and is cut; behind a whole body it does not count.
+	// When a body ends inside the header of a part, the reader would not report that part. The appended empty line ends the
+	// header, so that the reader finds the part, and that the part is incomplete. After a complete body the empty line is
+	// ignored.
 	whole := io.MultiReader(bytes.NewReader(body), strings.NewReader("\r\n\r\n"))
 	parts := multipart.NewReader(whole, params["boundary"])
 	form := make([]byte, 0, len(body))
@@ -46,7 +48,7 @@ func Multipart(contentType string, body []byte) ([]byte, bool) {
 	return nil, false
 }
 
-// appendHeader appends the number of lines and, by name, each line.
+// appendHeader appends the number of header fields and, sorted by name, each field.
 func appendHeader(form []byte, header map[string][]string) []byte {
 	lines := 0
 	for _, values := range header {
@@ -55,7 +57,7 @@ func appendHeader(form []byte, header map[string][]string) []byte {
 	form = binary.AppendUvarint(form, uint64(lines))
 	for _, name := range slices.Sorted(maps.Keys(header)) {
 		for _, value := range header[name] {
-			text := strings.Trim(value, " \t") // a folded line may end in them
+			text := strings.Trim(value, " \t") // a folded field may end in them
 			form = append(binary.AppendUvarint(form, uint64(len(name))), name...)
 			form = append(binary.AppendUvarint(form, uint64(len(text))), text...)
 		}
