@@ -1,35 +1,37 @@
--- begin: claim the key, or say what holds it.
+-- begin: claims the key, or returns what it found instead.
 --
 -- KEYS[1]  the record
--- KEYS[2]  its tombstone; absent when the claim does not ask for it
--- ARGV[1]  owner, 16 bytes, the same each time this begin is sent
+-- KEYS[2]  its tombstone; absent if the claim has no LateRetry
+-- ARGV[1]  owner, 16 bytes; a repeated call has the same
 -- ARGV[2]  fingerprint, 32 bytes
 -- ARGV[3]  lease, µs
 -- ARGV[4]  retention, ms
--- ARGV[5]  '1' to take over a claim whose lease ended without an outcome, '0' to report it, or the one fence to take over
--- ARGV[6]  who will wait when the key is in progress: '0' nobody, '1' a listener of PUBLISH, '2' of SPUBLISH
--- ARGV[7]  '1' to be told what is left of the retention of an outcome; else absent
--- ARGV[8]  '1' when the tombstone is known to be there, by who could not name it: its slot moves; else absent
+-- ARGV[5]  what to do if a lease ended without an outcome: '1' takes over, '0' returns unknown, and a fence takes over the
+--          claim with that fence only
+-- ARGV[6]  how the request subscribes if the key is in progress: '0' not at all, '1' with SUBSCRIBE, '2' with SSUBSCRIBE
+-- ARGV[7]  '1' if completed must come with the rest of the retention; otherwise absent
+-- ARGV[8]  '1' if the caller has seen the tombstone, and cannot name it because its slot moves; otherwise absent
 --
--- Returns one string, a word and what belongs to it with spaces between, and the edge it stands for:
---   claimed fence attempt takeover µs-left operation
---                          absent, FAILED, or STARTED with its lease over -> STARTED;
---                          the same answer again to the owner of a STARTED record
---   in-progress µs-left    STARTED under another owner; the record remembers who waits
---   unknown fence          STARTED, lease over, no takeover allowed
---   a record               COMPLETED; it begins with its format, a digit, as no word does
---   completed ms-left record   the same, to who asks what is left of the retention
---   completed ms-left      COMPLETED, and the record has 2048 bytes or more: Lua copies slowly, so it is left to a GET
---   mismatch fingerprint   another request's fingerprint is in the record
---   expired                absent, or free and without an attempt, but there is a tombstone: an outcome was kept, and its
---                          retention is over
---   lost                   FAILED by this very owner, or one that is noted: this begin arrives after its own fail
---   unreadable             not a record of format 1
+-- Returns one string: a status and its values, with spaces between. For each status, the states in which it is returned, and
+-- the change of state if there is one:
+--   claimed fence attempt takeover remaining-µs operation
+--                                   absent, FAILED, or STARTED with its lease over -> STARTED;
+--                                   a repeated call of the owner of a STARTED record returns the same
+--   in-progress remaining-µs        STARTED under another owner; the record notes how the request subscribes
+--   unknown fence                   STARTED, lease over, and the claim does not take over
+--   (a record)                      COMPLETED; a record begins with its format, a digit, and no status does
+--   completed remaining-ms record   COMPLETED, if ARGV[7] is '1'
+--   completed remaining-ms          COMPLETED, and the record has 2048 bytes or more: the caller reads it with GET, because Lua
+--                                   copies slowly
+--   mismatch fingerprint            the record belongs to a request with this fingerprint
+--   expired                         absent, or free and without an attempt, but with a tombstone: there was an outcome
+--   lost                            FAILED by this owner, or the record notes this owner: this begin comes after its own fail
+--   unreadable                      the string is not a record of format 1
 --
--- SET comes first of all writes: a full server that evicts nothing refuses a new claim. Its NX tells an absent record from
--- one that was emptied.
+-- The first write is a SET, so that a full server refuses a new claim. Its NX refuses an empty string, which GETRANGE cannot
+-- tell from an absent key.
 local record = redis.call('GETRANGE', KEYS[1], '0', '2047')
-if record == '' then -- what most requests find: this and a plain replay do without the functions below
+if record == '' then -- most requests find no record; they, and plain replays, save the time to define the functions below
   if ARGV[8] or KEYS[2] and redis.call('EXISTS', KEYS[2]) == 1 then
     return redis.call('EXISTS', KEYS[1]) == 1 and 'unreadable' or 'expired'
   end
@@ -66,7 +68,7 @@ local past, waiting = '0', '0'
 if found == STARTED then
   local left = lease_end(record) - now()
   if left > 0 then
-    if ARGV[6] ~= '0' then redis.pcall('SETRANGE', KEYS[1], '3', ARGV[6]) end -- a full server refuses: a slow check then
+    if ARGV[6] ~= '0' then redis.pcall('SETRANGE', KEYS[1], '3', ARGV[6]) end -- a full server refuses; then the request polls
     return string.format('in-progress %.0f', left)
   end
   if ARGV[5] ~= '1' and tonumber(ARGV[5]) ~= fence(record) then return string.format('unknown %.0f', fence(record)) end

@@ -1,13 +1,14 @@
--- one: one command on one key.
+-- command: runs one command on one key.
 --
--- It is for a slot that moves: what lies in it is on two nodes then, and no script can have two keys that are not both there.
+-- The store uses it while a slot of a Cluster moves: a record and its extra keys may then be on two nodes, and a script can
+-- have only keys of one node.
 --
--- KEYS[1]  the record, or what lies beside it
--- ARGV[1]  a command, whose first argument is the key, and behind it its other arguments
+-- KEYS[1]  the record, its tombstone or its steps
+-- ARGV     the name of a command, and its arguments after the key
 --
--- Returns what the command does.
+-- Returns the reply of the command, and leaves the state of the record as it is.
 --
--- PEXPIRE comes before a SET, whose fourth argument is the same time: a full server accepts a script whose first write needs no
--- memory.
+-- Before a SET, whose fourth argument is its TTL in ms, comes a PEXPIRE with the same TTL, because a full server accepts a
+-- script whose first write needs no memory.
 if ARGV[1] == 'SET' then redis.call('PEXPIRE', KEYS[1], ARGV[4]) end
 return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))

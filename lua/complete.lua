@@ -1,23 +1,27 @@
--- complete: keep the outcome.
+-- complete: keeps the outcome.
 --
 -- KEYS[1]  the record
--- KEYS[2]  its tombstone, KEYS[3] the steps of its runs; absent when ARGV[5] is
--- ARGV[1]  owner   ARGV[2]  fence   ARGV[3]  retention, ms
--- ARGV[4]  the whole COMPLETED record, header and outcome, made by the caller: nothing is copied here
--- ARGV[5]  how long the tombstone lives, ms; '0' for none; the steps have done their duty and go
+-- KEYS[2]  its tombstone; absent if ARGV[5] is
+-- KEYS[3]  the steps of its operation; absent if ARGV[5] is
+-- ARGV[1]  owner
+-- ARGV[2]  fence
+-- ARGV[3]  retention, ms
+-- ARGV[4]  the whole COMPLETED record, header and outcome; the caller makes it, so that this script copies nothing
+-- ARGV[5]  how long the tombstone lives, ms; '0' if there is none. If it is not absent, the steps are deleted
 --
--- Returns:
---   'ok'          STARTED -> COMPLETED, also when the lease is over and nobody has taken over;
---                 the same answer again to the claim that completed with this very record
+-- Returns, and changes the state:
+--   'ok'          STARTED -> COMPLETED, also if the lease is over and no other claim has taken over;
+--                 a repeated call with the same record returns the same
 --   'lost'        absent, another claim, FAILED, or COMPLETED with another record; nothing changes
---   'unreadable'  not a record of format 1
+--   'unreadable'  the string is not a record of format 1; nothing changes
 --
--- A finished run must be recorded, also by a server that is full. It refuses the SET, but accepts a script whose first write
--- needs no memory; only then a PEXPIRE goes first. Anything else that a SET is refused for, the second one raises.
+-- A full server must store the outcome of a finished run. It refuses a script whose first write needs memory, and accepts one
+-- that begins with PEXPIRE. That costs time, so PEXPIRE is sent only after a SET was refused. If the SET was refused for
+-- another reason, the second SET raises the error.
 local record = redis.call('GET', KEYS[1])
-local tell -- who waits
+local notify -- publishes the end of the claim; nil if no request can have subscribed
 if ARGV[5] or not record or #record ~= 90 or string.sub(record, 1, 2) ~= '11' or string.sub(record, 4, 4) ~= '0'
-  or string.sub(record, 75, 90) ~= ARGV[1] or string.sub(record, 11, 26) ~= ARGV[2] then -- not STARTED, or not that alone
+  or string.sub(record, 75, 90) ~= ARGV[1] or string.sub(record, 11, 26) ~= ARGV[2] then -- not the usual case
 
 -- [record.lua]
 
@@ -25,7 +29,7 @@ if ARGV[5] or not record or #record ~= 90 or string.sub(record, 1, 2) ~= '11' or
   if not readable(record) then return 'unreadable' end
   if state(record) == COMPLETED then return record == ARGV[4] and 'ok' or 'lost' end
   if state(record) ~= STARTED or not holds(record, ARGV[1], ARGV[2]) then return 'lost' end
-  tell = wake
+  notify = wake
 end
 if redis.pcall('SET', KEYS[1], ARGV[4], 'PX', ARGV[3]).err then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
@@ -35,5 +39,5 @@ if ARGV[5] then
   redis.call('DEL', KEYS[3])
   if ARGV[5] ~= '0' then redis.call('SET', KEYS[2], '', 'PX', ARGV[5]) end
 end
-if tell then tell(record) end
+if notify then notify(record) end
 return 'ok'

@@ -1,15 +1,18 @@
--- extend: the run goes on; its lease starts anew.
+-- extend: starts the lease and the retention anew, because the run goes on.
 --
 -- KEYS[1]  the record
--- KEYS[2]  the steps of its runs; absent when there are none
--- ARGV[1]  owner   ARGV[2]  fence   ARGV[3]  lease, µs   ARGV[4]  retention, ms
+-- KEYS[2]  the steps of its operation; absent if it has none
+-- ARGV[1]  owner
+-- ARGV[2]  fence
+-- ARGV[3]  lease, µs
+-- ARGV[4]  retention, ms
 --
--- Returns:
---   'ok'          STARTED -> STARTED, also when the lease is over and nobody has taken over
+-- Returns, and changes the state:
+--   'ok'          STARTED -> STARTED, also if the lease is over and no other claim has taken over
 --   'lost'        absent, another claim, or no longer STARTED; nothing changes
---   'unreadable'  not a record of format 1
+--   'unreadable'  the string is not a record of format 1; nothing changes
 --
--- PEXPIRE comes first: a full server accepts a script whose first write needs no memory.
+-- PEXPIRE is the first write, because a full server accepts a script whose first write needs no memory.
 local record = redis.call('GET', KEYS[1])
 
 -- [record.lua]

@@ -1,44 +1,44 @@
--- fail: the run ended without an outcome to keep; the key may be claimed again at once.
+-- fail: ends a run without an outcome. The key can be claimed again at once.
 --
 -- KEYS[1]  the record
 -- ARGV[1]  owner
--- ARGV[2]  fence; '0' when begin's answer never came
+-- ARGV[2]  fence; '0' if the caller has no response to its begin
 -- ARGV[3]  retention, ms
--- ARGV[4]  '1' to free the key for a request with another fingerprint, if no earlier run may have had effects; '2' if there
---          was no run: this frees it, too, and gives the attempt back; else '0'
+-- ARGV[4]  '1' if the run had no effects, '2' if there was no run, otherwise '0'. '1' and '2' make the record free for a request
+--          with another fingerprint, unless an earlier run may have had effects. '2' also gives the attempt back
 -- ARGV[5]  cause, text
 -- ARGV[6]  lease, ms
 --
--- Returns:
---   'ok'          STARTED -> FAILED; the same answer again to the claim that failed;
---                 with fence '0' absent -> FAILED, free for a lease: the begin that comes later is told that it is lost
---   'lost'        another claim, or COMPLETED; with fence '0' a STARTED or FAILED record notes the owner for its begin.
---                 Also absent, unless the fence is '0' and the server takes a record more
---   'unreadable'  not a record of format 1
+-- Returns, and changes the state:
+--   'ok'          STARTED -> FAILED; a repeated call of this claim returns the same.
+--                 With fence '0' also absent -> FAILED and free, for one lease; a later begin of this owner is then lost
+--   'lost'        another claim, or COMPLETED. With fence '0' a STARTED or FAILED record of another owner notes this owner.
+--                 Also absent, unless the fence is '0' and the server has memory for a record
+--   'unreadable'  the string is not a record of format 1; nothing changes
 --
--- A run that has ended must be recorded, also by a server that is full. It accepts a script whose first write needs no
--- memory, so a PEXPIRE goes first. A withdrawal that needs no new record tries without, as its TTL is to stay as it is.
-local record = redis.call('GETRANGE', KEYS[1], '0', '599') -- not a whole outcome: a fail follows each replay that had no answer
+-- A full server must record the end of a run. It accepts a script whose first write needs no memory, so PEXPIRE is sent
+-- first. To note an owner must not change the TTL, so there PEXPIRE is sent only after a write was refused.
+local record = redis.call('GETRANGE', KEYS[1], '0', '599') -- enough for all fields; long outcomes are not copied
 
 -- [record.lua]
 
--- failed is the record that this fail leaves; beginning is all of it up to the owner, but for what is said here.
+-- failed returns a FAILED record. beginning is a record up to its owner; its state and mark (byte 4) are replaced.
 local function failed(mark, beginning, claim_operation, owners, cause)
   return '1' .. FAILED .. history(beginning) .. mark .. string.sub(beginning, 5) ..
     claim_operation .. string.format('%02d', #owners / 16) .. owners .. cause
 end
 
--- withdraw leaves a record where there is none. A server that is full refuses a begin as well.
+-- withdraw makes a record for an absent key. A full server refuses that, but it refuses the begin as well.
 local function withdraw()
   local fence_text = string.format('%016.0f', now())
   local beginning = '1' .. FAILED .. '01000000' .. fence_text .. string.rep('\0', 32) .. fence_text .. ARGV[1]
   local answer = redis.pcall('SET', KEYS[1], failed('1', beginning, NONE, '', ARGV[5]), 'PX', ARGV[6], 'NX')
-  if not answer then return 'unreadable' end -- it was emptied
+  if not answer then return 'unreadable' end -- the key holds an empty string
   if answer.err then return string.find(answer.err, 'OOM') and 'lost' or answer end
   return 'ok'
 end
 
--- note adds the owner to the noted ones of another's record.
+-- note adds the owner to those that the record of another claim notes.
 local function note()
   local owners = string.sub(noted(record) .. ARGV[1], -256)
   local of = string.sub(record, 5, 10) == '000000' and NONE or operation(record)

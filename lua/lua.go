@@ -1,6 +1,6 @@
-// Package lua holds the state machine of a key as scripts for Redis 5.0 and later and Valkey: one script a verb,
-// one record a call, KEYS and ARGV only. Each file opens with its KEYS, ARGV, returns and the edges it carries;
-// record.lua describes the string that a key holds and stands where a script names it.
+// Package lua holds the state machine of a record as scripts for Redis 5.0 and later, and for Valkey. There is one script for
+// each call of a store, and each changes one record. A file begins with its KEYS and ARGV, what it returns, and how the state
+// changes. record.lua describes the record; results.lua describes the results of steps. Scripts include these two by name.
 package lua
 
 import (
@@ -10,6 +10,9 @@ import (
 
 //go:embed record.lua
 var record string
+
+//go:embed results.lua
+var results string
 
 //go:embed begin.lua
 var begin string
@@ -35,17 +38,19 @@ var steps string
 //go:embed command.lua
 var command string
 
-// The scripts, ready to be loaded.
+// The whole texts of the scripts, for EVAL.
 var (
-	Begin    = withRecord(begin)
-	Extend   = withRecord(extend)
-	Complete = withRecord(complete)
-	Fail     = withRecord(fail)
-	Step     = withRecord(step)
-	Reopen   = withRecord(reopen)
-	Steps    = withRecord(steps)
-	Command  = withRecord(command)
+	Begin    = withIncludes(begin)
+	Extend   = withIncludes(extend)
+	Complete = withIncludes(complete)
+	Fail     = withIncludes(fail)
+	Step     = withIncludes(step)
+	Reopen   = withIncludes(reopen)
+	Steps    = withIncludes(steps)
+	Command  = withIncludes(command)
 )
 
-// withRecord puts record.lua where a script names it.
-func withRecord(script string) string { return strings.Replace(script, "-- [record.lua]\n", record, 1) }
+// withIncludes inserts record.lua and results.lua into a script where comments name them.
+func withIncludes(script string) string {
+	return strings.NewReplacer("-- [record.lua]\n", record, "-- [results.lua]\n", results).Replace(script)
+}

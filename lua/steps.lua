@@ -1,17 +1,24 @@
--- steps: what step does, to the steps alone.
+-- steps: stores the result of a finished step, or reads all results, without the record.
 --
--- It is for a slot that moves: record and steps are on two nodes then, so step checks the claim on the record, and this script
--- does the rest. In between another claim may have come.
+-- The store uses it while a slot of a Cluster moves, because record and steps may then be on two nodes. First step.lua checks
+-- the claim on the record, and then this script does the rest. Another claim may have begun in between.
 --
--- KEYS[1]  the steps of its runs: see step
--- ARGV[1]  the operation, as step puts it into them   ARGV[2]  fence   ARGV[3]  retention, ms
--- ARGV[4]  step    ARGV[5]  result; without them the steps are read
+-- KEYS[1]  the steps of the operation, a hash: see results.lua
+-- ARGV[1]  the name of the operation, from step.lua
+-- ARGV[2]  fence, 16 digits
+-- ARGV[3]  retention, ms
+-- ARGV[4]  step; absent to read
+-- ARGV[5]  result; absent to read
 --
--- Returns:
---   {'ok', step, result, ...}
---   {'lost'}     the steps belong to a later operation, or a later claim has kept one of them; nothing changes
+-- Returns, and leaves the state of the record as it is:
+--   {'ok'}                      the result is stored
+--   {'ok', step, result, ...}   without ARGV[4]
+--   {'lost'}                    the steps belong to a later operation, or a later claim has stored one of them; nothing changes
 --
--- PEXPIRE comes first of what needs memory: a full server accepts a script whose first write needs none.
+-- DEL or PEXPIRE is the first write, because a full server accepts a script whose first write needs no memory.
+
+-- [results.lua]
+
 local mark, last = redis.call('HGET', KEYS[1], ''), redis.call('HGET', KEYS[1], '\0')
 if mark and mark ~= ARGV[1] then
   if string.sub(mark, 33) > string.sub(ARGV[1], 33) then return {'lost'} end
@@ -20,17 +27,4 @@ elseif last and tonumber(last) > tonumber(ARGV[2]) then
   return {'lost'}
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
-local answer = {'ok'}
-if ARGV[4] then
-  redis.call('HSET', KEYS[1], '', ARGV[1], '\0', ARGV[2], ARGV[4], ARGV[5])
-else
-  local steps = redis.call('HGETALL', KEYS[1])
-  for i = 1, #steps, 2 do
-    if steps[i] ~= '' and steps[i] ~= '\0' then
-      answer[#answer + 1] = steps[i]
-      answer[#answer + 1] = steps[i + 1]
-    end
-  end
-end
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-return answer
+return store_or_read(KEYS[1], ARGV[1], ARGV[2])
