@@ -18,13 +18,13 @@ func (s *Store) Checkpoint(ctx context.Context, c driver.Claim, step string, res
 	if err := s.MayCheckpoint(ctx, c); err != nil {
 		return err
 	}
-	return s.run(ctx, s.checkpoint, &c, microseconds(c.Retention), []byte(step), notNull(result))
+	return s.execute(ctx, s.checkpoint, &c, microseconds(c.Retention), []byte(step), notNull(result))
 }
 
 // MayCheckpoint returns the error that [Store.Checkpoint] would refuse the claim's steps with, and asks no server. core.Step calls
 // it before it does a step.
 func (s *Store) MayCheckpoint(ctx context.Context, c driver.Claim) error {
-	if attending(ctx, &c).isJoined() {
+	if sessionOf(ctx, &c).isJoined() {
 		return errStepInTx
 	}
 	return nil
@@ -32,13 +32,13 @@ func (s *Store) MayCheckpoint(ctx context.Context, c driver.Claim) error {
 
 // Checkpoints implements driver.Checkpointer.
 func (s *Store) Checkpoints(ctx context.Context, c driver.Claim) (map[string][]byte, error) {
-	var word string
+	var status string
 	var steps, results [][]byte
-	args := held(&c, []any{microseconds(c.Retention)})
-	if err := s.ask(ctx, []any{&word, &steps, &results}, s.checkpoints, args...); err != nil {
+	args := claimArguments(&c, []any{microseconds(c.Retention)})
+	if err := s.query(ctx, []any{&status, &steps, &results}, s.checkpoints, args...); err != nil {
 		return nil, err
 	}
-	if err := wordError(word); err != nil {
+	if err := statusError(status); err != nil {
 		return nil, err
 	}
 	found := make(map[string][]byte, len(steps))

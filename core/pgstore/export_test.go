@@ -2,8 +2,8 @@ package pgstore
 
 import "time"
 
-// SetQuiet sets how long the connection that listens may be silent before it is asked whether it stands.
-func (s *Store) SetQuiet(d time.Duration) { s.wakes.quiet = d }
+// SetIdleTimeout sets how long the connection that listens may be silent before it is asked whether it stands.
+func (s *Store) SetIdleTimeout(d time.Duration) { s.listener.idleTimeout = d }
 
-// SetAnswer sets how long the connection that listens has to answer.
-func (s *Store) SetAnswer(d time.Duration) { s.wakes.answer = d }
+// SetReplyTimeout sets how long the connection that listens has to answer.
+func (s *Store) SetReplyTimeout(d time.Duration) { s.listener.replyTimeout = d }

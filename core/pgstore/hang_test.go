@@ -134,8 +134,8 @@ func TestWatchersOfASilentServerAreFreeToGo(t *testing.T) {
 		t.Run(moment.name, func(t *testing.T) {
 			network := &network{}
 			store, _ := newStore(t, network.use)
-			store.SetQuiet(50 * time.Millisecond)
-			store.SetAnswer(100 * time.Millisecond)
+			store.SetIdleTimeout(50 * time.Millisecond)
+			store.SetReplyTimeout(100 * time.Millisecond)
 			c, woken := claimed(t, store), newWakes()
 			if moment.up {
 				watch(t, store, c.Key, woken)

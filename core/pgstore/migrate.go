@@ -50,7 +50,7 @@ func migrate(ctx context.Context, tx pgx.Tx, schema string) error {
 	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", "pgstore "+schema); err != nil {
 		return err
 	}
-	found, err := look(ctx, tx, schema)
+	found, err := findVersion(ctx, tx, schema)
 	if found == version || err != nil {
 		return err
 	}
@@ -61,8 +61,8 @@ func migrate(ctx context.Context, tx pgx.Tx, schema string) error {
 	return err
 }
 
-// look returns the version of the store in a schema, 0 when there is none, and makes the schema if it is missing.
-func look(ctx context.Context, tx pgx.Tx, schema string) (found int, err error) {
+// findVersion returns the version of the store in a schema, 0 when there is none, and makes the schema if it is missing.
+func findVersion(ctx context.Context, tx pgx.Tx, schema string) (found int, err error) {
 	var made bool
 	if err := tx.QueryRow(ctx, "SELECT to_regnamespace($1) IS NOT NULL", quoted(schema)).Scan(&made); err != nil {
 		return 0, err
@@ -72,7 +72,7 @@ func look(ctx context.Context, tx pgx.Tx, schema string) (found int, err error) 
 		return 0, err
 	}
 	var tables, columns int
-	if err := tx.QueryRow(ctx, ours, schema).Scan(&tables, &columns); tables == 0 || err != nil {
+	if err := tx.QueryRow(ctx, countTables, schema).Scan(&tables, &columns); tables == 0 || err != nil {
 		return 0, err
 	}
 	if tables != 4 || columns != 6 {
@@ -88,8 +88,8 @@ func look(ctx context.Context, tx pgx.Tx, schema string) (found int, err error) 
 	return found, err
 }
 
-// ours counts the tables in a schema that have the names of a store's, and columns that these have in every version.
-const ours = `SELECT count(DISTINCT c.oid), count(a.attnum) FROM pg_class c
+// countTables counts the tables in a schema that have the names of a store's, and columns that these have in every version.
+const countTables = `SELECT count(DISTINCT c.oid), count(a.attnum) FROM pg_class c
 	LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped AND (c.relname, a.attname) IN (
 		('store', 'version'), ('store', 'fence'), ('record', 'fingerprint'), ('record', 'lease_end'), ('checkpoint', 'step'), ('tombstone', 'expires'))
 	WHERE c.relnamespace = to_regnamespace(quote_ident($1)) AND c.relname IN ('store', 'record', 'checkpoint', 'tombstone')`

@@ -25,10 +25,10 @@ var (
 
 // Store is a driver.Store in PostgreSQL. It is safe for concurrent use, and starts no goroutine but while somebody watches.
 type Store struct {
-	pool   *pgxpool.Pool
-	schema string // quoted
-	wakes  listener
-	swept  struct{ records, tombstones atomic.Int64 } // where the next Sweep begins
+	pool       *pgxpool.Pool
+	schema     string // quoted
+	listener   listener
+	sweepStart struct{ records, tombstones atomic.Int64 } // where the next Sweep begins
 
 	begin, extend, complete, fail, checkpoint, checkpoints, sweep, reopen string
 }
@@ -80,7 +80,7 @@ func New(pool *pgxpool.Pool, opts ...Option) *Store {
 		sweep:       "SELECT * FROM " + schema + ".sweep_2($1, $2, $3)",
 		reopen:      strings.ReplaceAll(reopenSQL, "idem.", schema+"."),
 	}
-	s.wakes.store, s.wakes.quiet, s.wakes.answer = s, 15*time.Second, 5*time.Second
+	s.listener.store, s.listener.idleTimeout, s.listener.replyTimeout = s, 15*time.Second, 5*time.Second
 	return s
 }
 
@@ -88,9 +88,9 @@ func New(pool *pgxpool.Pool, opts ...Option) *Store {
 func (s *Store) Begin(ctx context.Context, c driver.Claim) (entry driver.Entry, err error) {
 	var left int64
 	var bytes []byte
-	answer := []any{&entry.State, &entry.Fence, &entry.Attempt, &entry.Operation, &entry.Takeover, &left, &bytes}
-	err = s.ask(ctx, answer, s.begin, c.Key[:], c.Owner[:], c.Fingerprint[:], microseconds(c.Lease), microseconds(c.Retention),
-		takeOver(&c), c.Subscribed, c.LateRetry > 0)
+	result := []any{&entry.State, &entry.Fence, &entry.Attempt, &entry.Operation, &entry.Takeover, &left, &bytes}
+	err = s.query(ctx, result, s.begin, c.Key[:], c.Owner[:], c.Fingerprint[:], microseconds(c.Lease), microseconds(c.Retention),
+		takeoverArgument(&c), c.Subscribed, c.LateRetry > 0)
 	if err != nil {
 		return driver.Entry{}, err
 	}
@@ -111,34 +111,34 @@ func (s *Store) Begin(ctx context.Context, c driver.Claim) (entry driver.Entry, 
 
 // Extend implements driver.Store.
 func (s *Store) Extend(ctx context.Context, c driver.Claim) error {
-	return s.run(ctx, s.extend, &c, microseconds(c.Lease), microseconds(c.Retention))
+	return s.execute(ctx, s.extend, &c, microseconds(c.Lease), microseconds(c.Retention))
 }
 
 // Complete implements driver.Store. In a run with an [InTx] it commits the transaction, with the outcome in it.
 func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
-	a := attending(ctx, &c)
-	tx, joined := a.finish()
+	sess := sessionOf(ctx, &c)
+	tx, joined := sess.finish()
 	if joined {
-		return s.commit(ctx, a, tx, &c, outcome)
+		return s.commit(ctx, sess, tx, &c, outcome)
 	}
-	return s.run(ctx, s.complete, &c, completion(&c, outcome)...)
+	return s.execute(ctx, s.complete, &c, completeArguments(&c, outcome)...)
 }
 
-// completion is what complete is told besides the claim.
-func completion(c *driver.Claim, outcome []byte) []any {
+// completeArguments is what complete is told besides the claim.
+func completeArguments(c *driver.Claim, outcome []byte) []any {
 	return []any{microseconds(c.Retention), microseconds(c.LateRetry), c.Steps, notNull(outcome)}
 }
 
 // Fail implements driver.Store. In a run with an [InTx] it rolls the transaction back first.
 func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
-	if tx, _ := attending(ctx, &c).finish(); tx != nil {
+	if tx, _ := sessionOf(ctx, &c).finish(); tx != nil {
 		rollback(ctx, tx)
 	}
-	return s.run(ctx, s.fail, &c, failure(&c, f)...)
+	return s.execute(ctx, s.fail, &c, failArguments(&c, f)...)
 }
 
-// failure is what fail is told besides the claim.
-func failure(c *driver.Claim, f driver.Failure) []any {
+// failArguments is what fail is told besides the claim.
+func failArguments(c *driver.Claim, f driver.Failure) []any {
 	cause := f.Cause[:min(len(f.Cause), 200)]
 	return []any{microseconds(c.Lease), microseconds(c.Retention), f.NoEffects, f.NotRun, []byte(cause)}
 }
@@ -146,7 +146,7 @@ func failure(c *driver.Claim, f driver.Failure) []any {
 // Reopen lets a message that is dead, which is what its outcome says, be handled again: see core.Engine.Resolve. It returns
 // driver.ErrLost when the key has another outcome, or none.
 func (s *Store) Reopen(ctx context.Context, c driver.Claim, outcome []byte) error {
-	return s.run(ctx, s.reopen, &c, microseconds(c.Retention), notNull(outcome), []byte("an operator revived it"))
+	return s.execute(ctx, s.reopen, &c, microseconds(c.Retention), notNull(outcome), []byte("an operator revived it"))
 }
 
 // reopenSQL has the arguments key, owner, fence, which does not count, retention, outcome and cause. Operation 0 lets the next
@@ -177,65 +177,65 @@ func (s *Store) Sweep(ctx context.Context, limit int) (n int, err error) {
 		return 0, fmt.Errorf("pgstore: Sweep: limit %d must be positive", limit)
 	}
 	var records, tombstones int64
-	err = s.ask(ctx, []any{&n, &records, &tombstones}, s.sweep, int64(limit), s.swept.records.Load(), s.swept.tombstones.Load())
+	err = s.query(ctx, []any{&n, &records, &tombstones}, s.sweep, int64(limit), s.sweepStart.records.Load(), s.sweepStart.tombstones.Load())
 	if err != nil {
 		return 0, err
 	}
-	s.swept.records.Store(records)
-	s.swept.tombstones.Store(tombstones)
+	s.sweepStart.records.Store(records)
+	s.sweepStart.tombstones.Store(tombstones)
 	return n, nil
 }
 
-// run runs a function that answers with one word. Its arguments begin with key, owner and fence.
-func (s *Store) run(ctx context.Context, function string, c *driver.Claim, args ...any) error {
-	var word string
-	if err := s.ask(ctx, []any{&word}, function, held(c, args)...); err != nil {
+// execute runs a function that answers with one word. Its arguments begin with key, owner and fence.
+func (s *Store) execute(ctx context.Context, function string, c *driver.Claim, args ...any) error {
+	var status string
+	if err := s.query(ctx, []any{&status}, function, claimArguments(c, args)...); err != nil {
 		return err
 	}
-	return wordError(word)
+	return statusError(status)
 }
 
-// held are the arguments of a verb of the claim that holds the record.
-func held(c *driver.Claim, args []any) []any {
+// claimArguments are the arguments of a verb of the claim that holds the record.
+func claimArguments(c *driver.Claim, args []any) []any {
 	return append([]any{c.Key[:], c.Owner[:], c.Fence}, args...)
 }
 
-// wordError gives the words of the functions their meaning.
-func wordError(word string) error {
-	switch word {
+// statusError gives the words of the functions their meaning.
+func statusError(status string) error {
+	switch status {
 	case "ok":
 		return nil
 	case "lost":
 		return driver.ErrLost
 	}
-	return fmt.Errorf("pgstore: function answered %q", word)
+	return fmt.Errorf("pgstore: function answered %q", status)
 }
 
-// ask runs a function on a connection of the pool and reads its answer, one row. It asks again when the function gave way to
+// query runs a function on a connection of the pool and reads its answer, one row. It asks again when the function gave way to
 // another transaction: it then has changed nothing.
-func (s *Store) ask(ctx context.Context, answer []any, function string, args ...any) error {
+func (s *Store) query(ctx context.Context, result []any, function string, args ...any) error {
 	for {
-		err := s.askOnce(ctx, answer, function, args)
+		err := s.queryOnce(ctx, result, function, args)
 		if code := codeOf(err); code != "40001" && code != "40P01" || ctx.Err() != nil {
 			return storeError(err)
 		}
 	}
 }
 
-func (s *Store) askOnce(ctx context.Context, answer []any, function string, args []any) error {
+func (s *Store) queryOnce(ctx context.Context, result []any, function string, args []any) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release()
-	plain, err := readsCommitted(ctx, conn.Conn())
+	isDefault, err := defaultsToReadCommitted(ctx, conn.Conn())
 	if err != nil {
 		return err
 	}
-	if plain {
-		return scan(ctx, conn, answer, function, args)
+	if isDefault {
+		return scan(ctx, conn, result, function, args)
 	}
-	return pgx.BeginTxFunc(ctx, conn, readCommitted, func(tx pgx.Tx) error { return scan(ctx, tx, answer, function, args) })
+	return pgx.BeginTxFunc(ctx, conn, readCommitted, func(tx pgx.Tx) error { return scan(ctx, tx, result, function, args) })
 }
 
 // querier is a connection, or a transaction.
@@ -243,15 +243,15 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-func scan(ctx context.Context, q querier, answer []any, function string, args []any) error {
-	return q.QueryRow(ctx, function, args...).Scan(answer...)
+func scan(ctx context.Context, q querier, result []any, function string, args []any) error {
+	return q.QueryRow(ctx, function, args...).Scan(result...)
 }
 
 var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
-// readsCommitted tells whether READ COMMITTED is a connection's default, and asks it once. Above that level a verb would
+// defaultsToReadCommitted tells whether READ COMMITTED is a connection's default, and asks it once. Above that level a verb would
 // give way to verbs on other keys, and make transactions that have nothing to do with it give way.
-func readsCommitted(ctx context.Context, conn *pgx.Conn) (bool, error) {
+func defaultsToReadCommitted(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	const known = "pgstore: default_transaction_isolation"
 	level, ok := conn.PgConn().CustomData()[known].(string)
 	if !ok {
@@ -279,8 +279,8 @@ func storeError(err error) error {
 	return err
 }
 
-// takeOver is what begin may take over: any claim, none, or one.
-func takeOver(c *driver.Claim) int64 {
+// takeoverArgument is what begin may take over: any claim, none, or one.
+func takeoverArgument(c *driver.Claim) int64 {
 	if c.NoTakeover {
 		return c.TakeoverFence
 	}

@@ -16,9 +16,9 @@ import (
 )
 
 var (
-	errElsewhere = errors.New("pgstore: InTx: the run's engine does not keep its records in a pgstore.Store, so the outcome can not join the transaction")
-	errBusy      = errors.New("pgstore: InTx: another InTx of this run has not returned; a run has one transaction")
-	errEnded     = errors.New("pgstore: InTx: the run ends the transaction; return nil to have it committed with the outcome, an error to have it rolled back")
+	errOtherStore = errors.New("pgstore: InTx: the run's engine does not keep its records in a pgstore.Store, so the outcome can not join the transaction")
+	errBusy       = errors.New("pgstore: InTx: another InTx of this run has not returned; a run has one transaction")
+	errEnded      = errors.New("pgstore: InTx: the run ends the transaction; return nil to have it committed with the outcome, an error to have it rolled back")
 )
 
 // DB is what begins transactions: a *pgxpool.Pool or a *pgx.Conn.
@@ -52,11 +52,11 @@ func InTx(ctx context.Context, db DB, opts pgx.TxOptions, f func(pgx.Tx) error) 
 	if own, ok := ctx.Value(core.ContextKey).(context.Context); ok { // frameworks' contexts know that, and nothing else of the run
 		of = own
 	}
-	a, _ := of.Value(attendanceKey{}).(*attendance)
-	if a == nil || a.claim.Fence != run.Fence { // no Store here, or only that of a run around this one
-		return errElsewhere
+	sess, _ := of.Value(sessionKey{}).(*session)
+	if sess == nil || sess.claim.Fence != run.Fence { // no Store here, or only that of a run around this one
+		return errOtherStore
 	}
-	return a.inTx(ctx, db, opts, f)
+	return sess.inTx(ctx, db, opts, f)
 }
 
 // CompleteTx is Complete as a part of tx: the outcome is kept if and when the caller commits. It returns [driver.ErrLost] when
@@ -65,28 +65,28 @@ func InTx(ctx context.Context, db DB, opts pgx.TxOptions, f func(pgx.Tx) error) 
 // tx to end.
 // In the handler of an engine use [InTx], because the engine completes the run itself.
 func (s *Store) CompleteTx(ctx context.Context, tx pgx.Tx, c driver.Claim, outcome []byte) error {
-	var word string
-	if err := scan(ctx, tx, []any{&word}, s.complete, held(&c, completion(&c, outcome))); err != nil {
+	var status string
+	if err := scan(ctx, tx, []any{&status}, s.complete, claimArguments(&c, completeArguments(&c, outcome))); err != nil {
 		return storeError(err)
 	}
-	return wordError(word)
+	return statusError(status)
 }
 
 // commit ends a run whose effects are in tx, nil when tx has been ended or taken away before. The answer is nil when effects
 // and outcome are there, driver.ErrLost when neither is there nor will be, and driver.ErrOutcomeUnknown when the store could not
 // find out. Whatever it is, nothing of the run is to be sent again, and only after nil is its answer to be shown.
-func (s *Store) commit(ctx context.Context, a *attendance, tx pgx.Tx, c *driver.Claim, outcome []byte) error {
+func (s *Store) commit(ctx context.Context, sess *session, tx pgx.Tx, c *driver.Claim, outcome []byte) error {
 	cause := errors.New("it was ended before")
 	if tx != nil {
-		cause = s.commitTx(ctx, a, tx, c, outcome)
+		cause = s.commitTx(ctx, sess, tx, c, outcome)
 	}
 	if cause == nil {
 		return nil
 	}
-	switch err := s.turnedOut(ctx, c, outcome); {
+	switch err := s.resolveCommit(ctx, c, outcome); {
 	case err == nil:
 		return nil
-	case !errors.Is(err, driver.ErrLost) && a.asked.Load():
+	case !errors.Is(err, driver.ErrLost) && sess.commitSent.Load():
 		return fmt.Errorf("%w: whether the run's transaction is committed: %w; nor could the store look: %w", driver.ErrOutcomeUnknown, cause, err)
 	}
 	return fmt.Errorf("%w: the run's transaction is not committed: %w", driver.ErrLost, cause)
@@ -94,29 +94,29 @@ func (s *Store) commit(ctx context.Context, a *attendance, tx pgx.Tx, c *driver.
 
 // commitTx commits tx with the outcome in it. From the moment that it has asked for that, only the server's word tells that
 // tx is not committed.
-func (s *Store) commitTx(ctx context.Context, a *attendance, tx pgx.Tx, c *driver.Claim, outcome []byte) error {
+func (s *Store) commitTx(ctx context.Context, sess *session, tx pgx.Tx, c *driver.Claim, outcome []byte) error {
 	if err := s.CompleteTx(ctx, tx, *c, outcome); err != nil {
 		rollback(ctx, tx)
 		return err
 	}
-	a.asked.Store(true)
+	sess.commitSent.Store(true)
 	err := tx.Commit(ctx)
 	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.SeverityUnlocalized == "ERROR" || errors.Is(err, pgx.ErrTxCommitRollback) {
-		a.asked.Store(false)
+		sess.commitSent.Store(false)
 	}
 	return err
 }
 
-// turnedOut looks whether a transaction without an answer was committed after all: nil when it was, driver.ErrLost when it was
+// resolveCommit looks whether a transaction without an answer was committed after all: nil when it was, driver.ErrLost when it was
 // not and will not be, another error when the store could not tell. Fail waits for the transaction's lock on the record. If
 // the transaction is gone, Fail frees the key; if it is not, Fail finds the record COMPLETED.
-func (s *Store) turnedOut(ctx context.Context, c *driver.Claim, outcome []byte) error {
-	err := s.run(ctx, s.fail, c, failure(c, driver.Failure{Cause: "transaction not committed"})...)
+func (s *Store) resolveCommit(ctx context.Context, c *driver.Claim, outcome []byte) error {
+	err := s.execute(ctx, s.fail, c, failArguments(c, driver.Failure{Cause: "transaction not committed"})...)
 	switch {
 	case err == nil:
 		return driver.ErrLost
 	case errors.Is(err, driver.ErrLost):
-		return s.run(ctx, s.complete, c, completion(c, outcome)...)
+		return s.execute(ctx, s.complete, c, completeArguments(c, outcome)...)
 	}
 	return err
 }
@@ -131,71 +131,72 @@ func rollback(ctx context.Context, tx pgx.Tx) {
 	_ = tx.Rollback(ctx) // or the server does, when the connection is gone
 }
 
-type attendanceKey struct{} // the attendance of the run that a context belongs to
+// sessionKey is the key under which a context of a run holds its session.
+type sessionKey struct{}
 
-// attendance is what a Store knows of a run while it lasts: the transaction that the handler's effects are in.
-type attendance struct {
-	claim driver.Claim
-	asked atomic.Bool // the transaction may be committed: nobody has said that it is not
+// session is what a Store knows of a run while it lasts: the transaction that the handler's effects are in.
+type session struct {
+	claim      driver.Claim
+	commitSent atomic.Bool // the transaction may be committed: nobody has said that it is not
 
 	mu     sync.Mutex
 	tx     pgx.Tx // open, and nobody is at work on it; nil without one
 	busy   bool   // an InTx is at work
 	joined bool   // the effects are in a transaction that the run is to commit, or was to
-	over   bool   // the run has ended
+	ended  bool   // the run has ended
 }
 
 // OpenSession implements driver.SessionOpener: it makes the transaction of an [InTx] known to the verbs that end the run, and rolls
 // back what none of them has ended.
-func (s *Store) OpenSession(ctx context.Context, c driver.Claim) (run context.Context, leave func()) {
-	a := &attendance{claim: c}
-	leave = func() {
-		if tx, _ := a.finish(); tx != nil {
+func (s *Store) OpenSession(ctx context.Context, c driver.Claim) (run context.Context, closeSession func()) {
+	sess := &session{claim: c}
+	closeSession = func() {
+		if tx, _ := sess.finish(); tx != nil {
 			rollback(ctx, tx)
 		}
 	}
-	return context.WithValue(ctx, attendanceKey{}, a), leave
+	return context.WithValue(ctx, sessionKey{}, sess), closeSession
 }
 
-// attending returns the attendance of c's run, nil when ctx belongs to none.
-func attending(ctx context.Context, c *driver.Claim) *attendance {
-	if a, _ := ctx.Value(attendanceKey{}).(*attendance); a != nil && a.claim.Owner == c.Owner {
-		return a
+// sessionOf returns the session of c's run, nil when ctx belongs to none.
+func sessionOf(ctx context.Context, c *driver.Claim) *session {
+	if sess, _ := ctx.Value(sessionKey{}).(*session); sess != nil && sess.claim.Owner == c.Owner {
+		return sess
 	}
 	return nil
 }
 
 // finish ends the run. It tells whether the effects are in a transaction, and hands that over the first time. An InTx that
 // is still at work keeps it, and rolls it back.
-func (a *attendance) finish() (tx pgx.Tx, joined bool) {
-	if a == nil {
+func (s *session) finish() (tx pgx.Tx, joined bool) {
+	if s == nil {
 		return nil, false
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	tx, a.tx = a.tx, nil
-	a.over = true
-	a.joined = a.joined || a.busy
-	return tx, a.joined
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	tx, s.tx = s.tx, nil
+	s.ended = true
+	s.joined = s.joined || s.busy
+	return tx, s.joined
 }
 
-func (a *attendance) isJoined() bool {
-	if a == nil {
+func (s *session) isJoined() bool {
+	if s == nil {
 		return false
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.joined || a.busy
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.joined || s.busy
 }
 
-func (a *attendance) inTx(ctx context.Context, db DB, opts pgx.TxOptions, f func(pgx.Tx) error) (err error) {
-	tx, err := a.take()
+func (s *session) inTx(ctx context.Context, db DB, opts pgx.TxOptions, f func(pgx.Tx) error) (err error) {
+	tx, err := s.acquire()
 	if err != nil {
 		return err
 	}
 	keep := tx != nil
 	defer func() { // also when f panics
-		if lost := a.giveBack(ctx, tx, keep); lost != nil {
+		if lost := s.release(ctx, tx, keep); lost != nil {
 			err = lost
 		}
 	}()
@@ -205,7 +206,7 @@ func (a *attendance) inTx(ctx context.Context, db DB, opts pgx.TxOptions, f func
 	if tx, err = db.BeginTx(ctx, opts); err != nil {
 		return err
 	}
-	guard := &guarded{Tx: tx}
+	guard := &handlerTx{Tx: tx}
 	if err = f(guard); err == nil {
 		err = guard.check()
 	}
@@ -213,52 +214,52 @@ func (a *attendance) inTx(ctx context.Context, db DB, opts pgx.TxOptions, f func
 	return err
 }
 
-// take starts the work of an InTx. It hands over the transaction of an earlier one, nil without one.
-func (a *attendance) take() (tx pgx.Tx, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// acquire starts the work of an InTx. It hands over the transaction of an earlier one, nil without one.
+func (s *session) acquire() (tx pgx.Tx, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
-	case a.over:
+	case s.ended:
 		return nil, driver.ErrLost
-	case a.busy:
+	case s.busy:
 		return nil, errBusy
 	}
-	tx, a.tx, a.busy = a.tx, nil, true
+	tx, s.tx, s.busy = s.tx, nil, true
 	return tx, nil
 }
 
-// giveBack ends the work of an InTx, whose transaction waits for the end of the run, or is rolled back.
-func (a *attendance) giveBack(ctx context.Context, tx pgx.Tx, keep bool) (lost error) {
-	a.mu.Lock()
-	a.busy = false
-	if keep && !a.over {
-		a.tx, a.joined, tx = tx, true, nil
+// release ends the work of an InTx, whose transaction waits for the end of the run, or is rolled back.
+func (s *session) release(ctx context.Context, tx pgx.Tx, keep bool) (lost error) {
+	s.mu.Lock()
+	s.busy = false
+	if keep && !s.ended {
+		s.tx, s.joined, tx = tx, true, nil
 	} else if keep {
 		lost = driver.ErrLost
 	}
-	a.mu.Unlock()
+	s.mu.Unlock()
 	if tx != nil {
 		rollback(ctx, tx)
 	}
 	return lost
 }
 
-// guarded is a transaction in the hands of f, which is not to commit it.
-type guarded struct {
+// handlerTx is a transaction in the hands of f, which is not to commit it.
+type handlerTx struct {
 	pgx.Tx
 	ended bool
 }
 
 // Commit refuses: the run commits.
-func (g *guarded) Commit(context.Context) error { return errEnded }
+func (g *handlerTx) Commit(context.Context) error { return errEnded }
 
-func (g *guarded) Rollback(ctx context.Context) error {
+func (g *handlerTx) Rollback(ctx context.Context) error {
 	g.ended = true
 	return g.Tx.Rollback(ctx)
 }
 
 // check tells why the transaction can not be committed. A statement whose error f has swallowed has spoilt it.
-func (g *guarded) check() error {
+func (g *handlerTx) check() error {
 	switch {
 	case g.ended:
 		return errEnded

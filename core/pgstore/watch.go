@@ -14,38 +14,38 @@ import (
 )
 
 const (
-	firstPause   = 20 * time.Millisecond // before listening again; it doubles
-	longestPause = 5 * time.Second
+	minReconnectPause = 20 * time.Millisecond // before listening again; it doubles
+	maxReconnectPause = 5 * time.Second
 )
 
 // listener hears for all who watch on a Store.
 type listener struct {
-	store  *Store
-	quiet  time.Duration // without a word for so long, the connection is asked whether it still stands
-	answer time.Duration // what the connection has to be made, and for each of its answers
+	store        *Store
+	idleTimeout  time.Duration // without a word for so long, the connection is asked whether it still stands
+	replyTimeout time.Duration // what the connection has to be made, and for each of its answers
 
-	mu      sync.Mutex
-	session *session // nil while nobody watches
+	mu           sync.Mutex
+	subscription *subscription // nil while nobody watches
 }
 
-// session lasts from the first watcher to the last, and holds one connection. The listener's mu guards it.
-type session struct {
-	watchers map[[32]byte]map[*watcher]bool
-	end      context.CancelFunc
-	up       bool // it listens
+// subscription lasts from the first watcher to the last, and holds one connection. The listener's mu guards it.
+type subscription struct {
+	watchers  map[[32]byte]map[*watcher]bool
+	cancel    context.CancelFunc
+	listening bool // it listens
 }
 
 // watcher is one Watch.
 type watcher struct {
-	session *session
-	key     [32]byte
-	wake    func()
-	ready   chan error // holds one value: the subscription stands, or why it does not
-	stands  bool
+	subscription *subscription
+	key          [32]byte
+	wake         func()
+	ready        chan error // holds one value: the subscription stands, or why it does not
+	confirmed    bool
 }
 
-// tell answers Watch; only the first answer counts.
-func (w *watcher) tell(err error) {
+// report answers Watch; only the first answer counts.
+func (w *watcher) report(err error) {
 	select {
 	case w.ready <- err:
 	default:
@@ -57,8 +57,8 @@ func (w *watcher) tell(err error) {
 // be quick, and may still be called once while stop is.
 func (s *Store) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error) {
 	w := &watcher{key: key, wake: wake, ready: make(chan error, 1)}
-	s.wakes.add(w)
-	stop = sync.OnceFunc(func() { s.wakes.remove(w) })
+	s.listener.add(w)
+	stop = sync.OnceFunc(func() { s.listener.remove(w) })
 	select {
 	case err = <-w.ready:
 	case <-ctx.Done():
@@ -75,21 +75,21 @@ func (s *Store) Watch(ctx context.Context, key [32]byte, wake func()) (stop func
 func (l *listener) add(w *watcher) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.session == nil {
+	if l.subscription == nil {
 		ctx, end := context.WithCancel(context.Background())
-		l.session = &session{watchers: map[[32]byte]map[*watcher]bool{}, end: end}
-		go l.run(ctx, l.session)
+		l.subscription = &subscription{watchers: map[[32]byte]map[*watcher]bool{}, cancel: end}
+		go l.run(ctx, l.subscription)
 	}
-	w.session = l.session
-	of := w.session.watchers[w.key]
+	w.subscription = l.subscription
+	of := w.subscription.watchers[w.key]
 	if of == nil {
 		of = map[*watcher]bool{}
-		w.session.watchers[w.key] = of
+		w.subscription.watchers[w.key] = of
 	}
 	of[w] = true
-	if w.session.up {
-		w.stands = true
-		w.tell(nil)
+	if w.subscription.listening {
+		w.confirmed = true
+		w.report(nil)
 	}
 }
 
@@ -97,22 +97,22 @@ func (l *listener) add(w *watcher) {
 func (l *listener) remove(w *watcher) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := w.session
+	s := w.subscription
 	delete(s.watchers[w.key], w)
 	if len(s.watchers[w.key]) == 0 {
 		delete(s.watchers, w.key)
 	}
 	if len(s.watchers) == 0 {
-		s.end()
-		l.session = nil
+		s.cancel()
+		l.subscription = nil
 	}
 }
 
 // run listens until the session ends.
-func (l *listener) run(ctx context.Context, s *session) {
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+func (l *listener) run(ctx context.Context, s *subscription) {
+	for pause := minReconnectPause; ; pause = min(2*pause, maxReconnectPause) {
 		if l.listen(ctx, s) {
-			pause = firstPause
+			pause = minReconnectPause
 		}
 		select {
 		case <-ctx.Done():
@@ -123,24 +123,24 @@ func (l *listener) run(ctx context.Context, s *session) {
 }
 
 // listen takes a connection and hears on it until it is lost or the session ends. It tells whether it stood.
-func (l *listener) listen(ctx context.Context, s *session) (stood bool) {
+func (l *listener) listen(ctx context.Context, s *subscription) (stood bool) {
 	conn, err := l.subscribe(ctx)
 	if err != nil {
-		l.refuse(s, err)
+		l.failPending(s, err)
 		return false
 	}
 	defer l.release(conn)
-	l.stands(s)
-	defer l.falls(s)
+	l.markListening(s)
+	defer l.markDown(s)
 	for err == nil {
-		err = l.hear(ctx, s, conn.Conn())
+		err = l.receive(ctx, s, conn.Conn())
 	}
 	return true
 }
 
 // subscribe takes a connection that listens. A server that does not answer is an error, as one that refuses is.
 func (l *listener) subscribe(ctx context.Context) (*pgxpool.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.answer)
+	ctx, cancel := context.WithTimeout(ctx, l.replyTimeout)
 	defer cancel()
 	conn, err := l.store.pool.Acquire(ctx)
 	if err != nil {
@@ -156,7 +156,7 @@ func (l *listener) subscribe(ctx context.Context) (*pgxpool.Conn, error) {
 
 // release gives a connection back that listens to nothing.
 func (l *listener) release(conn *pgxpool.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), l.answer)
+	ctx, cancel := context.WithTimeout(context.Background(), l.replyTimeout)
 	defer cancel()
 	if _, err := conn.Exec(ctx, "UNLISTEN *"); err != nil {
 		_ = conn.Conn().Close(ctx)
@@ -164,62 +164,62 @@ func (l *listener) release(conn *pgxpool.Conn) {
 	conn.Release()
 }
 
-// hear waits for one notification, or asks a quiet connection whether it stands.
-func (l *listener) hear(ctx context.Context, s *session, conn *pgx.Conn) error {
-	waiting, cancel := context.WithTimeout(ctx, l.quiet)
+// receive waits for one notification, or asks a quiet connection whether it stands.
+func (l *listener) receive(ctx context.Context, s *subscription, conn *pgx.Conn) error {
+	waiting, cancel := context.WithTimeout(ctx, l.idleTimeout)
 	defer cancel()
 	n, err := conn.WaitForNotification(waiting)
 	switch {
 	case err == nil:
-		l.wake(s, n)
+		l.dispatch(s, n)
 		return nil
 	case ctx.Err() != nil || waiting.Err() == nil:
 		return err
 	}
-	asking, cancel := context.WithTimeout(ctx, l.answer)
+	asking, cancel := context.WithTimeout(ctx, l.replyTimeout)
 	defer cancel()
 	return conn.Ping(asking)
 }
 
-// refuse tells those who wait for the subscription why it does not stand.
-func (l *listener) refuse(s *session, err error) {
+// failPending tells those who wait for the subscription why it does not stand.
+func (l *listener) failPending(s *subscription, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, of := range s.watchers {
 		for w := range of {
-			w.tell(err)
+			w.report(err)
 		}
 	}
 }
 
-// stands tells those who wait for the subscription, and wakes those who had one before.
-func (l *listener) stands(s *session) {
+// markListening tells those who wait for the subscription, and wakes those who had one before.
+func (l *listener) markListening(s *subscription) {
 	l.mu.Lock()
-	s.up = true
+	s.listening = true
 	var woken []*watcher
 	for _, of := range s.watchers {
 		for w := range of {
-			if w.stands {
+			if w.confirmed {
 				woken = append(woken, w)
 			}
-			w.stands = true
-			w.tell(nil)
+			w.confirmed = true
+			w.report(nil)
 		}
 	}
 	l.mu.Unlock()
 	wakeAll(woken)
 }
 
-func (l *listener) falls(s *session) {
+func (l *listener) markDown(s *subscription) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.up = false
+	s.listening = false
 }
 
-// wake wakes those whom n is for: all, when a handler of the pool's own took it from the connection.
-func (l *listener) wake(s *session, n *pgconn.Notification) {
+// dispatch wakes those whom n is for: all, when a handler of the pool's own took it from the connection.
+func (l *listener) dispatch(s *subscription, n *pgconn.Notification) {
 	if n == nil {
-		l.stands(s)
+		l.markListening(s)
 		return
 	}
 	var key [32]byte

@@ -280,7 +280,7 @@ func TestAWatchThatCanNotStandIsAnErrorAndLeavesNothingBehind(t *testing.T) {
 func TestAConnectionThatDiesSilentlyIsFoundOut(t *testing.T) {
 	network := &network{}
 	store, _ := newStore(t, network.use)
-	store.SetQuiet(50 * time.Millisecond)
+	store.SetIdleTimeout(50 * time.Millisecond)
 	c, woken := claimed(t, store), newWakes()
 	watch(t, store, c.Key, woken)
 	network.breakAt("-- ping", unsent, nothing)
