@@ -8,12 +8,12 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// errStepInTx: the step's result would stand although the transaction is rolled back.
-var errStepInTx = fmt.Errorf("pgstore: a step in a run with an open InTx: its result would stand if the transaction is rolled back; do steps before the transaction begins: %w", errors.ErrUnsupported)
+// errStepInTx refuses a step in a run with an InTx, whose result would outlive a rollback of the transaction.
+var errStepInTx = fmt.Errorf("pgstore: a step in a run with an open InTx: its result would stand if the transaction is rolled "+
+	"back; do steps before the transaction begins: %w", errors.ErrUnsupported)
 
-// Checkpoint implements driver.Checkpointer. It is refused, with an error that wraps errors.ErrUnsupported, in a run with an
-// [InTx]: a result that stands when the transaction is rolled back would keep the next run from doing again what has been
-// undone.
+// Checkpoint implements driver.Checkpointer. In a run with an [InTx] it returns an error that wraps errors.ErrUnsupported. If
+// the transaction were rolled back, the result of the step would remain, and the next run would not repeat what was undone.
 func (s *Store) Checkpoint(ctx context.Context, c driver.Claim, step string, result []byte) error {
 	if err := s.MayCheckpoint(ctx, c); err != nil {
 		return err
@@ -21,8 +21,8 @@ func (s *Store) Checkpoint(ctx context.Context, c driver.Claim, step string, res
 	return s.execute(ctx, s.checkpoint, &c, microseconds(c.Retention), []byte(step), notNull(result))
 }
 
-// MayCheckpoint returns the error that [Store.Checkpoint] would refuse the claim's steps with, and asks no server. core.Step calls
-// it before it does a step.
+// MayCheckpoint returns the error with which [Store.Checkpoint] would refuse a step of the claim, or nil. It calls no server.
+// core.Step calls it before it runs a step.
 func (s *Store) MayCheckpoint(ctx context.Context, c driver.Claim) error {
 	if sessionOf(ctx, &c).isJoined() {
 		return errStepInTx
@@ -30,7 +30,7 @@ func (s *Store) MayCheckpoint(ctx context.Context, c driver.Claim) error {
 	return nil
 }
 
-// Checkpoints implements driver.Checkpointer.
+// Checkpoints implements driver.Checkpointer. It returns all results in one round trip.
 func (s *Store) Checkpoints(ctx context.Context, c driver.Claim) (map[string][]byte, error) {
 	var status string
 	var steps, results [][]byte

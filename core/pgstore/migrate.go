@@ -14,25 +14,26 @@ import (
 //go:embed schema.sql
 var schemaSQL string
 
-// version is what schema.sql makes. It makes it of nothing, or of version 1.
+// version is the version of the schema that schema.sql makes, from nothing or from version 1.
 const version = 2
 
-// Migrate makes the schema, with the tables and functions of a Store, unless they are there already, and turns those of an
-// earlier version into this one's. Any number of processes may call it at once, and processes of the earlier version may be
-// at work: their calls go on, and their records stay. While something else has a table of the store locked, such as a backup,
-// Migrate waits, a quarter of a second at a time and until ctx ends, so that nobody waits behind it for longer.
+// Migrate makes the schema with the tables and functions of a Store, or upgrades those of an earlier version. It changes
+// nothing if the schema has this version. Any number of processes may call it at once. Processes of the earlier version may
+// run meanwhile: their calls succeed, and their records remain. If another transaction has locked a table of the store, such
+// as a backup, Migrate retries every second until ctx ends. Each try waits at most 250 ms for the lock, so that other
+// transactions do not queue behind it for longer.
 //
-// It refuses, and changes nothing, where the schema holds tables of these names that are not a store's, or a store of a later
-// version. The role of pool must be allowed to make schemas in the database, or tables in one that exists; to change an
-// earlier version it must own the tables.
+// Migrate returns an error, and changes nothing, if the schema holds tables of these names that are not a store's, or a store
+// of a later version. The role of pool must be allowed to make schemas in the database, or tables in the existing schema. To
+// upgrade, it must own the tables.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	o, err := newOptions(opts)
 	if err != nil {
 		return err
 	}
-	for { // READ COMMITTED: who waited for the lock must see what was made under it
+	for { // READ COMMITTED, since after the wait for the advisory lock this transaction must see what the earlier one has made
 		err = pgx.BeginTxFunc(ctx, pool, readCommitted, func(tx pgx.Tx) error { return migrate(ctx, tx, o.schema) })
-		if codeOf(err) != "55P03" { // not locked in time
+		if codeOf(err) != "55P03" { // lock_not_available
 			break
 		}
 		select {
@@ -46,6 +47,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	return nil
 }
 
+// migrate makes or upgrades the schema in tx. An advisory lock lets one process at a time do that.
 func migrate(ctx context.Context, tx pgx.Tx, schema string) error {
 	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", "pgstore "+schema); err != nil {
 		return err
@@ -61,13 +63,13 @@ func migrate(ctx context.Context, tx pgx.Tx, schema string) error {
 	return err
 }
 
-// findVersion returns the version of the store in a schema, 0 when there is none, and makes the schema if it is missing.
+// findVersion returns the version of the store in a schema, or 0 if there is none. It makes the schema if that is missing.
 func findVersion(ctx context.Context, tx pgx.Tx, schema string) (found int, err error) {
-	var made bool
-	if err := tx.QueryRow(ctx, "SELECT to_regnamespace($1) IS NOT NULL", quoted(schema)).Scan(&made); err != nil {
+	var exists bool
+	if err := tx.QueryRow(ctx, "SELECT to_regnamespace($1) IS NOT NULL", quoted(schema)).Scan(&exists); err != nil {
 		return 0, err
 	}
-	if !made {
+	if !exists {
 		_, err := tx.Exec(ctx, "CREATE SCHEMA "+quoted(schema))
 		return 0, err
 	}
@@ -76,20 +78,25 @@ func findVersion(ctx context.Context, tx pgx.Tx, schema string) (found int, err 
 		return 0, err
 	}
 	if tables != 4 || columns != 6 {
-		return 0, fmt.Errorf("schema %q holds tables that have the names of a store's but are not: name a schema that holds nothing else, with pgstore.Schema", schema)
+		return 0, fmt.Errorf("schema %q holds tables that have the names of a store's but are not: "+
+			"name a schema that holds nothing else, with pgstore.Schema", schema)
 	}
 	err = tx.QueryRow(ctx, "SELECT coalesce(max(version), -1) FROM "+quoted(schema)+".store").Scan(&found)
 	if found == -1 {
-		return 0, fmt.Errorf("the store in schema %q has no version: its table store is empty, and the highest fence is lost; insert (1, the highest fence of its records)", schema)
+		return 0, fmt.Errorf("the store in schema %q has no version: its table store is empty, and the highest fence is lost; "+
+			"insert (1, the highest fence of its records)", schema)
 	}
 	if err == nil && found != 1 && found != version {
-		err = fmt.Errorf("the store in schema %q has version %d, and this package knows 1 and %d: deploy the version of the package that made it, or one after that", schema, found, version)
+		err = fmt.Errorf("the store in schema %q has version %d, and this package knows 1 and %d: "+
+			"deploy the version of the package that made it, or one after that", schema, found, version)
 	}
 	return found, err
 }
 
-// countTables counts the tables in a schema that have the names of a store's, and columns that these have in every version.
+// countTables counts the tables in a schema that have the names of a store's tables, and those of their columns that exist in
+// every version.
 const countTables = `SELECT count(DISTINCT c.oid), count(a.attnum) FROM pg_class c
 	LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped AND (c.relname, a.attname) IN (
-		('store', 'version'), ('store', 'fence'), ('record', 'fingerprint'), ('record', 'lease_end'), ('checkpoint', 'step'), ('tombstone', 'expires'))
+		('store', 'version'), ('store', 'fence'), ('record', 'fingerprint'), ('record', 'lease_end'), ('checkpoint', 'step'),
+		('tombstone', 'expires'))
 	WHERE c.relnamespace = to_regnamespace(quote_ident($1)) AND c.relname IN ('store', 'record', 'checkpoint', 'tombstone')`

@@ -23,42 +23,48 @@ var (
 	_ driver.SessionOpener = (*Store)(nil)
 )
 
-// Store is a driver.Store in PostgreSQL. It is safe for concurrent use, and starts no goroutine but while somebody watches.
+// Store is a driver.Store in PostgreSQL. It also implements driver.Notifier, driver.Checkpointer and driver.SessionOpener. It
+// is safe for concurrent use. It runs a goroutine only while there are watches.
 type Store struct {
 	pool       *pgxpool.Pool
 	schema     string // quoted
 	listener   listener
 	sweepStart struct{ records, tombstones atomic.Int64 } // where the next Sweep begins
 
+	// The statements, with the name of the schema in them.
 	begin, extend, complete, fail, checkpoint, checkpoints, sweep, reopen string
 }
 
-// Option changes a Store, and what Migrate makes for it.
+// Option changes a Store. Pass the same options to New and Migrate.
 type Option func(*options)
 
 type options struct{ schema string }
 
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,49}$`)
 
-// Schema names the PostgreSQL schema that holds the store's tables and functions, and nothing else. Services with
-// different schemas never meet. At most 50 lower-case letters, digits and underscores. Default "idem".
+// Schema sets the name of the PostgreSQL schema that holds the tables and functions of the store, and nothing else. Services
+// with different schemas share no records. The name has 1 to 50 lower-case letters, digits and underscores, and begins with
+// no digit. Default "idem".
 func Schema(name string) Option { return func(o *options) { o.schema = name } }
 
+// newOptions applies the options to the defaults and checks them.
 func newOptions(opts []Option) (options, error) {
 	o := options{schema: "idem"}
 	for _, opt := range opts {
 		opt(&o)
 	}
 	if !schemaName.MatchString(o.schema) {
-		return o, fmt.Errorf("pgstore: Schema: %q must be 1 to 50 lower-case letters, digits and underscores, no digit first", o.schema)
+		return o, fmt.Errorf("pgstore: Schema: %q must be 1 to 50 lower-case letters, digits and underscores, no digit first",
+			o.schema)
 	}
 	return o, nil
 }
 
+// quoted returns the name of a schema as an SQL identifier.
 func quoted(schema string) string { return pgx.Identifier{schema}.Sanitize() }
 
-// New returns a store on pool, which stays the caller's to close. Its tables are made by Migrate. It panics when pool is nil
-// or an option is not valid.
+// New returns a store that uses pool. The caller closes the pool after its last use. Migrate makes the tables. New panics if
+// pool is nil or an option is not valid.
 func New(pool *pgxpool.Pool, opts ...Option) *Store {
 	o, err := newOptions(opts)
 	if err == nil && pool == nil {
@@ -124,12 +130,12 @@ func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) er
 	return s.execute(ctx, s.complete, &c, completeArguments(&c, outcome)...)
 }
 
-// completeArguments is what complete is told besides the claim.
+// completeArguments returns the arguments of the function complete after those of the claim.
 func completeArguments(c *driver.Claim, outcome []byte) []any {
 	return []any{microseconds(c.Retention), microseconds(c.LateRetry), c.Steps, notNull(outcome)}
 }
 
-// Fail implements driver.Store. In a run with an [InTx] it rolls the transaction back first.
+// Fail implements driver.Store. In a run with an [InTx] it first rolls the transaction back.
 func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	if tx, _ := sessionOf(ctx, &c).finish(); tx != nil {
 		rollback(ctx, tx)
@@ -137,20 +143,20 @@ func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) erro
 	return s.execute(ctx, s.fail, &c, failArguments(&c, f)...)
 }
 
-// failArguments is what fail is told besides the claim.
+// failArguments returns the arguments of the function fail_2 after those of the claim.
 func failArguments(c *driver.Claim, f driver.Failure) []any {
 	cause := f.Cause[:min(len(f.Cause), 200)]
 	return []any{microseconds(c.Lease), microseconds(c.Retention), f.NoEffects, f.NotRun, []byte(cause)}
 }
 
-// Reopen lets a message that is dead, which is what its outcome says, be handled again: see core.Engine.Resolve. It returns
-// driver.ErrLost when the key has another outcome, or none.
+// Reopen turns the COMPLETED record of a dead message into a FAILED one, so that the message can run again. core.Engine.Resolve
+// calls it. Reopen returns driver.ErrLost if the record does not hold exactly this outcome.
 func (s *Store) Reopen(ctx context.Context, c driver.Claim, outcome []byte) error {
 	return s.execute(ctx, s.reopen, &c, microseconds(c.Retention), notNull(outcome), []byte("an operator revived it"))
 }
 
-// reopenSQL has the arguments key, owner, fence, which does not count, retention, outcome and cause. Operation 0 lets the next
-// claim begin another.
+// reopenSQL has the arguments key, owner, fence, retention, outcome and cause; the fence has no effect. With operation 0 the
+// next claim begins a new operation.
 const reopenSQL = `
 	WITH reopened AS (
 		UPDATE idem.record SET
@@ -165,28 +171,29 @@ const reopenSQL = `
 		EXISTS (SELECT FROM idem.record WHERE key = $1 AND state = 'FAILED' AND owner = $2 AND expires > idem.now())
 	THEN 'ok' ELSE 'lost' END`
 
-// Sweep deletes records whose retention is over, and what belongs to them: at most limit rows at a time, so that it holds
-// no locks for long. It returns how many; when these are fewer than limit, it has seen all there were, but for rows that a
-// verb is at work on. Call it from a timer, in any number of processes: until then, what has expired takes up room and does
-// nothing else.
+// Sweep deletes expired records and tombstones, and the steps of these records. It deletes at most limit rows, so that it
+// holds no locks for long, and returns how many it has deleted. If these are fewer than limit, no expired rows are left,
+// except rows that another call has locked. Call Sweep from a timer, in any number of processes. Expired rows have no effect,
+// they only take up space. Sweep returns an error if limit is not positive.
 //
-// Sweeps of one Store go on where the one before has ended, until one has seen all. So they stay fast while a long
-// transaction or a backup keeps PostgreSQL from forgetting what they have deleted.
+// A Sweep continues where the last one of the same Store has ended, until one has seen all rows. So it stays fast while a long
+// transaction or a backup keeps PostgreSQL from removing the deleted rows.
 func (s *Store) Sweep(ctx context.Context, limit int) (n int, err error) {
 	if limit <= 0 {
 		return 0, fmt.Errorf("pgstore: Sweep: limit %d must be positive", limit)
 	}
 	var records, tombstones int64
-	err = s.query(ctx, []any{&n, &records, &tombstones}, s.sweep, int64(limit), s.sweepStart.records.Load(), s.sweepStart.tombstones.Load())
+	start := &s.sweepStart
+	err = s.query(ctx, []any{&n, &records, &tombstones}, s.sweep, int64(limit), start.records.Load(), start.tombstones.Load())
 	if err != nil {
 		return 0, err
 	}
-	s.sweepStart.records.Store(records)
-	s.sweepStart.tombstones.Store(tombstones)
+	start.records.Store(records)
+	start.tombstones.Store(tombstones)
 	return n, nil
 }
 
-// execute runs a function that answers with one word. Its arguments begin with key, owner and fence.
+// execute calls a function that returns only a status. Its arguments begin with key, owner and fence.
 func (s *Store) execute(ctx context.Context, function string, c *driver.Claim, args ...any) error {
 	var status string
 	if err := s.query(ctx, []any{&status}, function, claimArguments(c, args)...); err != nil {
@@ -195,12 +202,12 @@ func (s *Store) execute(ctx context.Context, function string, c *driver.Claim, a
 	return statusError(status)
 }
 
-// claimArguments are the arguments of a verb of the claim that holds the record.
+// claimArguments returns key, owner and fence of the claim, followed by args.
 func claimArguments(c *driver.Claim, args []any) []any {
 	return append([]any{c.Key[:], c.Owner[:], c.Fence}, args...)
 }
 
-// statusError gives the words of the functions their meaning.
+// statusError returns the error that a status of a function stands for, or nil for 'ok'.
 func statusError(status string) error {
 	switch status {
 	case "ok":
@@ -211,8 +218,8 @@ func statusError(status string) error {
 	return fmt.Errorf("pgstore: function answered %q", status)
 }
 
-// query runs a function on a connection of the pool and reads its answer, one row. It asks again when the function gave way to
-// another transaction: it then has changed nothing.
+// query calls a function on a connection of the pool and scans its row into result. It repeats the call after a serialization
+// failure or a deadlock, since the function has changed nothing then.
 func (s *Store) query(ctx context.Context, result []any, function string, args ...any) error {
 	for {
 		err := s.queryOnce(ctx, result, function, args)
@@ -222,6 +229,7 @@ func (s *Store) query(ctx context.Context, result []any, function string, args .
 	}
 }
 
+// queryOnce calls a function at READ COMMITTED, in a transaction if the connection has another default.
 func (s *Store) queryOnce(ctx context.Context, result []any, function string, args []any) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
@@ -238,19 +246,21 @@ func (s *Store) queryOnce(ctx context.Context, result []any, function string, ar
 	return pgx.BeginTxFunc(ctx, conn, readCommitted, func(tx pgx.Tx) error { return scan(ctx, tx, result, function, args) })
 }
 
-// querier is a connection, or a transaction.
+// querier is a connection or a transaction.
 type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
+// scan calls a function and scans its row into result.
 func scan(ctx context.Context, q querier, result []any, function string, args []any) error {
 	return q.QueryRow(ctx, function, args...).Scan(result...)
 }
 
 var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
-// defaultsToReadCommitted tells whether READ COMMITTED is a connection's default, and asks it once. Above that level a verb would
-// give way to verbs on other keys, and make transactions that have nothing to do with it give way.
+// defaultsToReadCommitted reports whether READ COMMITTED is the default of a connection. It asks the server once for each
+// connection. At a higher level calls for different keys, and other transactions of the service, could fail with
+// serialization errors.
 func defaultsToReadCommitted(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	const known = "pgstore: default_transaction_isolation"
 	level, ok := conn.PgConn().CustomData()[known].(string)
@@ -263,6 +273,7 @@ func defaultsToReadCommitted(ctx context.Context, conn *pgx.Conn) (bool, error) 
 	return level == "read committed", nil
 }
 
+// codeOf returns the SQLSTATE of an error of the server, or "".
 func codeOf(err error) string {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return e.Code
@@ -270,7 +281,7 @@ func codeOf(err error) string {
 	return ""
 }
 
-// storeError says what to do about a schema that is not there.
+// storeError adds to the error of a missing schema what to do about it.
 func storeError(err error) error {
 	switch codeOf(err) {
 	case "3F000", "42P01", "42883": // no such schema, table, function
@@ -279,7 +290,8 @@ func storeError(err error) error {
 	return err
 }
 
-// takeoverArgument is what begin may take over: any claim, none, or one.
+// takeoverArgument returns the argument that says which vanished claims Begin may take over: 1 for any, 0 for none, or the
+// fence of the only one.
 func takeoverArgument(c *driver.Claim) int64 {
 	if c.NoTakeover {
 		return c.TakeoverFence
@@ -287,7 +299,7 @@ func takeoverArgument(c *driver.Claim) int64 {
 	return 1
 }
 
-// microseconds rounds up: nothing ends sooner than asked for.
+// microseconds rounds up, so that a lease or retention is never shorter than requested.
 func microseconds(d time.Duration) int64 {
 	n := int64(d / time.Microsecond)
 	if d%time.Microsecond > 0 {
@@ -296,7 +308,7 @@ func microseconds(d time.Duration) int64 {
 	return n
 }
 
-// notNull keeps pgx from sending a nil slice as NULL.
+// notNull returns an empty slice for nil, which pgx would send as NULL.
 func notNull(b []byte) []byte {
 	if b == nil {
 		return []byte{}

@@ -1,18 +1,18 @@
--- The tables and functions of one store, version 2, in the schema idem, which must exist and should hold nothing else. Migrate
--- applies this file, with another name for the schema if it was told one; it may be applied by hand instead, in one
--- transaction (psql -1). It makes what is missing, so it also turns a store of version 1 into one of version 2, while processes
--- of version 1 are at work: the functions that these call stay, under their names and with their arguments. A function whose
--- arguments or answer have changed has the version in its name.
+-- The tables and functions of one store, version 2, in the schema idem, which must exist and should hold nothing else.
+-- Migrate applies this file, with another name for the schema if one is configured. You may apply it by hand instead, in one
+-- transaction (psql -1). It makes what is missing, so it also upgrades a store of version 1 while processes of version 1 run:
+-- the functions that these call keep their names and arguments. A function whose arguments or result have changed has the
+-- version in its name.
 --
--- Each function is one verb and one atomic step: what it writes, it writes under the lock of the key's row, and what it
--- decides, it decides under that lock or by one read of that row. A row whose retention is over counts as absent.
+-- Each function is one call of the store and one atomic step. It writes under the lock of the key's row, and decides under that
+-- lock or by one read of that row. A row whose retention is over counts as absent.
 --
--- Times are µs since 1970 on this server's clock, which is the only one; durations arrive in µs.
--- A role that runs the verbs needs USAGE on the schema, and SELECT, INSERT, UPDATE and DELETE on its tables.
+-- Times are µs since 1970 on this server's clock, and no other clock counts. Durations are in µs.
+-- A role that uses the store needs USAGE on the schema, and SELECT, INSERT, UPDATE and DELETE on its tables.
 
 CREATE TABLE IF NOT EXISTS idem.store (
-	version integer NOT NULL, -- of this file: what a later one starts from
-	fence   bigint  NOT NULL  -- the highest of a record that is gone: no later claim gets a lower one
+	version integer NOT NULL, -- of this file; a later version upgrades from it
+	fence   bigint  NOT NULL  -- the highest fence of a deleted record; every later claim gets a higher one
 );
 
 DO $$ BEGIN
@@ -30,75 +30,77 @@ CREATE TABLE IF NOT EXISTS idem.record (
 	fence       bigint   NOT NULL,
 	lease_end   bigint   NOT NULL,
 	expires     bigint   NOT NULL,         -- end of the retention
-	waited      boolean  NOT NULL,         -- somebody waits for the run to end
+	waited      boolean  NOT NULL,         -- requests wait for the run to end, so its end is notified
 	owner       bytea    NOT NULL,
 	fingerprint bytea,                     -- null in a FAILED record that is free for another request
 	cause       bytea,                     -- FAILED: why
 	outcome     bytea                      -- COMPLETED
 );
 ALTER TABLE idem.record
-	ADD COLUMN IF NOT EXISTS operation bigint,  -- fence of the first claim since the key was last absent or free; null when free, and in
-	                                            -- a record of version 1: the next claim then takes the record's fence for it
-	ADD COLUMN IF NOT EXISTS withdrawn bytea[]; -- other owners whose begin is refused: those that have failed, and those that withdrew;
-	                                            -- the last 16, null in a COMPLETED record
+	-- fence of the first claim since the key was last absent or free; null if it is free, and in a record of version 1, where
+	-- the next claim uses the record's fence
+	ADD COLUMN IF NOT EXISTS operation bigint,
+	-- the last 16 other owners that have failed or withdrawn, and whose begin is lost; null in a COMPLETED record
+	ADD COLUMN IF NOT EXISTS withdrawn bytea[];
 CREATE INDEX IF NOT EXISTS record_expires ON idem.record (expires);
 
--- Results of finished steps. They live and end with their record, and with the operation that its runs belong to.
+-- Results of finished steps. They are deleted with their record, or when its operation ends.
 CREATE TABLE IF NOT EXISTS idem.checkpoint (
 	key         bytea REFERENCES idem.record ON DELETE CASCADE,
 	fingerprint bytea,
-	step        bytea,          -- its name; of one that has more than 1024 bytes, these and the hash of all
+	step        bytea,          -- its name; if that is longer than 1024 bytes, its first 1024 bytes and its hash
 	result      bytea NOT NULL,
 	PRIMARY KEY (key, fingerprint, step)
 );
-ALTER TABLE idem.checkpoint ADD COLUMN IF NOT EXISTS name bytea; -- the whole name, where step is not
+ALTER TABLE idem.checkpoint ADD COLUMN IF NOT EXISTS name bytea; -- the whole name, if step is not
 
--- Keys that were completed, for those who must not run them again when the outcome is gone.
+-- Tombstones: keys that were completed, and must not run again for a while after their outcomes have expired.
 CREATE TABLE IF NOT EXISTS idem.tombstone (
 	key     bytea  PRIMARY KEY,
 	expires bigint NOT NULL
 );
 CREATE INDEX IF NOT EXISTS tombstone_expires ON idem.tombstone (expires);
 
--- The last of the tables: who has locked records may wait for the row of store.
+-- This is the last table to be locked, because transactions that have locked records may wait for its row.
 INSERT INTO idem.store SELECT 2, 0 WHERE NOT EXISTS (SELECT FROM idem.store);
 UPDATE idem.store SET version = 2 WHERE version = 1;
 
--- now returns this server's clock. It is read after a lock was waited for, never before.
+-- now returns the time of this server's clock. Functions call it after they have waited for a lock, never before.
 CREATE OR REPLACE FUNCTION idem.now() RETURNS bigint LANGUAGE sql AS
 	'SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint';
 
--- wake: tell those who wait for the key, once this transaction is committed. The channel has the schema's name, quoted,
--- whatever that name is and whoever has put it into this file.
+-- wake notifies the requests that wait for the key when this transaction commits. The channel is named after the schema, in
+-- quotes. The name is read from the catalog, because this file may have been applied by hand under another name.
 CREATE OR REPLACE FUNCTION idem.wake(record_key bytea) RETURNS void LANGUAGE sql AS $$
 	SELECT pg_notify('"' || n.nspname || '".wake', encode(record_key, 'hex'))
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = 'idem.record'::regclass
 $$;
 
--- noted: the last 16 of some owners and one more.
+-- noted returns the last 16 of these owners and one more.
 CREATE OR REPLACE FUNCTION idem.noted(owners bytea[], one bytea) RETURNS bytea[] LANGUAGE sql IMMUTABLE AS $$
 	SELECT CASE WHEN one = ANY (owners) THEN owners ELSE (owners || one)[cardinality(coalesce(owners, '{}')) - 14:] END
 $$;
 
--- begin_2: claim the key, or say what holds it.
+-- begin_2: claims the key, or returns what it found instead.
 --
--- take_over   1 to take over a claim whose lease ended without an outcome, 0 to report it, or the one fence to take over
--- waits       remember that somebody waits, when the key is in progress
--- late_retry  heed tombstones
+-- take_over   what to do if a lease ended without an outcome: 1 takes over, 0 returns unknown, and a fence takes over the claim
+--             with that fence only
+-- waits       note in a record in progress that a request waits for its end
+-- late_retry  return 'expired' for a key with a tombstone
 --
--- word, what comes with it, and the edge it stands for:
---   'claimed'      claim_fence, claim_attempt, claim_operation, claim_takeover, time_left
+-- Returns word, the status. For each, the other results that are set, the states, and the change of state if there is one:
+--   'claimed'      claim_fence, claim_attempt, claim_operation, claim_takeover, time_left;
 --                  absent, FAILED, or STARTED with its lease over -> STARTED;
---                  the same answer again to the owner of a STARTED record
---   'in-progress'  time_left; STARTED under another owner
---   'unknown'      claim_fence; STARTED, lease over, no takeover allowed
---   'completed'    bytes, the outcome; time_left, of the retention
---   'mismatch'     bytes, the record's fingerprint
---   'expired'      absent, or FAILED and nothing has run, with a tombstone
---   'lost'         this very owner has failed or withdrawn: this begin arrives after its own fail
+--                  a repeated call of the owner of a STARTED record returns the same
+--   'in-progress'  time_left, of the lease; STARTED under another owner
+--   'unknown'      claim_fence; STARTED, lease over, and the claim does not take over
+--   'completed'    bytes, the outcome, and time_left, of the retention; COMPLETED
+--   'mismatch'     bytes, the record's fingerprint; the record belongs to another request
+--   'expired'      absent, or FAILED without an attempt, but with a tombstone
+--   'lost'         this owner has failed or withdrawn: this begin comes after its own fail
 --
--- What writes nothing takes no lock: a first look without one decides whether a second is needed. That a lease or a record is
--- over is said under the lock only: it may have been extended between the look at the row and the one at the clock.
+-- The first pass of the loop takes no lock, and is enough if nothing is written. Whether a lease or a record is over is decided
+-- under the lock only, because another call may extend it between the read of the row and the read of the clock.
 CREATE OR REPLACE FUNCTION idem.begin_2(
 	record_key bytea, claim_owner bytea, claim_fingerprint bytea, lease bigint, retention bigint,
 	take_over bigint, waits boolean, late_retry boolean,
@@ -221,8 +223,8 @@ CREATE OR REPLACE FUNCTION idem.begin(
 		FROM idem.begin_2(record_key, claim_owner, claim_fingerprint, lease, retention, take_over, waits, late_retry) b
 $$;
 
--- held: the record whose last claim is this one, locked; nulls when there is none. A fence of 0 stands for "not known":
--- the owner alone decides.
+-- held locks and returns the record whose last claim is this one, or nulls if there is none. A fence of 0 means that the
+-- owner does not know it; then only the owners are compared.
 CREATE OR REPLACE FUNCTION idem.held(record_key bytea, claim_owner bytea, claim_fence bigint) RETURNS idem.record LANGUAGE plpgsql AS $$
 DECLARE
 	r idem.record;
@@ -232,10 +234,10 @@ BEGIN
 	RETURN r;
 END $$;
 
--- extend: the run goes on; its lease starts anew.
+-- extend: starts the lease and the retention anew, because the run goes on.
 --
--- Returns:
---   'ok'    STARTED -> STARTED, also when the lease is over and nobody has taken over
+-- Returns, and changes the state:
+--   'ok'    STARTED -> STARTED, also if the lease is over and no other claim has taken over
 --   'lost'  absent, another claim, or no longer STARTED; nothing changes
 CREATE OR REPLACE FUNCTION idem.extend(record_key bytea, claim_owner bytea, claim_fence bigint, lease bigint, retention bigint)
 RETURNS text LANGUAGE plpgsql AS $$
@@ -250,14 +252,14 @@ BEGIN
 	RETURN 'ok';
 END $$;
 
--- complete: keep the outcome.
+-- complete: keeps the outcome.
 --
--- late_retry  how long after the retention a tombstone tells of it, µs; 0 for none
--- steps       the run may have checkpoints, which end with it
+-- late_retry  how long a tombstone outlives the retention, µs; 0 for no tombstone
+-- steps       the run may have checkpoints, which are deleted
 --
--- Returns:
---   'ok'    STARTED -> COMPLETED, also when the lease is over and nobody has taken over;
---           the same answer again to the claim that completed with this very outcome
+-- Returns, and changes the state:
+--   'ok'    STARTED -> COMPLETED, also if the lease is over and no other claim has taken over;
+--           a repeated call with the same outcome returns the same
 --   'lost'  absent, another claim, FAILED, or COMPLETED with another outcome; nothing changes
 CREATE OR REPLACE FUNCTION idem.complete(
 	record_key bytea, claim_owner bytea, claim_fence bigint, retention bigint, late_retry bigint, steps boolean, kept bytea
@@ -285,15 +287,16 @@ BEGIN
 	RETURN 'ok';
 END $$;
 
--- fail_2: the run ended without an outcome to keep; the key may be claimed again at once.
+-- fail_2: ends a run without an outcome. The key can be claimed again at once.
 --
--- claim_fence  0 also withdraws a begin without an answer, which may be executed later: it will find that its owner has failed
--- lease        how long a record lives that is made only to say so, µs; 0 makes none
--- free         open the key to a request with another fingerprint, if no earlier run may have had effects
--- not_run      there was no run: its attempt is given back, and it had no effects
+-- claim_fence  0 also withdraws a begin without a response: if that begin comes later, it is lost
+-- lease        how long a record lives that exists only for this withdrawal, µs; 0 makes none
+-- free         the run had no effects: the record becomes free for a request with another fingerprint, unless an earlier run may
+--              have had effects
+-- not_run      there was no run: like free, and its attempt is given back
 --
--- Returns:
---   'ok'    STARTED -> FAILED; the same answer again to the claim that failed; with fence 0 also absent -> FAILED
+-- Returns, and changes the state:
+--   'ok'    STARTED -> FAILED; a repeated call of this claim returns the same; with fence 0 also absent -> FAILED
 --   'lost'  absent, another claim, or COMPLETED; with fence 0 a STARTED or FAILED record notes the owner
 CREATE OR REPLACE FUNCTION idem.fail_2(
 	record_key bytea, claim_owner bytea, claim_fence bigint, lease bigint, retention bigint, free boolean, not_run boolean, why bytea
@@ -358,9 +361,9 @@ CREATE OR REPLACE FUNCTION idem.fail(
 ) RETURNS text LANGUAGE sql AS
 	'SELECT idem.fail_2(record_key, claim_owner, claim_fence, 0, retention, free, false, why)';
 
--- checkpoint: keep the result of a finished step, and the record for another retention.
+-- checkpoint: stores the result of a finished step, and starts the retention of the record anew.
 --
--- Returns 'ok', or 'lost' when the record is not STARTED by this claim.
+-- Returns 'ok', or 'lost' if the record is not STARTED by this claim.
 CREATE OR REPLACE FUNCTION idem.checkpoint(
 	record_key bytea, claim_owner bytea, claim_fence bigint, retention bigint, step_name bytea, step_result bytea
 ) RETURNS text LANGUAGE plpgsql AS $$
@@ -379,9 +382,10 @@ BEGIN
 	RETURN 'ok';
 END $$;
 
--- checkpoints: the steps that runs of this claim's operation have finished, and the record for another retention.
+-- checkpoints: returns the steps that runs of this claim's operation have finished, and starts the retention of the record
+-- anew.
 --
--- word is 'ok', or 'lost' when the record is not STARTED by this claim. steps and results have the same order.
+-- word is 'ok', or 'lost' if the record is not STARTED by this claim. steps and results have the same order.
 CREATE OR REPLACE FUNCTION idem.checkpoints(
 	record_key bytea, claim_owner bytea, claim_fence bigint, retention bigint,
 	OUT word text, OUT steps bytea[], OUT results bytea[]
@@ -399,14 +403,14 @@ BEGIN
 	word := 'ok';
 END $$;
 
--- sweep_2: delete up to most rows whose time is over, and remember the highest fence among them. Rows that another verb is at
--- work on are left to a later sweep.
+-- sweep_2: deletes up to most expired rows, and stores the highest fence among them. It skips rows that another call has
+-- locked.
 --
--- records_from, tombstones_from  where to begin: what the sweep before has answered, or 0. While somebody holds an old snapshot,
---                                a sweep from 0 steps over everything that was deleted since; one that goes on does not
+-- records_from, tombstones_from  where to begin: what the last sweep returned, or 0. While a transaction holds an old snapshot, a
+--                                sweep from 0 must skip all rows that were deleted since; a sweep that continues need not
 --
--- Returns how many were deleted, and where the next sweep may begin. Fewer than most are all there were: what lies before the
--- beginning is looked at, too, before a sweep says so.
+-- Returns how many rows were deleted, and where the next sweep may begin. If these are fewer than most, no expired rows are
+-- left: a sweep also looks at the rows before its beginning before it returns fewer.
 CREATE OR REPLACE FUNCTION idem.sweep_2(
 	most bigint, records_from bigint, tombstones_from bigint,
 	OUT deleted bigint, OUT records_upto bigint, OUT tombstones_upto bigint

@@ -16,54 +16,56 @@ import (
 )
 
 var (
-	errOtherStore = errors.New("pgstore: InTx: the run's engine does not keep its records in a pgstore.Store, so the outcome can not join the transaction")
-	errBusy       = errors.New("pgstore: InTx: another InTx of this run has not returned; a run has one transaction")
-	errEnded      = errors.New("pgstore: InTx: the run ends the transaction; return nil to have it committed with the outcome, an error to have it rolled back")
+	errOtherStore = errors.New("pgstore: InTx: the run's engine does not keep its records in a pgstore.Store, " +
+		"so the outcome can not join the transaction")
+	errBusy  = errors.New("pgstore: InTx: another InTx of this run has not returned; a run has one transaction")
+	errEnded = errors.New("pgstore: InTx: the run ends the transaction; " +
+		"return nil to have it committed with the outcome, an error to have it rolled back")
 )
 
-// DB is what begins transactions: a *pgxpool.Pool or a *pgx.Conn.
+// DB begins transactions. A *pgxpool.Pool and a *pgx.Conn implement it.
 type DB interface {
 	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
 }
 
-// InTx runs f in a transaction of db that is committed together with the outcome of the run that ctx belongs to, or rolled
-// back with it. db must be the database of the engine's Store; it may be another pool. When f returns an error, or panics,
-// the transaction is rolled back at once, and InTx returns the error. Otherwise it is open when InTx returns: nothing of
-// it is to be seen or promised before the run has ended. f must not commit it, and keep nothing of it. The commit has
-// Config.Limits.StoreTimeout to be answered. InTx itself ends with ctx, and at most a second later where it has a transaction
-// to roll back.
+// InTx runs f in a transaction of db. The store commits it together with the outcome of the run that ctx belongs to, or rolls
+// it back if there is no outcome. db must be the database of the engine's Store; it may be another pool. If f returns an
+// error or panics, InTx rolls the transaction back at once and returns the error. Otherwise the transaction is still open
+// when InTx returns, so the handler must not rely on its effects before the run has ended. f must neither commit the
+// transaction nor use it after its return. The commit may take Config.Limits.StoreTimeout. InTx returns when ctx ends, or up
+// to a second later if it must roll back.
 //
-// A run has one such transaction: a second InTx goes on in it, under a savepoint, and heeds neither db nor opts. From then on
-// core.Step refuses new steps, before they are done, with an error that wraps errors.ErrUnsupported: do them before.
+// A run has one such transaction. A second InTx continues it under a savepoint, and ignores db and opts. After InTx core.Step
+// refuses new steps with an error that wraps errors.ErrUnsupported, before it runs them, so do steps before InTx.
 //
-// Let the transaction be READ COMMITTED. Without a level in opts it has the role's default; where that is higher, say
-// pgx.ReadCommitted. At a higher level the commit fails if the lease was renewed since, or somebody waits; at SERIALIZABLE
-// also when transactions of other keys are committed meanwhile, since PostgreSQL tells rows that are close together not
-// apart. The run then has no effects, and the client has to retry.
+// Use READ COMMITTED. If opts has no level, the transaction has the default of the role; if that is higher, set
+// pgx.ReadCommitted. At a higher level the commit fails if the lease was renewed or a request waits for the run. At
+// SERIALIZABLE it also fails if transactions of other keys are committed meanwhile, because PostgreSQL may lock neighbouring
+// rows together. The run then has no effects, and the client must retry.
 //
-// Outside of a run, for a request without a key for example, and in an unprotected one (Run.Unprotected), it is
+// Outside of a run, for example in a request without a key, and in an unprotected run (Run.Unprotected), InTx is
 // pgx.BeginTxFunc.
 func InTx(ctx context.Context, db DB, opts pgx.TxOptions, f func(pgx.Tx) error) error {
 	run, ok := core.FromContext(ctx)
 	if !ok || run.Unprotected {
 		return pgx.BeginTxFunc(ctx, db, opts, f)
 	}
-	of := ctx
-	if own, ok := ctx.Value(core.ContextKey).(context.Context); ok { // frameworks' contexts know that, and nothing else of the run
-		of = own
+	runContext := ctx
+	if own, ok := ctx.Value(core.ContextKey).(context.Context); ok { // contexts of frameworks have no other value of the run
+		runContext = own
 	}
-	sess, _ := of.Value(sessionKey{}).(*session)
-	if sess == nil || sess.claim.Fence != run.Fence { // no Store here, or only that of a run around this one
+	sess, _ := runContext.Value(sessionKey{}).(*session)
+	if sess == nil || sess.claim.Fence != run.Fence { // no Store has opened a session, or only for a run around this one
 		return errOtherStore
 	}
 	return sess.inTx(ctx, db, opts, f)
 }
 
-// CompleteTx is Complete as a part of tx: the outcome is kept if and when the caller commits. It returns [driver.ErrLost] when
-// the claim does not hold the record; roll tx back then, as after any other error. Nothing but a commit that was answered says
-// that the outcome is kept; after one without an answer, a Begin of another owner tells. Call CompleteTx last: rivals wait for
-// tx to end.
-// In the handler of an engine use [InTx], because the engine completes the run itself.
+// CompleteTx is Complete as a part of tx: the store keeps the outcome when the caller commits. It returns [driver.ErrLost] if
+// the claim does not hold the record. After this and any other error the caller must roll tx back. Only a successful commit
+// says that the outcome is kept. If the reply to the commit is lost, a Begin with another owner shows what became of it. Call
+// CompleteTx last, because other calls for the key wait until tx ends. In a handler of an engine use [InTx] instead, because
+// the engine completes the run.
 func (s *Store) CompleteTx(ctx context.Context, tx pgx.Tx, c driver.Claim, outcome []byte) error {
 	var status string
 	if err := scan(ctx, tx, []any{&status}, s.complete, claimArguments(&c, completeArguments(&c, outcome))); err != nil {
@@ -72,9 +74,9 @@ func (s *Store) CompleteTx(ctx context.Context, tx pgx.Tx, c driver.Claim, outco
 	return statusError(status)
 }
 
-// commit ends a run whose effects are in tx, nil when tx has been ended or taken away before. The answer is nil when effects
-// and outcome are there, driver.ErrLost when neither is there nor will be, and driver.ErrOutcomeUnknown when the store could not
-// find out. Whatever it is, nothing of the run is to be sent again, and only after nil is its answer to be shown.
+// commit ends a run whose effects are in tx. tx is nil if it has ended before. commit returns nil if effects and outcome are
+// committed, driver.ErrLost if neither is and will be, and driver.ErrOutcomeUnknown if the store could not find out. The
+// caller must not repeat the call, and may send the response only after nil.
 func (s *Store) commit(ctx context.Context, sess *session, tx pgx.Tx, c *driver.Claim, outcome []byte) error {
 	cause := errors.New("it was ended before")
 	if tx != nil {
@@ -87,13 +89,14 @@ func (s *Store) commit(ctx context.Context, sess *session, tx pgx.Tx, c *driver.
 	case err == nil:
 		return nil
 	case !errors.Is(err, driver.ErrLost) && sess.commitSent.Load():
-		return fmt.Errorf("%w: whether the run's transaction is committed: %w; nor could the store look: %w", driver.ErrOutcomeUnknown, cause, err)
+		return fmt.Errorf("%w: whether the run's transaction is committed: %w; nor could the store look: %w",
+			driver.ErrOutcomeUnknown, cause, err)
 	}
 	return fmt.Errorf("%w: the run's transaction is not committed: %w", driver.ErrLost, cause)
 }
 
-// commitTx commits tx with the outcome in it. From the moment that it has asked for that, only the server's word tells that
-// tx is not committed.
+// commitTx adds the outcome to tx and commits. Once the COMMIT is sent, only a reply of the server can say that tx is not
+// committed.
 func (s *Store) commitTx(ctx context.Context, sess *session, tx pgx.Tx, c *driver.Claim, outcome []byte) error {
 	if err := s.CompleteTx(ctx, tx, *c, outcome); err != nil {
 		rollback(ctx, tx)
@@ -101,15 +104,17 @@ func (s *Store) commitTx(ctx context.Context, sess *session, tx pgx.Tx, c *drive
 	}
 	sess.commitSent.Store(true)
 	err := tx.Commit(ctx)
-	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.SeverityUnlocalized == "ERROR" || errors.Is(err, pgx.ErrTxCommitRollback) {
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	if ok && refused.SeverityUnlocalized == "ERROR" || errors.Is(err, pgx.ErrTxCommitRollback) {
 		sess.commitSent.Store(false)
 	}
 	return err
 }
 
-// resolveCommit looks whether a transaction without an answer was committed after all: nil when it was, driver.ErrLost when it was
-// not and will not be, another error when the store could not tell. Fail waits for the transaction's lock on the record. If
-// the transaction is gone, Fail frees the key; if it is not, Fail finds the record COMPLETED.
+// resolveCommit finds out whether a transaction was committed although its COMMIT had no reply. It returns nil if so,
+// driver.ErrLost if not, and another error if it could not find out. It calls Fail, which waits for the transaction's lock on
+// the record. If the transaction was rolled back, Fail releases the key; if it was committed, Fail finds the record
+// COMPLETED.
 func (s *Store) resolveCommit(ctx context.Context, c *driver.Claim, outcome []byte) error {
 	err := s.execute(ctx, s.fail, c, failArguments(c, driver.Failure{Cause: "transaction not committed"})...)
 	switch {
@@ -121,33 +126,33 @@ func (s *Store) resolveCommit(ctx context.Context, c *driver.Claim, outcome []by
 	return err
 }
 
-// rollback ends tx. It ends with ctx, but lasts for a second at most; a ctx that has ended leaves it that second.
+// rollback rolls tx back. It takes at most a second, and ends with ctx. If ctx has ended already, it has that second.
 func rollback(ctx context.Context, tx pgx.Tx) {
 	if ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	_ = tx.Rollback(ctx) // or the server does, when the connection is gone
+	_ = tx.Rollback(ctx) // if this fails, the connection breaks, and the server rolls back
 }
 
 // sessionKey is the key under which a context of a run holds its session.
 type sessionKey struct{}
 
-// session is what a Store knows of a run while it lasts: the transaction that the handler's effects are in.
+// session is what a Store knows of one run while it lasts: the transaction with the handler's effects. A nil session has none.
 type session struct {
 	claim      driver.Claim
-	commitSent atomic.Bool // the transaction may be committed: nobody has said that it is not
+	commitSent atomic.Bool // a COMMIT was sent, and the server has not refused it: the transaction may be committed
 
 	mu     sync.Mutex
-	tx     pgx.Tx // open, and nobody is at work on it; nil without one
-	busy   bool   // an InTx is at work
-	joined bool   // the effects are in a transaction that the run is to commit, or was to
+	tx     pgx.Tx // the open transaction between calls of InTx; otherwise nil
+	busy   bool   // an InTx is running
+	joined bool   // an InTx has succeeded: the run must commit its transaction, or has done so
 	ended  bool   // the run has ended
 }
 
-// OpenSession implements driver.SessionOpener: it makes the transaction of an [InTx] known to the verbs that end the run, and rolls
-// back what none of them has ended.
+// OpenSession implements driver.SessionOpener. Through the returned context Complete and Fail find the transaction of an
+// [InTx]. closeSession rolls the transaction back if none of these calls has ended it.
 func (s *Store) OpenSession(ctx context.Context, c driver.Claim) (run context.Context, closeSession func()) {
 	sess := &session{claim: c}
 	closeSession = func() {
@@ -158,7 +163,7 @@ func (s *Store) OpenSession(ctx context.Context, c driver.Claim) (run context.Co
 	return context.WithValue(ctx, sessionKey{}, sess), closeSession
 }
 
-// sessionOf returns the session of c's run, nil when ctx belongs to none.
+// sessionOf returns the session of the run of c, or nil if ctx belongs to no such run.
 func sessionOf(ctx context.Context, c *driver.Claim) *session {
 	if sess, _ := ctx.Value(sessionKey{}).(*session); sess != nil && sess.claim.Owner == c.Owner {
 		return sess
@@ -166,8 +171,8 @@ func sessionOf(ctx context.Context, c *driver.Claim) *session {
 	return nil
 }
 
-// finish ends the run. It tells whether the effects are in a transaction, and hands that over the first time. An InTx that
-// is still at work keeps it, and rolls it back.
+// finish marks the run as ended. It reports whether the run has a transaction, and returns the transaction at its first call.
+// If an InTx is still running, finish returns no transaction: that InTx rolls it back.
 func (s *session) finish() (tx pgx.Tx, joined bool) {
 	if s == nil {
 		return nil, false
@@ -180,6 +185,7 @@ func (s *session) finish() (tx pgx.Tx, joined bool) {
 	return tx, s.joined
 }
 
+// isJoined reports whether the run has a transaction, or an InTx is making one.
 func (s *session) isJoined() bool {
 	if s == nil {
 		return false
@@ -189,6 +195,7 @@ func (s *session) isJoined() bool {
 	return s.joined || s.busy
 }
 
+// inTx is InTx for the run of the session.
 func (s *session) inTx(ctx context.Context, db DB, opts pgx.TxOptions, f func(pgx.Tx) error) (err error) {
 	tx, err := s.acquire()
 	if err != nil {
@@ -206,15 +213,15 @@ func (s *session) inTx(ctx context.Context, db DB, opts pgx.TxOptions, f func(pg
 	if tx, err = db.BeginTx(ctx, opts); err != nil {
 		return err
 	}
-	guard := &handlerTx{Tx: tx}
-	if err = f(guard); err == nil {
-		err = guard.check()
+	handler := &handlerTx{Tx: tx}
+	if err = f(handler); err == nil {
+		err = handler.check()
 	}
 	keep = err == nil
 	return err
 }
 
-// acquire starts the work of an InTx. It hands over the transaction of an earlier one, nil without one.
+// acquire starts an InTx. It returns the transaction of an earlier InTx, or nil if there was none.
 func (s *session) acquire() (tx pgx.Tx, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,7 +235,8 @@ func (s *session) acquire() (tx pgx.Tx, err error) {
 	return tx, nil
 }
 
-// release ends the work of an InTx, whose transaction waits for the end of the run, or is rolled back.
+// release ends an InTx. With keep it stores the transaction for the end of the run. Without keep, or if the run has ended
+// meanwhile, it rolls the transaction back; in the latter case it returns driver.ErrLost.
 func (s *session) release(ctx context.Context, tx pgx.Tx, keep bool) (lost error) {
 	s.mu.Lock()
 	s.busy = false
@@ -244,21 +252,23 @@ func (s *session) release(ctx context.Context, tx pgx.Tx, keep bool) (lost error
 	return lost
 }
 
-// handlerTx is a transaction in the hands of f, which is not to commit it.
+// handlerTx is the transaction that the function of the handler gets. The function must not commit it.
 type handlerTx struct {
 	pgx.Tx
 	ended bool
 }
 
-// Commit refuses: the run commits.
+// Commit returns an error, because the store commits at the end of the run.
 func (g *handlerTx) Commit(context.Context) error { return errEnded }
 
+// Rollback rolls back at once. InTx returns an error then.
 func (g *handlerTx) Rollback(ctx context.Context) error {
 	g.ended = true
 	return g.Tx.Rollback(ctx)
 }
 
-// check tells why the transaction can not be committed. A statement whose error f has swallowed has spoilt it.
+// check returns an error if the transaction cannot be committed: f has rolled it back, or has ignored the error of a
+// statement, after which PostgreSQL accepts no commit.
 func (g *handlerTx) check() error {
 	switch {
 	case g.ended:

@@ -13,38 +13,39 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
+// The pause before a new connection doubles from the first value to the second one.
 const (
-	minReconnectPause = 20 * time.Millisecond // before listening again; it doubles
+	minReconnectPause = 20 * time.Millisecond
 	maxReconnectPause = 5 * time.Second
 )
 
-// listener hears for all who watch on a Store.
+// listener receives notifications for all watches of a Store.
 type listener struct {
 	store        *Store
-	idleTimeout  time.Duration // without a word for so long, the connection is asked whether it still stands
-	replyTimeout time.Duration // what the connection has to be made, and for each of its answers
+	idleTimeout  time.Duration // after so long without a notification the listener sends a ping
+	replyTimeout time.Duration // for making the connection, and for each reply
 
 	mu           sync.Mutex
-	subscription *subscription // nil while nobody watches
+	subscription *subscription // nil while there are no watches
 }
 
-// subscription lasts from the first watcher to the last, and holds one connection. The listener's mu guards it.
+// subscription lasts from the first watch to the last one, and holds one connection. The listener's mu guards it.
 type subscription struct {
-	watchers  map[[32]byte]map[*watcher]bool
-	cancel    context.CancelFunc
-	listening bool // it listens
+	watchers  map[[32]byte]map[*watcher]bool // by key; none is empty
+	cancel    context.CancelFunc             // ends the subscription
+	listening bool                           // the connection listens
 }
 
-// watcher is one Watch.
+// watcher is one call of Watch.
 type watcher struct {
 	subscription *subscription
 	key          [32]byte
 	wake         func()
-	ready        chan error // holds one value: the subscription stands, or why it does not
-	confirmed    bool
+	ready        chan error // has room for one: nil after the confirmation
+	confirmed    bool       // a connection has listened since the call
 }
 
-// report answers Watch; only the first answer counts.
+// report gives the call of Watch its result. Only the first report counts.
 func (w *watcher) report(err error) {
 	select {
 	case w.ready <- err:
@@ -52,9 +53,10 @@ func (w *watcher) report(err error) {
 	}
 }
 
-// Watch implements driver.Notifier. All watchers of a Store share one connection of its pool, held from the first to the last.
-// When it is lost, another is made, with growing pauses, and then all are woken, for what they may have missed. wake must
-// be quick, and may still be called once while stop is.
+// Watch implements driver.Notifier with LISTEN. All watches of a Store share one connection of its pool, which is in use as
+// long as there are watches. If it breaks, a goroutine makes another one, after pauses that grow to 5 seconds, and then wakes
+// all requests, because they may have missed a notification. wake must return quickly. It may be called once more while stop
+// runs.
 func (s *Store) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error) {
 	w := &watcher{key: key, wake: wake, ready: make(chan error, 1)}
 	s.listener.add(w)
@@ -71,7 +73,7 @@ func (s *Store) Watch(ctx context.Context, key [32]byte, wake func()) (stop func
 	return stop, nil
 }
 
-// add enters w, and begins a session for the first.
+// add adds w, and starts a subscription if there is none.
 func (l *listener) add(w *watcher) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,19 +83,19 @@ func (l *listener) add(w *watcher) {
 		go l.run(ctx, l.subscription)
 	}
 	w.subscription = l.subscription
-	of := w.subscription.watchers[w.key]
-	if of == nil {
-		of = map[*watcher]bool{}
-		w.subscription.watchers[w.key] = of
+	watchers := w.subscription.watchers[w.key]
+	if watchers == nil {
+		watchers = map[*watcher]bool{}
+		w.subscription.watchers[w.key] = watchers
 	}
-	of[w] = true
+	watchers[w] = true
 	if w.subscription.listening {
 		w.confirmed = true
 		w.report(nil)
 	}
 }
 
-// remove takes w out, and ends the session with the last.
+// remove removes w, and ends the subscription if w was its last watch.
 func (l *listener) remove(w *watcher) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +110,7 @@ func (l *listener) remove(w *watcher) {
 	}
 }
 
-// run listens until the session ends.
+// run listens, on one connection after the other, until the subscription ends.
 func (l *listener) run(ctx context.Context, s *subscription) {
 	for pause := minReconnectPause; ; pause = min(2*pause, maxReconnectPause) {
 		if l.listen(ctx, s) {
@@ -122,8 +124,9 @@ func (l *listener) run(ctx context.Context, s *subscription) {
 	}
 }
 
-// listen takes a connection and hears on it until it is lost or the session ends. It tells whether it stood.
-func (l *listener) listen(ctx context.Context, s *subscription) (stood bool) {
+// listen takes a connection and receives notifications until it breaks or the subscription ends. It reports whether the
+// connection has listened.
+func (l *listener) listen(ctx context.Context, s *subscription) (listened bool) {
 	conn, err := l.subscribe(ctx)
 	if err != nil {
 		l.failPending(s, err)
@@ -138,7 +141,7 @@ func (l *listener) listen(ctx context.Context, s *subscription) (stood bool) {
 	return true
 }
 
-// subscribe takes a connection that listens. A server that does not answer is an error, as one that refuses is.
+// subscribe takes a connection from the pool and sends LISTEN. It returns an error if that takes longer than replyTimeout.
 func (l *listener) subscribe(ctx context.Context) (*pgxpool.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.replyTimeout)
 	defer cancel()
@@ -154,7 +157,7 @@ func (l *listener) subscribe(ctx context.Context) (*pgxpool.Conn, error) {
 	return conn, nil
 }
 
-// release gives a connection back that listens to nothing.
+// release returns the connection to the pool. If the connection cannot stop to listen, it is closed.
 func (l *listener) release(conn *pgxpool.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.replyTimeout)
 	defer cancel()
@@ -164,7 +167,7 @@ func (l *listener) release(conn *pgxpool.Conn) {
 	conn.Release()
 }
 
-// receive waits for one notification, or asks a quiet connection whether it stands.
+// receive waits for one notification. After idleTimeout without one it pings the server.
 func (l *listener) receive(ctx context.Context, s *subscription, conn *pgx.Conn) error {
 	waiting, cancel := context.WithTimeout(ctx, l.idleTimeout)
 	defer cancel()
@@ -181,24 +184,24 @@ func (l *listener) receive(ctx context.Context, s *subscription, conn *pgx.Conn)
 	return conn.Ping(asking)
 }
 
-// failPending tells those who wait for the subscription why it does not stand.
+// failPending makes the calls of Watch that wait for a connection return err.
 func (l *listener) failPending(s *subscription, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, of := range s.watchers {
-		for w := range of {
+	for _, watchers := range s.watchers {
+		for w := range watchers {
 			w.report(err)
 		}
 	}
 }
 
-// markListening tells those who wait for the subscription, and wakes those who had one before.
+// markListening makes pending calls of Watch return, and wakes the watches that an earlier connection has served.
 func (l *listener) markListening(s *subscription) {
 	l.mu.Lock()
 	s.listening = true
 	var woken []*watcher
-	for _, of := range s.watchers {
-		for w := range of {
+	for _, watchers := range s.watchers {
+		for w := range watchers {
 			if w.confirmed {
 				woken = append(woken, w)
 			}
@@ -210,13 +213,15 @@ func (l *listener) markListening(s *subscription) {
 	wakeAll(woken)
 }
 
+// markDown notes that the connection has broken: later watches wait for the next one.
 func (l *listener) markDown(s *subscription) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s.listening = false
 }
 
-// dispatch wakes those whom n is for: all, when a handler of the pool's own took it from the connection.
+// dispatch wakes the watches of the key in n. n is nil if a notification handler of the pool's configuration has taken the
+// notification; then dispatch wakes all watches.
 func (l *listener) dispatch(s *subscription, n *pgconn.Notification) {
 	if n == nil {
 		l.markListening(s)
@@ -232,6 +237,7 @@ func (l *listener) dispatch(s *subscription, n *pgconn.Notification) {
 	wakeAll(woken)
 }
 
+// wakeAll calls wake of each watcher. The caller does not hold the mutex, because wake may call the store.
 func wakeAll(woken []*watcher) {
 	for _, w := range woken {
 		w.wake()
