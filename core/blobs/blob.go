@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A file is
+// A file has these parts:
 //
-//	format 1 byte '1' | expiry, Unix ms 8 bytes | data | CRC-32C of id and all before 4 bytes
+//	format, 1 byte '1' | expiry, Unix ms, 8 bytes | data | CRC-32C of the id and all parts before, 4 bytes
 const (
 	format         = '1'
 	headLength     = 1 + 8
@@ -18,11 +18,13 @@ const (
 	maxIDLength    = 128
 )
 
+// castagnoli is the table of CRC-32C.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// errDamaged is the error for a file that fails its checksum or has another format.
 var errDamaged = errors.New("idem: blobs: file is damaged, or of another blob or version")
 
-// CheckID returns an error unless id is 1 to 128 letters, digits, - and _. Other implementations of driver.Blobs may use it.
+// CheckID returns an error unless id has 1 to 128 letters, digits, - and _. Other implementations of driver.Blobs may use it.
 func CheckID(id string) error {
 	if len(id) == 0 || len(id) > maxIDLength {
 		return fmt.Errorf("idem: blobs: id: has %d bytes, must have 1 to %d", len(id), maxIDLength)
@@ -35,6 +37,7 @@ func CheckID(id string) error {
 	return nil
 }
 
+// encode returns the content of a file.
 func encode(id string, data []byte, expires time.Time) []byte {
 	b := append(make([]byte, 0, headLength+len(data)+checksumLength), format)
 	b = binary.BigEndian.AppendUint64(b, uint64(expires.UnixMilli()))
@@ -42,7 +45,7 @@ func encode(id string, data []byte, expires time.Time) []byte {
 	return binary.BigEndian.AppendUint32(b, checksum(id, b))
 }
 
-// decode undoes encode; data shares content's memory.
+// decode reverses encode. data shares the memory of content.
 func decode(id string, content []byte) (data []byte, expires time.Time, err error) {
 	end := len(content) - checksumLength
 	if end < headLength || checksum(id, content[:end]) != binary.BigEndian.Uint32(content[end:]) {
@@ -55,11 +58,12 @@ func decode(id string, content []byte) (data []byte, expires time.Time, err erro
 	return content[headLength:end], expires, nil
 }
 
-// expiry reads the first headLength bytes of a file.
+// expiry parses the first headLength bytes of a file. It reports false if the file has another format.
 func expiry(head []byte) (time.Time, bool) {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(head[1:headLength]))), head[0] == format
 }
 
+// checksum includes the id, so that a file in the place of another is noticed.
 func checksum(id string, content []byte) uint32 {
 	return crc32.Update(crc32.Checksum([]byte(id), castagnoli), castagnoli, content)
 }

@@ -1,4 +1,5 @@
-// Package blobs keeps long outcomes in files. Other places are packages of their own; package blobstest checks any.
+// Package blobs keeps long outcomes in files of a directory. Package s3 keeps them in a bucket; package blobstest checks any
+// implementation of driver.Blobs.
 package blobs
 
 import (
@@ -19,34 +20,36 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// Option changes a DirStore.
+// Option changes a DirStore. Pass options to Dir.
 type Option func(*DirStore)
 
-// Clock replaces the clock, for tests.
+// Clock replaces the clock, for tests. Default time.Now.
 func Clock(now func() time.Time) Option { return func(s *DirStore) { s.now = now } }
 
-// DirStore is a driver.Blobs in a directory, which processes on one or several machines may share: a file is written beside
-// its place and then renamed. A process that dies while it writes leaves a file that Sweep removes. Files are readable for
-// their owner alone; their names say nothing of what is in them.
+// DirStore is a driver.Blobs in a directory. It is safe for concurrent use, and processes on one or several machines may
+// share the directory. It writes a file under a temporary name and then renames it. If a process dies while it writes, Sweep
+// removes the file later. Only their owner may read the files. Their names are hashes of the ids.
 //
-// Files expire by the wall clocks of those who write and read them. They are on disk before they have their name, so a power
-// loss can lose the latest, but leaves no half of one.
+// Files expire by the wall clocks of the processes that write and read them. A file is synced to disk before the rename. So a
+// loss of power can lose the latest files, but leaves no incomplete ones.
 type DirStore struct {
 	dir string
 	now func() time.Time
 
-	mu sync.RWMutex // held while a file gets its name, and by Sweep from a look at a file to its removal
+	// mu keeps Sweep from removing a file that Put has just replaced: Put holds it for the rename, Sweep from its check of a
+	// file until the removal.
+	mu sync.RWMutex
 }
 
 var _ driver.Blobs = (*DirStore)(nil)
 
 const (
-	unfinished = "unfinished-"
-	abandoned  = time.Hour // no write takes as long
+	unfinished = "unfinished-" // prefix of temporary names
+	abandoned  = time.Hour     // age at which Sweep removes a temporary file; no write takes so long
 )
 
-// Dir returns a store in the directory path, which it makes, for its owner alone, if there is none. Nothing else should
-// write there.
+// Dir returns a store in the directory path. It makes the directory, accessible only to its owner, if it does not exist.
+// Nothing else should write into the directory. Dir returns an error if path is empty or cannot be made.
 func Dir(path string, opts ...Option) (*DirStore, error) {
 	if path == "" {
 		return nil, errors.New("idem: blobs: path: is empty; name a directory")
@@ -61,15 +64,15 @@ func Dir(path string, opts ...Option) (*DirStore, error) {
 	return s, nil
 }
 
-// file is where the blob lies: one of 256 directories. Hashes are distinct also where names are the same in upper and
-// lower case.
+// file returns the path of a blob, in one of 256 directories. Hashes are different names even on a file system that ignores
+// case.
 func (s *DirStore) file(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	name := hex.EncodeToString(sum[:])
 	return filepath.Join(s.dir, name[:2], name[2:])
 }
 
-// Put implements driver.Blobs. The ttl is counted in milliseconds and must be positive.
+// Put implements driver.Blobs. The ttl counts in ms and must be positive.
 func (s *DirStore) Put(ctx context.Context, id string, data []byte, ttl time.Duration) error {
 	if err := check(ctx, id); err != nil {
 		return err
@@ -97,7 +100,7 @@ func (s *DirStore) Put(ctx context.Context, id string, data []byte, ttl time.Dur
 	return err
 }
 
-// Get implements driver.Blobs. The error for a blob that is not there, or no longer, is fs.ErrNotExist.
+// Get implements driver.Blobs. Its error wraps fs.ErrNotExist if there is no such blob, or if it has expired.
 func (s *DirStore) Get(ctx context.Context, id string) ([]byte, error) {
 	if err := check(ctx, id); err != nil {
 		return nil, err
@@ -116,7 +119,7 @@ func (s *DirStore) Get(ctx context.Context, id string) ([]byte, error) {
 	return data, nil
 }
 
-// Delete implements driver.Blobs. A blob that is not there is no error.
+// Delete implements driver.Blobs. It returns nil if there is no such blob.
 func (s *DirStore) Delete(ctx context.Context, id string) error {
 	if err := check(ctx, id); err != nil {
 		return err
@@ -127,10 +130,11 @@ func (s *DirStore) Delete(ctx context.Context, id string) error {
 	return nil
 }
 
-// Sweep removes the files that have expired, and those that were never finished, and returns how many it removed. Call it
-// now and then, from one process or several: nothing else does. It goes on after an error and returns the first: of a
-// directory that is missing, is none or may not be read, and of a file that may not be read or removed. The store's directory
-// and those in it may be symbolic links; files that are, and what Sweep does not understand, stay.
+// Sweep removes expired files, and temporary files that are older than an hour. It returns how many files it has removed.
+// Call it regularly, from one process or several, because nothing else removes files. Sweep continues after an error and
+// returns the first one: a directory that is missing, is no directory or cannot be read, or a file that cannot be read or
+// removed. The store's directory and those in it may be symbolic links. Sweep does not touch files that are symbolic links or
+// have another format.
 func (s *DirStore) Sweep(ctx context.Context) (n int, err error) {
 	shards, err := os.ReadDir(s.dir)
 	for _, shard := range shards {
@@ -146,13 +150,13 @@ func (s *DirStore) Sweep(ctx context.Context) (n int, err error) {
 	return n, cmp.Or(ctx.Err(), err)
 }
 
-// isShard tells whether a directory may be one that Put makes: two hex digits.
+// isShard reports whether Put makes directories with such a name: two hexadecimal digits.
 func isShard(name string) bool {
 	_, err := hex.DecodeString(name)
 	return err == nil && len(name) == 2
 }
 
-// sweepShard sweeps one directory of the store's, and returns the first error.
+// sweepShard sweeps one of the 256 directories, and returns the first error.
 func (s *DirStore) sweepShard(ctx context.Context, dir string) (n int, err error) {
 	files, err := os.ReadDir(dir)
 	for _, file := range files {
@@ -166,26 +170,27 @@ func (s *DirStore) sweepShard(ctx context.Context, dir string) (n int, err error
 		if removed {
 			n++
 		}
-		if err == nil && !errors.Is(fileErr, fs.ErrNotExist) { // another process was there first
+		if err == nil && !errors.Is(fileErr, fs.ErrNotExist) { // another process may have removed the file
 			err = fileErr
 		}
 	}
 	return n, err
 }
 
-// sweep removes one file, if its time is over.
+// sweep removes one file if it has expired or was abandoned.
 func (s *DirStore) sweep(path string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	over, err := s.over(path)
-	if err != nil || !over {
+	expired, err := s.isExpired(path)
+	if err != nil || !expired {
 		return false, err
 	}
 	err = os.Remove(path)
 	return err == nil, err
 }
 
-func (s *DirStore) over(path string) (bool, error) {
+// isExpired reports whether a file has expired, or is a temporary file that no process writes any more.
+func (s *DirStore) isExpired(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return false, err
@@ -205,5 +210,5 @@ func (s *DirStore) over(path string) (bool, error) {
 	return ok && !s.now().Before(expires), nil
 }
 
-// check refuses what no verb takes.
+// check returns an error if ctx has ended or id is not valid.
 func check(ctx context.Context, id string) error { return errors.Join(ctx.Err(), CheckID(id)) }

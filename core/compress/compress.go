@@ -1,7 +1,7 @@
-// Package compress makes kept outcomes smaller, by Zstandard (RFC 8878).
+// Package compress compresses kept outcomes with Zstandard (RFC 8878).
 //
-// What is sealed can not be made smaller, so compression comes first: codecs {zstd, seal}. How long an outcome is after
-// compression says something about its content; do without it where one body holds both a secret and text of an attacker.
+// A sealed outcome cannot be compressed, so compress first: codecs {zstd, seal}. The length of a compressed outcome reveals
+// something about its content. Do not compress if one body can contain both a secret and text of an attacker.
 package compress
 
 import (
@@ -17,25 +17,25 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// An outcome in the codec's form is one of
+// An encoded outcome is one of these:
 //
-//	mark | Zstandard frame: a single segment, so that it says its length, with checksum
-//	mark | stored | outcome that begins with mark itself
+//	mark | Zstandard frame, which has a single segment, and so contains its length, and a checksum
+//	mark | stored | an outcome that itself begins with mark
 const (
 	mark   = 'z'
-	stored = 0 // no frame begins with it
+	stored = 0 // no frame begins with this byte
 )
 
 const (
-	windowBytes   = 1 << 20 // how far back an encoder looks; it is what one takes in memory, too
+	windowBytes   = 1 << 20 // the distance over which an encoder finds repetitions, and about the memory it takes
 	maxDictionary = windowBytes
 	minDictionary = 8
-	maxMaxDecoded = 1 << 29 // what the decoder can take
-	minDecoder    = 1 << 10 // it refuses to work with less
-	dictionaryTag = "\x37\xa4\x30\xec"
+	maxMaxDecoded = 1 << 29            // the limit of the decoder
+	minDecoder    = 1 << 10            // the decoder accepts no smaller limit
+	dictionaryTag = "\x37\xa4\x30\xec" // the first bytes of a dictionary from zstd --train
 )
 
-// Option changes a codec.
+// Option changes a codec. Pass options to Zstd.
 type Option func(*options)
 
 type options struct {
@@ -43,28 +43,29 @@ type options struct {
 	dictionaries                 []dictionary
 }
 
+// dictionary is one call of Dictionary.
 type dictionary struct {
 	id   uint32
 	data []byte
 }
 
-// Threshold is the length in bytes from which outcomes are compressed. Default 1024, and 128 with a dictionary.
+// Threshold sets the length in bytes from which on outcomes are compressed. Default 1024, or 128 with a dictionary.
 func Threshold(n int) Option { return func(o *options) { o.threshold = n } }
 
-// Level is the effort, on the scale of zstd from 1, fast, to 22, small. Default 3. Up to four encoders take 1 to 4 MiB each
-// from their first use on, from level 10 36 MiB.
+// Level sets the effort, on the scale of zstd: from 1, the fastest, to 22, the smallest results. Default 3. A codec has up to
+// four encoders. From its first use on each takes 1 to 4 MiB of memory, or 36 MiB from level 10 on.
 func Level(n int) Option { return func(o *options) { o.level = n } }
 
-// MaxDecoded bounds the length in bytes of a decoded outcome, and with it the memory that a forged one can take. A
-// longer outcome is not compressed, and a kept one that would become longer is unreadable. Default 16 MiB, at most 512 MiB.
+// MaxDecoded bounds the length in bytes of a decoded outcome, and so the memory that a forged outcome can take. Longer
+// outcomes are not compressed. A stored outcome that would be longer is unreadable. Default 16 MiB, at most 512 MiB.
 func MaxDecoded(n int) Option { return func(o *options) { o.maxDecoded = n } }
 
-// Dictionary adds text that outcomes have in common, which makes short ones much smaller. Given several times, the first
-// one encodes and all decode: put a new one in front, and keep the old ones for the retention. All processes must know a
-// dictionary before one encodes with it.
+// Dictionary adds text that outcomes have in common. With it short outcomes become much smaller. The option may be used
+// several times: the first dictionary encodes, and all decode. To change it, put the new dictionary first, and keep the old
+// one for the retention. All processes must have a dictionary before one of them encodes with it.
 //
-// data is 8 bytes to 1 MiB: a few typical answers one after another, the most typical one last, or the output of
-// zstd --train --dictID=<id>. The id, above 0, is stored with each outcome and must never name other data.
+// data has 8 bytes to 1 MiB. It is a few typical responses one after another, the most typical one last, or the output of
+// zstd --train --dictID=<id>. The id, above 0, is stored with each outcome. Never use it for other data.
 func Dictionary(id uint32, data []byte) Option {
 	return func(o *options) { o.dictionaries = append(o.dictionaries, dictionary{id, bytes.Clone(data)}) }
 }
@@ -77,7 +78,7 @@ type Codec struct {
 	scratch               sync.Pool // of *[]byte
 }
 
-// Zstd returns a codec. Its error names every option that is out of bounds.
+// Zstd returns a codec. It returns an error that lists every option with a value out of bounds.
 func Zstd(opts ...Option) (*Codec, error) {
 	o := options{level: 3, maxDecoded: 16 << 20}
 	for _, opt := range opts {
@@ -97,12 +98,13 @@ func Zstd(opts ...Option) (*Codec, error) {
 	var badEncoder, badDecoder error
 	c.encoder, badEncoder = zstd.NewWriter(nil, o.encoder()...)
 	c.decoder, badDecoder = zstd.NewReader(nil, o.decoder()...)
-	if err := errors.Join(badEncoder, badDecoder); err != nil { // of a dictionary, the rest was checked
+	if err := errors.Join(badEncoder, badDecoder); err != nil { // only a dictionary can be wrong after validate
 		return nil, fmt.Errorf("idem: compress: Dictionary: %w", err)
 	}
 	return c, nil
 }
 
+// validate checks all options and returns one error for all that are wrong.
 func (o *options) validate() error {
 	var errs []error
 	check := func(ok bool, option, format string, args ...any) {
@@ -125,20 +127,21 @@ func (o *options) validate() error {
 	return errors.Join(errs...)
 }
 
-// formatted tells the output of zstd --train from plain text.
+// formatted reports whether data is the output of zstd --train, and not plain text.
 func (d dictionary) formatted() bool { return bytes.HasPrefix(d.data, []byte(dictionaryTag)) }
 
-// ownID is the id that formatted data carries.
+// ownID returns the id in formatted data.
 func (d dictionary) ownID() uint32 {
 	var id [4]byte
 	copy(id[:], d.data[min(len(dictionaryTag), len(d.data)):])
 	return binary.LittleEndian.Uint32(id[:])
 }
 
+// encoder returns the options of the encoder. Only the first dictionary encodes.
 func (o *options) encoder() []zstd.EOption {
 	encoder := []zstd.EOption{
 		zstd.WithEncoderLevel(zstd.EncoderLevelFromZstd(o.level)),
-		zstd.WithEncoderConcurrency(min(4, runtime.GOMAXPROCS(0))), // each takes memory of its own, and none takes long
+		zstd.WithEncoderConcurrency(min(4, runtime.GOMAXPROCS(0))), // each takes memory, and no call takes long
 		zstd.WithWindowSize(windowBytes),
 		zstd.WithLowerEncoderMem(true),
 		zstd.WithSingleSegment(true),
@@ -152,6 +155,7 @@ func (o *options) encoder() []zstd.EOption {
 	return append(encoder, zstd.WithEncoderDict(o.dictionaries[0].data))
 }
 
+// decoder returns the options of the decoder. All dictionaries decode.
 func (o *options) decoder() []zstd.DOption {
 	limit := uint64(max(o.maxDecoded, minDecoder))
 	decoder := []zstd.DOption{zstd.WithDecoderMaxMemory(limit), zstd.WithDecoderMaxWindow(limit)}
@@ -165,8 +169,8 @@ func (o *options) decoder() []zstd.DOption {
 	return decoder
 }
 
-// Encode implements driver.Codec. It returns outcome itself when that is shorter than the threshold, longer than what Decode
-// takes, or would not get smaller.
+// Encode implements driver.Codec. It returns outcome itself if that is shorter than the threshold, longer than MaxDecoded, or
+// would not become smaller.
 func (c *Codec) Encode(_ [32]byte, outcome []byte) []byte {
 	if len(outcome) > 0 && outcome[0] == mark {
 		return append([]byte{mark, stored}, outcome...)
@@ -180,10 +184,11 @@ func (c *Codec) Encode(_ [32]byte, outcome []byte) []byte {
 	if len(*scratch) >= len(outcome) {
 		return outcome
 	}
-	return bytes.Clone(*scratch) // a store in memory keeps it for long, so it should be no larger than it must
+	return bytes.Clone(*scratch) // of exact size, because a store in memory keeps it for long
 }
 
-// Decode implements driver.Codec. It returns kept itself when that does not begin with 'z'.
+// Decode implements driver.Codec. It returns kept itself if that does not begin with 'z', and an error that wraps
+// driver.ErrUnreadable for a frame that is damaged, too long, or needs a dictionary that the codec does not have.
 func (c *Codec) Decode(_ [32]byte, kept []byte) ([]byte, error) {
 	if len(kept) == 0 || kept[0] != mark {
 		return kept, nil
@@ -196,7 +201,8 @@ func (c *Codec) Decode(_ [32]byte, kept []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: zstd header: %w", driver.ErrUnreadable, err)
 	}
 	if !header.HasFCS || header.FrameContentSize > uint64(c.maxDecoded) {
-		return nil, fmt.Errorf("%w: zstd frame of unknown length, or of more than the %d bytes of MaxDecoded", driver.ErrUnreadable, c.maxDecoded)
+		return nil, fmt.Errorf("%w: zstd frame of unknown length, or of more than the %d bytes of MaxDecoded",
+			driver.ErrUnreadable, c.maxDecoded)
 	}
 	outcome, err := c.decoder.DecodeAll(kept[1:], nil)
 	if err != nil {

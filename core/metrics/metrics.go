@@ -1,4 +1,5 @@
-// Package metrics counts what engines do, with the standard library only: as an expvar, or for any other system to read.
+// Package metrics counts calls of the hooks of engines. Publish the counters as an expvar, or read them for another metrics
+// system. The package needs only the standard library.
 //
 //	counters := metrics.New()
 //	cfg.Hooks = counters.Hooks(cfg.Hooks)
@@ -13,13 +14,13 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// Counters counts calls of hooks since New. It is safe for concurrent use, and may count for many engines.
+// Counters counts calls of hooks since New. It is safe for concurrent use. Several engines may share one.
 type Counters struct {
 	names  []string
-	counts []atomic.Int64
+	counts []atomic.Int64 // by the index of the name
 }
 
-// New returns counters at 0.
+// New returns counters that are all 0.
 func New() *Counters {
 	c := &Counters{}
 	for _, h := range hooks(&core.Hooks{}) {
@@ -29,12 +30,13 @@ func New() *Counters {
 	return c
 }
 
+// named is a hook and the name of its counter.
 type named struct {
 	name string
 	hook *core.Hook
 }
 
-// hooks returns the fields of h with the names that they count under.
+// hooks returns the fields of h with the names of their counters.
 func hooks(h *core.Hooks) []named {
 	return []named{
 		{"runs", &h.Begin}, {"takeovers", &h.Takeover}, {"replays", &h.Replay}, {"conflicts", &h.Conflict},
@@ -43,7 +45,7 @@ func hooks(h *core.Hooks) []named {
 	}
 }
 
-// Hooks returns hooks that count and then call those of next.
+// Hooks returns hooks that count a call and then call the same hook of next, if it is not nil.
 func (c *Counters) Hooks(next core.Hooks) core.Hooks {
 	for i, h := range hooks(&next) {
 		count, inner := &c.counts[i], *h.hook
@@ -57,8 +59,8 @@ func (c *Counters) Hooks(next core.Hooks) core.Hooks {
 	return next
 }
 
-// Counts returns each count under its name: runs, takeovers, replays, conflicts, mismatches, kept, failed, unknown, lost,
-// store_errors and unprotected, in the words of core.Hooks.
+// Counts returns the counts by name: runs, takeovers, replays, conflicts, mismatches, kept, failed, unknown, lost,
+// store_errors and unprotected. core.Hooks says when each of these hooks is called; runs counts calls of Begin.
 func (c *Counters) Counts() map[string]int64 {
 	counts := make(map[string]int64, len(c.names))
 	for i, name := range c.names {
@@ -67,8 +69,8 @@ func (c *Counters) Counts() map[string]int64 {
 	return counts
 }
 
-// String is Counts as JSON, which makes Counters an expvar.Var.
+// String implements expvar.Var. It returns the counts as a JSON object.
 func (c *Counters) String() string {
-	text, _ := json.Marshal(c.Counts()) // strings and numbers: can not fail
+	text, _ := json.Marshal(c.Counts()) // a map of strings and numbers cannot fail
 	return string(text)
 }

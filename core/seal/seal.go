@@ -1,12 +1,14 @@
-// Package seal encrypts kept outcomes, so that who reads or changes the store can neither read nor change them: AES-256-GCM
-// with a random nonce, under a key that HKDF-SHA256 derives for each place.
+// Package seal encrypts kept outcomes. People with access to the store can then neither read nor change them. It uses
+// AES-256-GCM with a random nonce, and a key that HKDF-SHA256 derives from the secret for each place. A place is a record, a
+// step of a record, or a blob.
 //
-// One AES-GCM key takes at most 2^32 messages with random nonces, which a busy service reaches in weeks. With a key for
-// each place, the bound is on the outcomes of one record, and a secret has none of its own to watch.
+// One AES-GCM key may encrypt at most 2^32 messages with random nonces, which a busy service reaches in weeks. Because each
+// place has its own key, this limit counts the outcomes of one record, and no limit of the secret needs watching.
 //
-// What is sealed opens in its own place only: an outcome for its record, a step's result for that step of that record, a
-// blob for its id and record. It does not hide its length, the id of its key, and that it is there; and it does not stop who
-// can write to the store from putting back an older outcome, or an older result of a step, of the same record.
+// A sealed text opens only in its own place: an outcome in its record, the result of a step in that step of that record, a
+// blob under its id and record. Sealing does not hide the length of a text, the id of its key, or its existence. It does not
+// keep someone with write access to the store from restoring an older outcome, or an older result of a step, of the same
+// record.
 package seal
 
 import (
@@ -20,11 +22,11 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// A sealed outcome is
+// A sealed outcome has these parts:
 //
-//	mark 1 byte | length of the key's id 1 byte | id | nonce 12 bytes | ciphertext | tag 16 bytes
+//	mark, 1 byte | length of the key's id, 1 byte | id | nonce, 12 bytes | ciphertext | tag, 16 bytes
 //
-// The additional data is all before the nonce, and the name of the place that it is kept in.
+// The additional data of GCM is all parts before the nonce, and the name of the place.
 const (
 	mark      = 's'
 	secretLen = 32
@@ -34,18 +36,19 @@ const (
 
 // Key is a secret and its name.
 type Key struct {
-	ID     string // 1 to 255 bytes; stored in clear with each outcome, and must never name another secret
-	Secret []byte // 32 bytes that nobody can guess, e.g. from crypto/rand or a key service
+	ID     string // 1 to 255 bytes. It is stored in clear with each outcome. Never use it for another secret
+	Secret []byte // 32 random bytes, for example from crypto/rand or a key service
 }
 
-// Format prints a key without its secret.
+// Format implements fmt.Formatter. It prints the ID only, so that no log contains the secret.
 func (k Key) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "seal.Key(%q)", k.ID) }
 
-// Option changes a codec.
+// Option changes a Codec. Pass options to New.
 type Option func(*Codec)
 
-// AcceptPlain lets records pass that are not sealed. It is for the roll-out: set it until the retention has passed since
-// the last process that did not seal, and no longer, because who can write to the store can then write plain records.
+// AcceptPlain accepts outcomes that are not sealed. Use it to introduce sealing: remove it when the retention has passed
+// since the last process without sealing has stopped. As long as it is set, someone with write access to the store can store
+// plain outcomes. Default: plain outcomes are unreadable.
 func AcceptPlain() Option { return func(c *Codec) { c.acceptPlain = true } }
 
 // Codec is a driver.Codec. It is safe for concurrent use.
@@ -55,11 +58,12 @@ type Codec struct {
 	acceptPlain bool
 }
 
-// derive makes the cipher for one place.
+// derive returns the cipher for a place.
 type derive func(name [32]byte) cipher.AEAD
 
-// New returns a codec. The first key seals, all open: to rotate, give all processes the new key behind the old one, then put
-// it in front, and drop the old one after the retention. The error names every bad key.
+// New returns a codec that seals with the first key and opens with all keys. To rotate, first give all processes the new key
+// after the old one, then put the new key first, and remove the old key after the retention. New returns an error that lists
+// every bad key.
 func New(keys []Key, opts ...Option) (*Codec, error) {
 	c := &Codec{keys: map[string]derive{}}
 	for _, opt := range opts {
@@ -88,12 +92,12 @@ func New(keys []Key, opts ...Option) (*Codec, error) {
 	return c, nil
 }
 
-// isZero tells a secret that nobody filled in.
+// isZero reports whether a secret has the right length but was never filled in.
 func isZero(secret []byte) bool {
 	return len(secret) == secretLen && [secretLen]byte(secret) == [secretLen]byte{}
 }
 
-// newDerive keeps what it needs of secret where no %v of a codec finds it.
+// newDerive returns the derive of a secret. The closure hides the secret from a %v of the codec.
 func newDerive(secret []byte) (derive, error) {
 	pseudorandom, err := hkdf.Extract(sha256.New, secret, nil)
 	if err != nil {
@@ -105,7 +109,7 @@ func newDerive(secret []byte) (derive, error) {
 	}, nil
 }
 
-// must is for what depends on nothing but lengths, which are right.
+// must is for functions whose errors depend on lengths only, which are right here.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -113,26 +117,26 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// header is what stands before the nonce, with room for more bytes.
+// header returns the parts before the nonce, with capacity for more bytes.
 func header(id string, more int) []byte {
 	b := make([]byte, 0, 2+len(id)+more)
 	return append(append(b, mark, byte(len(id))), id...)
 }
 
-// additional is what is authenticated with the outcome, but not stored behind the header.
+// additional returns the additional data of GCM: the header, and the name of the place, which is not stored.
 func additional(id string, name [32]byte) []byte {
 	return append(header(id, len(name)), name[:]...)
 }
 
-// Encode implements driver.Codec. Two calls with the same arguments give different results: a run that stores its outcome
-// again sends what the first call made.
+// Encode implements driver.Codec. Its nonce is random, so two calls with the same arguments return different results. The
+// engine therefore encodes an outcome once, even if it stores it repeatedly.
 func (c *Codec) Encode(name [32]byte, outcome []byte) []byte {
 	aead := c.keys[c.sealing](name)
 	return aead.Seal(header(c.sealing, len(outcome)+overhead), nil, outcome, additional(c.sealing, name))
 }
 
-// Decode implements driver.Codec. What is not sealed is unreadable, unless AcceptPlain is set: then what does not begin with
-// 's' is returned unchanged.
+// Decode implements driver.Codec. An outcome that does not begin with 's' is not sealed: Decode returns it unchanged with
+// AcceptPlain, and otherwise an error that wraps driver.ErrUnreadable.
 func (c *Codec) Decode(name [32]byte, kept []byte) ([]byte, error) {
 	if len(kept) == 0 || kept[0] != mark {
 		if c.acceptPlain {
@@ -151,7 +155,8 @@ func (c *Codec) Decode(name [32]byte, kept []byte) ([]byte, error) {
 	}
 	outcome, err := derive(name).Open(nil, nil, kept[start:], additional(id, name))
 	if err != nil {
-		return nil, fmt.Errorf("%w: key %q does not open it: it is damaged, of another place, or sealed with another secret", driver.ErrUnreadable, id)
+		return nil, fmt.Errorf("%w: key %q does not open it: it is damaged, of another place, or sealed with another secret",
+			driver.ErrUnreadable, id)
 	}
 	return outcome, nil
 }

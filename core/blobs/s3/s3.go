@@ -1,15 +1,16 @@
-// Package s3 keeps long outcomes in a bucket of S3, or of a service that speaks its language.
+// Package s3 keeps long outcomes in a bucket of S3, or of another service with the same API.
 //
-// A blob is one object. When it ends is in the metadata "Idem-Expires", in Unix milliseconds by the wall clock of who wrote
-// it, and is looked at by who reads it. Nothing here removes what has ended: give the bucket a lifecycle rule for the prefix
-// that expires objects some days after the retention, in whole days, and that removes noncurrent versions if it has any:
+// A blob is one object. Its metadata "Idem-Expires" says when it expires, in Unix milliseconds by the wall clock of the
+// process that wrote it. The process that reads a blob checks that. This package removes no expired objects. Give the bucket
+// a lifecycle rule for the prefix, which expires objects some days after the retention, and removes noncurrent versions if
+// the bucket has versions:
 //
 //	{"Rules": [{"ID": "idem", "Status": "Enabled", "Filter": {"Prefix": "idem/"}, "Expiration": {"Days": 3},
 //	  "NoncurrentVersionExpiration": {"NoncurrentDays": 1}}]}
 //
-// The client needs s3:PutObject, s3:GetObject and s3:DeleteObject on the prefix, and s3:ListBucket if an absent object is to
-// be told from a forbidden one. It repeats what fails, ten times if minio.Options.MaxRetries does not say otherwise, until
-// the context ends.
+// The client needs the permissions s3:PutObject, s3:GetObject and s3:DeleteObject on the prefix. With s3:ListBucket, S3
+// reports an absent object as absent; without, as forbidden. The client repeats failed requests, ten times unless
+// minio.Options.MaxRetries has another value, until the context ends.
 package s3
 
 import (
@@ -33,16 +34,17 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// Option changes a Store.
+// Option changes a Store. Pass options to New.
 type Option func(*Store)
 
-// Prefix begins the name of every object; services with different prefixes never meet. Default "idem/".
+// Prefix sets the text that begins the name of every object. Services with different prefixes share no blobs. It has at most
+// 896 bytes of UTF-8 and does not begin with a slash. Default "idem/".
 func Prefix(p string) Option { return func(s *Store) { s.prefix = p } }
 
-// Clock replaces the clock, for tests.
+// Clock replaces the clock, for tests. Default time.Now.
 func Clock(now func() time.Time) Option { return func(s *Store) { s.now = now } }
 
-// Store is a driver.Blobs in a bucket. Each verb is one request.
+// Store is a driver.Blobs in a bucket. Each call is one request. A Store is safe for concurrent use.
 type Store struct {
 	client minio.Core
 	bucket string
@@ -52,11 +54,11 @@ type Store struct {
 
 var _ driver.Blobs = (*Store)(nil)
 
-// expiresKey is the metadata that says when a blob ends, as minio-go writes its name.
+// expiresKey is the name of the metadata that says when a blob expires, in the form that minio-go uses.
 const expiresKey = "Idem-Expires"
 
-// New returns a store in bucket, which must exist. It does not ask the service: credentials and names that are wrong show
-// at the first verb.
+// New returns a store in bucket, which must exist. It returns an error if an argument or option is not valid. It sends no
+// request, so wrong credentials or a missing bucket show at the first call.
 func New(client *minio.Client, bucket string, opts ...Option) (*Store, error) {
 	s := &Store{bucket: bucket, prefix: "idem/", now: time.Now}
 	for _, opt := range opts {
@@ -75,7 +77,7 @@ func New(client *minio.Client, bucket string, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// Put implements driver.Blobs. The ttl is counted in milliseconds and must be positive.
+// Put implements driver.Blobs. The ttl counts in ms and must be positive.
 func (s *Store) Put(ctx context.Context, id string, data []byte, ttl time.Duration) error {
 	if err := blobs.CheckID(id); err != nil {
 		return err
@@ -84,18 +86,21 @@ func (s *Store) Put(ctx context.Context, id string, data []byte, ttl time.Durati
 		return fmt.Errorf("idem: s3: ttl: %v: must be positive", ttl)
 	}
 	sum := sha256.Sum256(data)
-	_, err := s.client.PutObject(ctx, s.bucket, s.prefix+id, bytes.NewReader(data), int64(len(data)), "", hex.EncodeToString(sum[:]), minio.PutObjectOptions{
+	options := minio.PutObjectOptions{
 		ContentType:          "application/octet-stream",
-		DisableContentSha256: true, // that is, of each chunk: the signature is over the sum of the whole
+		DisableContentSha256: true, // no checksum for each chunk, because the signature covers the whole
 		UserMetadata: map[string]string{
-			expiresKey:              strconv.FormatInt(s.now().Add(ttl).UnixMilli(), 10),
-			"X-Amz-Checksum-Sha256": base64.StdEncoding.EncodeToString(sum[:]), // else a client with TrailingHeaders adds one of its own
+			expiresKey: strconv.FormatInt(s.now().Add(ttl).UnixMilli(), 10),
+			// A client with TrailingHeaders would otherwise add a checksum of its own.
+			"X-Amz-Checksum-Sha256": base64.StdEncoding.EncodeToString(sum[:]),
 		},
-	})
+	}
+	hash := hex.EncodeToString(sum[:])
+	_, err := s.client.PutObject(ctx, s.bucket, s.prefix+id, bytes.NewReader(data), int64(len(data)), "", hash, options)
 	return err
 }
 
-// Get implements driver.Blobs. The error for a blob that is not there, or no longer, is fs.ErrNotExist.
+// Get implements driver.Blobs. Its error wraps fs.ErrNotExist if there is no such blob, or if it has expired.
 func (s *Store) Get(ctx context.Context, id string) ([]byte, error) {
 	if err := blobs.CheckID(id); err != nil {
 		return nil, err
@@ -122,7 +127,7 @@ func (s *Store) Get(ctx context.Context, id string) ([]byte, error) {
 	return data, nil
 }
 
-// Delete implements driver.Blobs. A blob that is not there is no error.
+// Delete implements driver.Blobs. It returns nil if there is no such blob.
 func (s *Store) Delete(ctx context.Context, id string) error {
 	if err := blobs.CheckID(id); err != nil {
 		return err
