@@ -16,45 +16,45 @@ type Group struct {
 
 // New returns an empty group.
 func New() *Group {
-	b := &Group{idle: make(chan struct{})}
-	close(b.idle)
-	return b
+	g := &Group{idle: make(chan struct{})}
+	close(g.idle)
+	return g
 }
 
 // Go runs f in a goroutine, and counts it until f has returned.
-func (b *Group) Go(f func()) {
-	b.Add()
+func (g *Group) Go(f func()) {
+	g.Add()
 	go func() {
-		defer b.Done()
+		defer g.Done()
 		f()
 	}()
 }
 
 // Add counts one goroutine more, until Done is called.
-func (b *Group) Add() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.running == 0 {
-		b.idle = make(chan struct{})
+func (g *Group) Add() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.running == 0 {
+		g.idle = make(chan struct{})
 	}
-	b.running++
+	g.running++
 }
 
 // Done counts one goroutine less. Each call of Add needs one call of Done.
-func (b *Group) Done() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.running--; b.running == 0 {
-		close(b.idle)
+func (g *Group) Done() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.running--; g.running == 0 {
+		close(g.idle)
 	}
 }
 
 // Wait blocks until no goroutine runs, and returns nil. If ctx ends first, it returns the cause. If no goroutine runs at the
 // time of the call, it returns nil even when ctx has ended.
-func (b *Group) Wait(ctx context.Context) error {
-	b.mu.Lock()
-	idle := b.idle
-	b.mu.Unlock()
+func (g *Group) Wait(ctx context.Context) error {
+	g.mu.Lock()
+	idle := g.idle
+	g.mu.Unlock()
 	select {
 	case <-idle:
 		return nil
@@ -69,8 +69,8 @@ func (b *Group) Wait(ctx context.Context) error {
 }
 
 // Len returns how many goroutines run.
-func (b *Group) Len() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.running
+func (g *Group) Len() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.running
 }
