@@ -83,7 +83,8 @@ func decodeOutcome(b []byte) (r *Response, blob string, err error) {
 	if r.Body = slices.Clip(d.Rest()); b[1] == flagBlob { // clipped: what is appended to it must not reach the checksum
 		r.Body, blob = nil, string(r.Body)
 	}
-	if d.Malformed || b[1] > flagBlob || b[1] == flagBlob && blob == "" || r.Omitted && len(r.Body) > 0 || r.Status < 100 || r.Status > 999 {
+	isConsistent := b[1] <= flagBlob && (b[1] != flagBlob || blob != "") && (!r.Omitted || len(r.Body) == 0)
+	if d.Malformed || !isConsistent || r.Status < 100 || r.Status > 999 {
 		return nil, "", fmt.Errorf("%w: malformed outcome", driver.ErrUnreadable)
 	}
 	return r, blob, nil

@@ -47,28 +47,106 @@ const (
 
 // problems has the default status and the texts of each code.
 var problems = map[string]Problem{
-	codeKeyMissing:       {Status: 400, Title: "Idempotency key missing", Detail: "Send an Idempotency-Key header with a value that is unique to this operation, and send the same value when you retry it."},
-	codeKeyEmpty:         {Status: 400, Title: "Idempotency key empty", Detail: "The key header is there but its value is empty. Send a unique value, for example a UUID."},
-	codeKeyMalformed:     {Status: 400, Title: "Idempotency key malformed", Detail: "Send visible ASCII characters without quotes, commas or semicolons, or one quoted string with inner quotes and backslashes escaped."},
-	codeKeyRepeated:      {Status: 400, Title: "Idempotency key repeated", Detail: "The key header is there more than once. Send exactly one key."},
-	codeKeyTooShort:      {Status: 400, Title: "Idempotency key too short", Detail: "Send a longer key, for example a UUID."},
-	codeKeyTooLong:       {Status: 400, Title: "Idempotency key too long", Detail: "Send a shorter key, for example a UUID."},
-	codeKeyRefused:       {Status: 400, Title: "Idempotency key not accepted", Detail: "This service asks for keys of a certain form, and this one has another. See its documentation."},
-	codeFirstSentUnknown: {Status: 400, Title: "Time of first sending unknown", Detail: "Say when this request was first sent: in a Repeatability-First-Sent header with an HTTP date, or in a version 7 UUID as key. Repeat it unchanged in retries."},
-	codeRequestTooOld:    {Status: 412, Title: "Request too old", Detail: "This request was first sent so long ago that its outcome may have been forgotten. It was not run. Look the operation up before you send it under a new key."},
-	codeScopeMissing:     {Status: 401, Title: "Caller not known", Detail: "A key belongs to a caller, and this request does not say who that is. Authenticate first."},
-	codeQuotaExceeded:    {Status: 429, Title: "Too many keys", Detail: "This caller has used as many idempotency keys as it may for now. Nothing was stored; send the request again later with the same key.", RetryAfter: time.Second},
-	codeBodyUnreadable:   {Status: 400, Title: "Request body unreadable", Detail: "The body ended early or could not be read. Nothing was done; send the whole request again."},
-	codeBodyTooLarge:     {Status: 413, Title: "Request body too large", Detail: "A request with an idempotency key is compared by its whole body, and this one is over the limit. Nothing was done."},
-	codeMismatch:         {Status: 422, Title: "Idempotency key used for another request", Detail: "This key came with another method, path, query or body before. Repeat that request unchanged, or use a new key. The earlier outcome stands."},
-	codeInProgress:       {Status: 409, Title: "Request in progress", Detail: "A request with this key is being processed. Send it again later to receive its outcome.", RetryAfter: time.Second},
-	codeClaimLost:        {Status: 409, Title: "Claim lost", Detail: "This request took so long that its key was given to a later attempt, whose outcome counts. Send it again to receive that outcome.", RetryAfter: time.Second},
-	codeOutcomeUnknown:   {Status: 409, Title: "Outcome unknown", Detail: "An earlier request with this key ended without telling its outcome. It is not run again; ask the operator, or look the operation up."},
-	codeRetentionOver:    {Status: 410, Title: "Outcome no longer kept", Detail: "A request with this key was answered so long ago that its outcome is forgotten. It is not run again. Look the operation up before you send it under a new key."},
-	codeStoreUnavailable: {Status: 503, Title: "Idempotency store unavailable", Detail: "The request could not be checked against earlier ones. Send it again later with the same key.", RetryAfter: time.Second},
-	codeNotDurable:       {Status: 503, Title: "Store not durable", Detail: "The request could not be recorded as safely as this service asks for, so it was not run. Send it again later with the same key.", RetryAfter: time.Second},
-	codeRecordUnreadable: {Status: 503, Title: "Record unreadable", Detail: "What is stored under this key can not be read. Nothing was run or replayed; ask the operator."},
-	codeNestedEngine:     {Status: 500, Title: "Two engines on one route", Detail: "This route stands behind two idempotency engines whose rules differ, so those of the inner one cannot hold. It did not run the handler. Operators: let the outer engine skip the route, or remove the inner one."},
+	codeKeyMissing: {
+		Status: 400, Title: "Idempotency key missing",
+		Detail: "Send an Idempotency-Key header with a value that is unique to this operation, and send the same value when " +
+			"you retry it.",
+	},
+	codeKeyEmpty: {
+		Status: 400, Title: "Idempotency key empty",
+		Detail: "The key header is there but its value is empty. Send a unique value, for example a UUID.",
+	},
+	codeKeyMalformed: {
+		Status: 400, Title: "Idempotency key malformed",
+		Detail: "Send visible ASCII characters without quotes, commas or semicolons, or one quoted string with inner quotes " +
+			"and backslashes escaped.",
+	},
+	codeKeyRepeated: {
+		Status: 400, Title: "Idempotency key repeated",
+		Detail: "The key header is there more than once. Send exactly one key.",
+	},
+	codeKeyTooShort: {
+		Status: 400, Title: "Idempotency key too short",
+		Detail: "Send a longer key, for example a UUID.",
+	},
+	codeKeyTooLong: {
+		Status: 400, Title: "Idempotency key too long",
+		Detail: "Send a shorter key, for example a UUID.",
+	},
+	codeKeyRefused: {
+		Status: 400, Title: "Idempotency key not accepted",
+		Detail: "This service asks for keys of a certain form, and this one has another. See its documentation.",
+	},
+	codeFirstSentUnknown: {
+		Status: 400, Title: "Time of first sending unknown",
+		Detail: "Say when this request was first sent: in a Repeatability-First-Sent header with an HTTP date, or in a version " +
+			"7 UUID as key. Repeat it unchanged in retries.",
+	},
+	codeRequestTooOld: {
+		Status: 412, Title: "Request too old",
+		Detail: "This request was first sent so long ago that its outcome may have been forgotten. It was not run. Look the " +
+			"operation up before you send it under a new key.",
+	},
+	codeScopeMissing: {
+		Status: 401, Title: "Caller not known",
+		Detail: "A key belongs to a caller, and this request does not say who that is. Authenticate first.",
+	},
+	codeQuotaExceeded: {
+		Status: 429, Title: "Too many keys", RetryAfter: time.Second,
+		Detail: "This caller has used as many idempotency keys as it may for now. Nothing was stored; send the request again " +
+			"later with the same key.",
+	},
+	codeBodyUnreadable: {
+		Status: 400, Title: "Request body unreadable",
+		Detail: "The body ended early or could not be read. Nothing was done; send the whole request again.",
+	},
+	codeBodyTooLarge: {
+		Status: 413, Title: "Request body too large",
+		Detail: "A request with an idempotency key is compared by its whole body, and this one is over the limit. Nothing was " +
+			"done.",
+	},
+	codeMismatch: {
+		Status: 422, Title: "Idempotency key used for another request",
+		Detail: "This key came with another method, path, query or body before. Repeat that request unchanged, or use a new " +
+			"key. The earlier outcome stands.",
+	},
+	codeInProgress: {
+		Status: 409, Title: "Request in progress", RetryAfter: time.Second,
+		Detail: "A request with this key is being processed. Send it again later to receive its outcome.",
+	},
+	codeClaimLost: {
+		Status: 409, Title: "Claim lost", RetryAfter: time.Second,
+		Detail: "This request took so long that its key was given to a later attempt, whose outcome counts. Send it again to " +
+			"receive that outcome.",
+	},
+	codeOutcomeUnknown: {
+		Status: 409, Title: "Outcome unknown",
+		Detail: "An earlier request with this key ended without telling its outcome. It is not run again; ask the operator, or " +
+			"look the operation up.",
+	},
+	codeRetentionOver: {
+		Status: 410, Title: "Outcome no longer kept",
+		Detail: "A request with this key was answered so long ago that its outcome is forgotten. It is not run again. Look the " +
+			"operation up before you send it under a new key.",
+	},
+	codeStoreUnavailable: {
+		Status: 503, Title: "Idempotency store unavailable", RetryAfter: time.Second,
+		Detail: "The request could not be checked against earlier ones. Send it again later with the same key.",
+	},
+	codeNotDurable: {
+		Status: 503, Title: "Store not durable", RetryAfter: time.Second,
+		Detail: "The request could not be recorded as safely as this service asks for, so it was not run. Send it again later " +
+			"with the same key.",
+	},
+	codeRecordUnreadable: {
+		Status: 503, Title: "Record unreadable",
+		Detail: "What is stored under this key can not be read. Nothing was run or replayed; ask the operator.",
+	},
+	codeNestedEngine: {
+		Status: 500, Title: "Two engines on one route",
+		Detail: "This route stands behind two idempotency engines whose rules differ, so those of the inner one cannot hold. " +
+			"It did not run the handler. Operators: let the outer engine skip the route, or remove the inner one.",
+	},
 }
 
 // refusals has every problem under one ProblemConfig, rendered once.

@@ -42,7 +42,9 @@ const (
 func (f *configErrors) secret(secret []byte, field string) {
 	f.require(len(secret) == 0 || len(secret) >= 16, field, "%d bytes: must have at least 16, or none", len(secret))
 	isSet := slices.ContainsFunc(secret, func(b byte) bool { return b != 0 })
-	f.require(len(secret) == 0 || isSet, field, "has nothing but zeros: it was allocated, and not filled; read it from a secret store, or make one with crypto/rand")
+	f.require(len(secret) == 0 || isSet, field,
+		"has nothing but zeros: it was allocated, and not filled; read it from a secret store, or make one with "+
+			"crypto/rand")
 }
 
 // isNil reports whether v is nil, or an interface that holds a nil pointer or the like, whose methods would panic at the first
@@ -60,13 +62,16 @@ func isNil(v any) bool {
 // validate returns an error that joins a ConfigError for every bad field. It expects a config with defaults.
 func (c Config) validate() error {
 	var f configErrors
-	f.require(!isNil(c.Store), "Store", "is required; memstore.New() needs no server, redisstore.New(client) shares records between processes")
-	f.require(c.Scope != nil, "Scope", "is required: say who a key belongs to, or core.SingleTenant if every caller may share one set of keys")
+	f.require(!isNil(c.Store), "Store",
+		"is required; memstore.New() needs no server, redisstore.New(client) shares records between processes")
+	f.require(c.Scope != nil, "Scope",
+		"is required: say who a key belongs to, or core.SingleTenant if every caller may share one set of keys")
 	f.secret(c.Secret, "Secret")
 	for i, previous := range c.PreviousSecrets {
 		f.secret(previous, "PreviousSecrets")
-		isNew := !bytes.Equal(previous, c.Secret) && !slices.ContainsFunc(c.PreviousSecrets[:i], func(s []byte) bool { return bytes.Equal(s, previous) })
-		f.require(isNew, "PreviousSecrets", "number %d is Secret, or comes twice", i+1)
+		isSame := func(s []byte) bool { return bytes.Equal(s, previous) }
+		f.require(!isSame(c.Secret) && !slices.ContainsFunc(c.PreviousSecrets[:i], isSame), "PreviousSecrets",
+			"number %d is Secret, or comes twice", i+1)
 	}
 	c.Key.validate(&f)
 	c.Fingerprint.validate(&f, "Fingerprint.")
@@ -74,7 +79,8 @@ func (c Config) validate() error {
 	c.validateWait(&f)
 	c.Keep.validate(&f)
 	for _, name := range append([]string{c.Key.Header}, c.Key.Aliases...) {
-		f.require(!sfv.IsToken(name) || !strings.EqualFold(name, c.Keep.Marker), "Keep.Marker", "%q must be a header name other than Key.Header and Key.Aliases", name)
+		f.require(!sfv.IsToken(name) || !strings.EqualFold(name, c.Keep.Marker), "Keep.Marker",
+			"%q must be a header name other than Key.Header and Key.Aliases", name)
 	}
 	f.require(c.Limits.RequestBody > 0 && c.Limits.RequestBody < math.MaxInt64, "Limits.RequestBody", "%d: must be positive, and a limit", c.Limits.RequestBody)
 	f.require(c.Limits.StoreTimeout >= time.Millisecond && c.Limits.StoreTimeout <= c.Lease.Duration/2, "Limits.StoreTimeout",
@@ -89,7 +95,8 @@ func (c Config) validate() error {
 
 // validate checks the names and bounds of a KeyConfig.
 func (k *KeyConfig) validate(f *configErrors) {
-	f.require(sfv.IsToken(k.Header) && !isReserved(k.Header), "Key.Header", "%q is not a header name that a client can choose", k.Header)
+	f.require(sfv.IsToken(k.Header) && !isReserved(k.Header), "Key.Header",
+		"%q is not a header name that a client can choose", k.Header)
 	for _, alias := range k.Aliases {
 		f.require(sfv.IsToken(alias) && !isReserved(alias) && !strings.EqualFold(alias, k.Header), "Key.Aliases",
 			"%q must be a header name other than Key.Header", alias)
@@ -130,12 +137,16 @@ var safeMethods = []string{"GET", "HEAD", "OPTIONS", "TRACE", "PRI", "PROPFIND",
 // validate checks a FingerprintConfig that is the field named in, such as "Fingerprint.", of Config.
 func (p *FingerprintConfig) validate(f *configErrors, in string) {
 	part := p.JSON || p.Multipart || p.SortQuery || len(p.Headers) > 0
-	f.require(!p.Off || !part && p.Func == nil, in+"Off", "goes with no other field: Fingerprint.JSON, Multipart, SortQuery, Headers and Func compare requests, and Off compares none")
+	f.require(!p.Off || !part && p.Func == nil, in+"Off",
+		"goes with no other field: Fingerprint.JSON, Multipart, SortQuery, Headers and Func compare requests, and Off "+
+			"compares none")
 	f.require(p.Func == nil || !part, in+"Func", "replaces Fingerprint.JSON, Multipart, SortQuery and Headers: leave them out")
-	f.require(p.Version == 0 || p.Func != nil, in+"Version", "%d: tells one Fingerprint.Func from the next, and there is none", p.Version)
+	f.require(p.Version == 0 || p.Func != nil, in+"Version",
+		"%d: tells one Fingerprint.Func from the next, and there is none", p.Version)
 	for _, name := range p.Headers {
 		f.require(sfv.IsToken(name), in+"Headers", "%q is not a header name", name)
-		f.require(!framing[strings.ToLower(name)], in+"Headers", "%q belongs to the connection or to the framing of the body, which not every framework tells", name)
+		f.require(!framing[strings.ToLower(name)], in+"Headers",
+			"%q belongs to the connection or to the framing of the body, which not every framework tells", name)
 	}
 	if p.Previous != nil {
 		f.require(p.Previous.Previous == nil, in+"Previous", "has a Previous of its own; one is remembered")
@@ -154,18 +165,21 @@ func (c *Config) validateTimes(f *configErrors) {
 		"%v: must be longer than Lease.Duration %v, or a record ends before its run, and at most 100 years", retention, lease)
 	f.duration(c.Keep.LateRetry, 0, "Keep.LateRetry")
 	f.duration(c.Key.MaxAge, 0, "Key.MaxAge")
-	f.require(c.Key.MaxAge <= max(retention, 0), "Key.MaxAge", "%v: must be at most Keep.Retention %v, or a retry within it finds no outcome and runs", c.Key.MaxAge, retention)
+	f.require(c.Key.MaxAge <= max(retention, 0), "Key.MaxAge",
+		"%v: must be at most Keep.Retention %v, or a retry within it finds no outcome and runs", c.Key.MaxAge, retention)
 }
 
 // validateWait checks WaitConfig, which is in use if its Timeout is set.
 func (c *Config) validateWait(f *configErrors) {
 	w := &c.Wait
 	if w.Timeout <= 0 {
-		f.require(w.MaxPerKey == 0 && w.Max == 0, "Wait.Timeout", "is not set, but Wait.MaxPerKey or Wait.Max is: no request waits without it")
+		f.require(w.MaxPerKey == 0 && w.Max == 0, "Wait.Timeout",
+			"is not set, but Wait.MaxPerKey or Wait.Max is: no request waits without it")
 		return
 	}
 	_, notifies := c.Store.(driver.Notifier)
-	f.require(notifies || c.Store == nil, "Wait.Timeout", "%v: Store %T is no driver.Notifier, so nothing would wake who waits", w.Timeout, c.Store)
+	f.require(notifies || c.Store == nil, "Wait.Timeout",
+		"%v: Store %T is no driver.Notifier, so nothing would wake who waits", w.Timeout, c.Store)
 	f.duration(w.Timeout, time.Millisecond, "Wait.Timeout")
 	f.require(w.MaxPerKey > 0, "Wait.MaxPerKey", "%d: must be positive", w.MaxPerKey)
 	f.require(w.Max >= w.MaxPerKey, "Wait.Max", "%d is less than Wait.MaxPerKey %d", w.Max, w.MaxPerKey)
@@ -174,11 +188,14 @@ func (c *Config) validateWait(f *configErrors) {
 // validate checks a KeepConfig, except Retention and LateRetry, which validateTimes checks.
 func (k *KeepConfig) validate(f *configErrors) {
 	f.require(k.MaxBody > 0, "Keep.MaxBody", "%d: must be positive", k.MaxBody)
-	f.require(sfv.IsToken(k.Marker) && !isReserved(k.Marker), "Keep.Marker", "%q is not a header name that nothing else uses", k.Marker)
-	f.require(!k.NoMarker || !k.MarkAll && !k.ExposeMarker, "Keep.NoMarker", "goes with neither Keep.MarkAll nor Keep.ExposeMarker: there is no marker to send or expose")
+	f.require(sfv.IsToken(k.Marker) && !isReserved(k.Marker), "Keep.Marker",
+		"%q is not a header name that nothing else uses", k.Marker)
+	f.require(!k.NoMarker || !k.MarkAll && !k.ExposeMarker, "Keep.NoMarker",
+		"goes with neither Keep.MarkAll nor Keep.ExposeMarker: there is no marker to send or expose")
 	for _, name := range k.AllowHeaders {
 		f.require(sfv.IsToken(name), "Keep.AllowHeaders", "%q is not a header name", name)
-		f.require(!neverKept[strings.ToLower(name)] && !strings.EqualFold(name, k.Marker), "Keep.AllowHeaders", "%q belongs to one exchange, or is Keep.Marker, and can not be repeated", name)
+		f.require(!neverKept[strings.ToLower(name)] && !strings.EqualFold(name, k.Marker), "Keep.AllowHeaders",
+			"%q belongs to one exchange, or is Keep.Marker, and can not be repeated", name)
 		denied := slices.ContainsFunc(k.DenyHeaders, func(d string) bool { return strings.EqualFold(d, name) })
 		f.require(!denied, "Keep.AllowHeaders", "%q is in Keep.DenyHeaders, too", name)
 	}
@@ -188,18 +205,21 @@ func (k *KeepConfig) validate(f *configErrors) {
 	f.require(!slices.ContainsFunc(k.Codecs, func(c driver.Codec) bool { return isNil(c) }), "Keep.Codecs", "has a nil in it")
 	f.require(k.Blobs == nil || !isNil(k.Blobs), "Keep.Blobs", "is a nil %T: leave it out, or make one", k.Blobs)
 	f.require(k.Blobs != nil || k.BlobsFrom == 0, "Keep.BlobsFrom", "%d: is for Keep.Blobs, which is not set", k.BlobsFrom)
-	f.require(k.Blobs == nil || k.BlobsFrom > 0 && k.BlobsFrom < k.MaxBody, "Keep.BlobsFrom", "%d: must be positive and less than Keep.MaxBody %d, over which nothing is kept", k.BlobsFrom, k.MaxBody)
+	f.require(k.Blobs == nil || k.BlobsFrom > 0 && k.BlobsFrom < k.MaxBody, "Keep.BlobsFrom",
+		"%d: must be positive and less than Keep.MaxBody %d, over which nothing is kept", k.BlobsFrom, k.MaxBody)
 }
 
 // validate checks that problems have valid types, statuses and codes.
 func (p *ProblemConfig) validate(f *configErrors) {
 	base, err := url.Parse(p.BaseURL)
 	f.require(err == nil && base.IsAbs(), "Problems.BaseURL", "%q is not an absolute URL", p.BaseURL)
-	f.require(strings.Trim(p.BaseURL, uriCharacters) == "", "Problems.BaseURL", "%q: write what is not a URI character with %%, or it would end a Link", p.BaseURL)
+	f.require(strings.Trim(p.BaseURL, uriCharacters) == "", "Problems.BaseURL",
+		"%q: write what is not a URI character with %%, or it would end a Link", p.BaseURL)
 	f.require(p.Render == nil || !p.Link, "Problems.Link", "is for the default answer, which Problems.Render replaces")
 	for _, code := range slices.Sorted(maps.Keys(p.Status)) {
 		_, known := problems[code]
-		f.require(known, "Problems.Status", "there is no code %q; the codes are %s", code, strings.Join(slices.Sorted(maps.Keys(problems)), ", "))
+		f.require(known, "Problems.Status",
+			"there is no code %q; the codes are %s", code, strings.Join(slices.Sorted(maps.Keys(problems)), ", "))
 		f.require(validStatus(p.Status[code]), "Problems.Status", "%s: %d is not a 4xx or 5xx status", code, p.Status[code])
 	}
 }
