@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// What is read of an answer that is followed by another attempt, at most.
+// The bounds of bufferBody.
 const (
 	bufferTimeout = time.Second
-	bufferLimit   = 64 << 10
+	bufferLimit   = 64 << 10 // in bytes
 )
 
-// bufferBody reads the body of an answer that is probably not the last, within bounds, and closes it, so that nothing holds
-// its connection during a pause. What was read stays readable.
+// bufferBody reads the body of res into memory and closes it, so that res holds no connection during a pause. The caller gets res
+// only if there is no later response. If the body is too long, or is not read in time, the rest of it is an error of Read.
 func bufferBody(ctx context.Context, res *http.Response, release context.CancelFunc) {
 	if res == nil || res.Body == nil {
 		release()
@@ -39,12 +39,13 @@ func bufferBody(ctx context.Context, res *http.Response, release context.CancelF
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	release()                        // ends the read of an http.Transport, whose Close may wait for it
-	go func() { _ = body.Close() }() // ends the read of others
+	release()                        // This ends the read of an http.Transport, whose Close may wait for the read.
+	go func() { _ = body.Close() }() // This ends the read of other RoundTrippers.
 	res.Body = &bufferedBody{start: bytes.NewReader(nil), err: io.ErrUnexpectedEOF}
 }
 
-// releaseAtEnd returns the caller's answer, which calls release when it is read to its end or closed.
+// releaseAtEnd returns res with a body that calls release when it was read to its end or is closed. release ends the context of
+// the attempt, which must last as long as the body is read.
 func releaseAtEnd(res *http.Response, release context.CancelFunc) *http.Response {
 	if res == nil || res.Body == nil {
 		release()
@@ -52,7 +53,7 @@ func releaseAtEnd(res *http.Response, release context.CancelFunc) *http.Response
 	}
 	body := &releasingBody{res.Body, release}
 	res.Body = body
-	if w, ok := body.ReadCloser.(io.Writer); ok { // a connection that was switched to another protocol
+	if w, ok := body.ReadCloser.(io.Writer); ok { // The connection was switched to another protocol.
 		res.Body = struct {
 			*releasingBody
 			io.Writer
@@ -61,6 +62,7 @@ func releaseAtEnd(res *http.Response, release context.CancelFunc) *http.Response
 	return res
 }
 
+// releasingBody is the body of releaseAtEnd.
 type releasingBody struct {
 	io.ReadCloser
 	release context.CancelFunc
@@ -79,18 +81,18 @@ func (b *releasingBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// bufferedBody is a body of which the start was read.
+// bufferedBody is the body of a response after bufferBody.
 type bufferedBody struct {
 	start *bytes.Reader
-	err   error // what follows; nil when that was all
+	err   error // the error of Read after start; nil if start is the whole body
 }
 
-func (a *bufferedBody) Read(p []byte) (int, error) {
-	n, err := a.start.Read(p)
-	if err == io.EOF && a.err != nil {
-		err = a.err
+func (b *bufferedBody) Read(p []byte) (int, error) {
+	n, err := b.start.Read(p)
+	if err == io.EOF && b.err != nil {
+		err = b.err
 	}
 	return n, err
 }
 
-func (a *bufferedBody) Close() error { return nil }
+func (b *bufferedBody) Close() error { return nil }

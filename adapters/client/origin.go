@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// mayFollow tells whether a key that was made for one place may be sent to another.
+// mayFollow reports whether a key that the server of from knows may be sent to the server of to.
 func (t *Transport) mayFollow(from, to *url.URL) bool {
 	there := originOf(to)
 	if there == originOf(from) || there == httpsOriginOf(from) {
@@ -20,7 +20,7 @@ func (t *Transport) mayFollow(from, to *url.URL) bool {
 	})
 }
 
-// originOf is scheme, host and port (RFC 6454).
+// originOf returns the origin of u: scheme, host and port (RFC 6454). It is "" if u is nil.
 func originOf(u *url.URL) string {
 	if u == nil {
 		return ""
@@ -32,7 +32,8 @@ func originOf(u *url.URL) string {
 	return scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
-// httpsOriginOf is the origin that http leads to when a server insists on https; "" when there is none.
+// httpsOriginOf returns the origin to which a server redirects http on its default port if it insists on https. It is "" if from
+// has another scheme or port.
 func httpsOriginOf(from *url.URL) string {
 	if from == nil || !strings.HasSuffix(originOf(from), ":80") || !strings.EqualFold(from.Scheme, "http") {
 		return ""
@@ -40,6 +41,7 @@ func httpsOriginOf(from *url.URL) string {
 	return "https://" + net.JoinHostPort(strings.ToLower(from.Hostname()), "443")
 }
 
+// parseOrigin returns the origin that name spells, or an error if name is more or less than an origin.
 func parseOrigin(name string) (string, error) {
 	u, err := url.Parse(name)
 	if err != nil {

@@ -10,15 +10,17 @@ import (
 	"time"
 )
 
+// minPause is the shortest pause before another attempt.
 const minPause = 10 * time.Millisecond
 
-// pause is the wait before an attempt. It exceeds MaxPause when the server asks for that.
+// pause returns the pause before an attempt. res is the response of the attempt before, or nil. The pause is longer than MaxPause
+// only if the server asks for that.
 func (t *Transport) pause(attempt int, res *http.Response) time.Duration {
 	own := min(max(t.Pause(attempt), minPause), t.MaxPause)
 	if res == nil {
 		return own
 	}
-	now, err := http.ParseTime(res.Header.Get("Date")) // a date in Retry-After is of the same clock
+	now, err := http.ParseTime(res.Header.Get("Date")) // A date in Retry-After is by the same clock.
 	if err != nil {
 		now = time.Now()
 	}
@@ -29,15 +31,16 @@ func (t *Transport) pause(attempt int, res *http.Response) time.Duration {
 	return max(own, named)
 }
 
-// defaultPause is the default of Transport.Pause.
+// defaultPause is the default of Transport.Pause: exponential backoff with jitter.
 func defaultPause(attempt int) time.Duration {
 	longest := min(100*time.Millisecond<<min(attempt-2, 10), 10*time.Second)
 	return longest - mathrand.N(longest/2)
 }
 
+// maxRetryAfter is the largest Retry-After in seconds; larger values count as this one.
 const maxRetryAfter = math.MaxInt32
 
-// retryAfter reads seconds or a date: RFC 9110, section 10.2.3.
+// retryAfter parses a Retry-After value, which is a number of seconds or a date (RFC 9110, section 10.2.3).
 func retryAfter(value string, now time.Time) (time.Duration, error) {
 	if value != "" && strings.Trim(value, "0123456789") == "" {
 		seconds, err := strconv.ParseInt(value, 10, 64)
@@ -50,13 +53,13 @@ func retryAfter(value string, now time.Time) (time.Duration, error) {
 	return max(date.Sub(now), 0), err
 }
 
-// isBeforeDeadline tells whether ctx leaves room for an attempt at a time.
+// isBeforeDeadline reports whether ctx is still alive at this time, as far as its deadline says.
 func isBeforeDeadline(ctx context.Context, at time.Time) bool {
 	deadline, ok := ctx.Deadline()
 	return !ok || at.Before(deadline)
 }
 
-// wait returns nil at a time, or the reason why the caller gave up before it.
+// wait waits until this time and returns nil. If the caller gives up before, wait returns why.
 func wait(req *http.Request, until time.Time) error {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
@@ -65,7 +68,7 @@ func wait(req *http.Request, until time.Time) error {
 		return nil
 	case <-req.Context().Done():
 		return context.Cause(req.Context())
-	//lint:ignore SA1019 deprecated, and an http.Client with a Timeout still sets it
+	//lint:ignore SA1019 An http.Client with a Timeout still sets it.
 	case <-req.Cancel:
 		return context.Canceled
 	}

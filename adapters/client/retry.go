@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// sendWithRetries sends req until there is an outcome, or no use in another attempt.
+// sendWithRetries sends req until there is an outcome, or until the bounds allow no further attempt. It returns the last response
+// or error.
 func (t *Transport) sendWithRetries(op *operation, req *http.Request) (*http.Response, error) {
 	end := op.startedAt.Add(min(t.MaxElapsed, t.Window))
 	attempts := t.Attempts
@@ -38,11 +39,12 @@ func (t *Transport) sendWithRetries(op *operation, req *http.Request) (*http.Res
 	}
 }
 
-// sendOnce sends req once. release ends all that the answer still holds; without an answer nothing is left to end.
+// sendOnce sends req once. release must be called when the response is no longer needed: it ends the attempt's context. If there
+// is no response, sendOnce has called it.
 func (t *Transport) sendOnce(req *http.Request) (res *http.Response, release context.CancelFunc, err error) {
 	ctx, release := context.WithCancel(req.Context())
 	res, err = t.Base.RoundTrip(req.WithContext(ctx))
-	if err != nil && res != nil && res.Body != nil { // not allowed, and an http.Client forgets such a response
+	if err != nil && res != nil && res.Body != nil { // A RoundTripper must not return both; http.Client does not close such a body.
 		_ = res.Body.Close()
 	}
 	if err != nil {
@@ -54,13 +56,14 @@ func (t *Transport) sendOnce(req *http.Request) (res *http.Response, release con
 	return res, release, err
 }
 
-// isRepeatable tells whether req can be sent more than once, or at all.
+// isRepeatable reports whether req can be sent more than once: it has a host, and its body can be read again.
 func isRepeatable(req *http.Request) bool {
 	hasBody := req.Body != nil && req.Body != http.NoBody
 	return req.URL != nil && req.URL.Host != "" && (!hasBody || req.GetBody != nil)
 }
 
-// endError is the error of the caller when the attempts end for a reason that lies with the request: none when there is an answer.
+// endError returns the caller's error when the attempts end because of the request: its context ended, or its body cannot be read
+// again. If there is a response, the caller gets that and no error.
 func endError(reason error, res *http.Response, err error) error {
 	if res != nil {
 		return nil
@@ -68,13 +71,13 @@ func endError(reason error, res *http.Response, err error) error {
 	return fmt.Errorf("idem: not sent again: %w (the attempt before: %w)", reason, err)
 }
 
-// shouldRetry tells whether another attempt can learn the outcome.
+// shouldRetry reports whether another attempt can learn the outcome. res and err are those of the last attempt.
 func shouldRetry(req *http.Request, res *http.Response, err error) bool {
 	if err != nil {
-		var untrusted *tls.CertificateVerificationError // nothing was sent, and nothing will be
+		var untrusted *tls.CertificateVerificationError // Nothing was sent, and nothing will be.
 		return req.Context().Err() == nil && !errors.As(err, &untrusted)
 	}
-	if res == nil { // not allowed, and for the http.Client to report
+	if res == nil { // A RoundTripper must not return neither; http.Client reports it.
 		return false
 	}
 	switch res.StatusCode {
@@ -84,7 +87,7 @@ func shouldRetry(req *http.Request, res *http.Response, err error) bool {
 	return res.StatusCode == http.StatusConflict && res.Header.Get("Retry-After") != ""
 }
 
-// rewind returns req with its body at the start.
+// rewind returns a copy of req whose body begins at its start.
 func rewind(req *http.Request) (*http.Request, error) {
 	next := req.WithContext(req.Context())
 	next.Header = req.Header.Clone()
