@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"maps"
 	"slices"
 	"time"
@@ -40,13 +41,17 @@ type Config struct {
 	// Default none.
 	PreviousSecrets [][]byte
 
+	// Marshal and Unmarshal turn what steps and messages return into bytes and back. Both are set or none. They must be safe for
+	// concurrent use, and Unmarshal must not keep or change the bytes, which others may be given, too. Default: JSON.
+	Marshal   func(any) ([]byte, error)
+	Unmarshal func([]byte, any) error
+
 	Key         KeyConfig
 	Fingerprint FingerprintConfig
 	Lease       LeaseConfig
 	Wait        WaitConfig
 	Keep        KeepConfig
 	Limits      LimitsConfig
-	Messages    MessagesConfig
 	Problems    ProblemConfig
 	Hooks       Hooks
 }
@@ -301,7 +306,9 @@ func (c Config) withDefaults() Config {
 	}
 	c.Limits.RequestBody = cmp.Or(c.Limits.RequestBody, 1<<20)
 	c.Limits.StoreTimeout = cmp.Or(c.Limits.StoreTimeout, min(time.Second, c.Lease.Duration/3))
-	c.Messages.MaxUnreadable = cmp.Or(c.Messages.MaxUnreadable, 15*time.Minute)
+	if c.Marshal == nil && c.Unmarshal == nil {
+		c.Marshal, c.Unmarshal = json.Marshal, json.Unmarshal
+	}
 	c.Problems.BaseURL = cmp.Or(c.Problems.BaseURL, defaultBaseURL)
 	c.Problems.Status = maps.Clone(c.Problems.Status)
 	return c
@@ -309,6 +316,9 @@ func (c Config) withDefaults() Config {
 
 // clearDerived unsets the defaults that depend on other fields, where given did not set these fields.
 func (c *Config) clearDerived(given *Config) {
+	if given.Marshal == nil {
+		c.Marshal, c.Unmarshal = nil, nil
+	}
 	if given.Limits.StoreTimeout == 0 {
 		c.Limits.StoreTimeout = 0
 	}

@@ -95,7 +95,6 @@ func TestNewRefusesEachBadValue(t *testing.T) {
 		"store that is a nil pointer":      {"Store", func(c *core.Config) { c.Store = (*memstore.Store)(nil) }},
 		"blobs that are a nil pointer":     {"Keep.Blobs", func(c *core.Config) { c.Keep.Blobs = (*shelf)(nil) }},
 		"codec that is a nil pointer":      {"Keep.Codecs", func(c *core.Config) { c.Keep.Codecs = []driver.Codec{(*idle)(nil)} }},
-		"more attempts than are counted":   {"Messages.MaxAttempts", func(c *core.Config) { c.Messages.MaxAttempts = 1_000_000 }},
 		"timeout that nothing meets":       {"Limits.StoreTimeout", func(c *core.Config) { c.Limits.StoreTimeout = time.Nanosecond }},
 		"lease over a year": {"Lease.Duration", func(c *core.Config) {
 			c.Lease.Duration, c.Keep.Retention = 365*24*time.Hour+1, 2*365*24*time.Hour
@@ -278,7 +277,6 @@ func TestNewAcceptsValuesAtTheirBounds(t *testing.T) {
 		"shortest secret":   func(c *core.Config) { c.Secret = []byte("sixteen letters.") },
 		"longest lease":     func(c *core.Config) { c.Lease.Duration, c.Keep.Retention = 365*24*time.Hour, 100*365*24*time.Hour },
 		"shortest timeout":  func(c *core.Config) { c.Limits.StoreTimeout = time.Millisecond },
-		"most attempts":     func(c *core.Config) { c.Messages.MaxAttempts = 999_999 },
 		"FPR-19 host":       func(c *core.Config) { c.Fingerprint.Headers = []string{"Host"} },
 		"oldest request":    func(c *core.Config) { c.Key.MaxAge = 24 * time.Hour },
 		"longest blob":      func(c *core.Config) { c.Keep.Blobs, c.Keep.BlobsFrom, c.Keep.MaxBody = newShelf(), 99, 100 },
@@ -390,7 +388,7 @@ func TestConfigIsACopy(t *testing.T) {
 
 // plain leaves out the fields that testify can not compare.
 func plain(c core.Config) core.Config {
-	c.Scope, c.Keep.Policy = nil, nil
+	c.Scope, c.Keep.Policy, c.Marshal, c.Unmarshal = nil, nil, nil, nil
 	return c
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 )
@@ -32,20 +33,20 @@ func TestAMessageWhoseResultIsInABlob(t *testing.T) {
 	consumed := func(t *testing.T) (*fixture, *shelf) {
 		s := newShelf()
 		f := newFixture(t, shelving(s))
-		assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
+		assert.Equal(t, consumer.Done, f.consume(message, f.numbered).Verdict)
 		require.Len(t, s.ids(), 1)
 		return f, s
 	}
 	t.Run("has it", func(t *testing.T) {
 		f, _ := consumed(t)
-		assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate, Result: receipt{1}}, f.consume(message, f.numbered))
+		assert.Equal(t, consumer.Delivery[receipt]{Verdict: consumer.Duplicate, Result: receipt{1}}, f.consume(message, f.numbered))
 	})
 	t.Run("EVT-10 is busy while the blob is away, and a duplicate then", func(t *testing.T) {
 		f, s := consumed(t)
 		for _, err := range []error{errTest, context.DeadlineExceeded, fmt.Errorf("shelf: %w", context.Canceled)} {
 			s.get = func(context.Context) error { return err }
 			d := f.consume(message, f.numbered)
-			assert.Equal(t, core.Busy, d.Verdict)
+			assert.Equal(t, consumer.Busy, d.Verdict)
 			assert.Positive(t, d.RedeliverAfter)
 			assert.ErrorContains(t, d.Err, "store-unavailable")
 			assert.Contains(t, f.heard.names(), "store-error")
@@ -58,7 +59,7 @@ func TestAMessageWhoseResultIsInABlob(t *testing.T) {
 		f, s := consumed(t)
 		s.get = gone
 		d := f.consume(message, f.numbered)
-		assert.Equal(t, core.Duplicate, d.Verdict)
+		assert.Equal(t, consumer.Duplicate, d.Verdict)
 		assert.True(t, d.Omitted)
 		assert.ErrorIs(t, d.Err, fs.ErrNotExist)
 		f.ran(1)
@@ -78,10 +79,10 @@ func TestAMessageWhoseResultIsInABlob(t *testing.T) {
 			f, s := consumed(t)
 			broken := damage(f, s)
 			d := broken.consume(message, f.numbered)
-			assert.Equal(t, core.Busy, d.Verdict)
+			assert.Equal(t, consumer.Busy, d.Verdict)
 			assert.ErrorIs(t, d.Err, driver.ErrUnreadable)
 			time.Sleep(15 * time.Minute)
-			assert.Equal(t, core.Dead, broken.consume(message, f.numbered).Verdict)
+			assert.Equal(t, consumer.Dead, broken.consume(message, f.numbered).Verdict)
 			f.ran(1)
 		})
 	}
@@ -109,17 +110,17 @@ func (f *fixture) vanishes() {
 func TestAMessageWhoseOutcomeIsFoundIsADuplicateWithThatResult(t *testing.T) {
 	for name, c := range map[string]struct {
 		found *core.Response
-		want  core.Delivery[receipt]
-		later core.Delivery[receipt]
+		want  consumer.Delivery[receipt]
+		later consumer.Delivery[receipt]
 	}{
 		"a result": {&core.Response{Status: 200, Body: []byte(`{"Number":7}`)},
-			core.Delivery[receipt]{Verdict: core.Duplicate, Result: receipt{7}}, core.Delivery[receipt]{Verdict: core.Duplicate, Result: receipt{7}}},
+			consumer.Delivery[receipt]{Verdict: consumer.Duplicate, Result: receipt{7}}, consumer.Delivery[receipt]{Verdict: consumer.Duplicate, Result: receipt{7}}},
 		"one with the status of a creation": {&core.Response{Status: 201, Body: []byte(`{"Number":7}`)},
-			core.Delivery[receipt]{Verdict: core.Duplicate, Result: receipt{7}}, core.Delivery[receipt]{Verdict: core.Duplicate, Result: receipt{7}}},
+			consumer.Delivery[receipt]{Verdict: consumer.Duplicate, Result: receipt{7}}, consumer.Delivery[receipt]{Verdict: consumer.Duplicate, Result: receipt{7}}},
 		"that its result is not known": {&core.Response{Status: 200, Omitted: true},
-			core.Delivery[receipt]{Verdict: core.Duplicate, Omitted: true}, core.Delivery[receipt]{Verdict: core.Duplicate, Omitted: true}},
+			consumer.Delivery[receipt]{Verdict: consumer.Duplicate, Omitted: true}, consumer.Delivery[receipt]{Verdict: consumer.Duplicate, Omitted: true}},
 		"that it is dead": {&core.Response{Status: 500, Body: []byte("refused by the bank")},
-			core.Delivery[receipt]{Verdict: core.Dead, Err: errors.New("refused by the bank")}, core.Delivery[receipt]{Verdict: core.Dead, Err: errors.New("refused by the bank")}},
+			consumer.Delivery[receipt]{Verdict: consumer.Dead, Err: errors.New("refused by the bank")}, consumer.Delivery[receipt]{Verdict: consumer.Dead, Err: errors.New("refused by the bank")}},
 	} {
 		inBubble(t, "EVT-10 "+name, func(t *testing.T) {
 			f := newFixture(t, onUnknown(func(context.Context, *core.Request) (*core.Response, error) { return c.found, nil }))
@@ -134,8 +135,8 @@ func TestAMessageWhoseOutcomeIsFoundIsADuplicateWithThatResult(t *testing.T) {
 			return &core.Response{Status: 200, Body: []byte(`{"Number":7}`)}, nil
 		}))
 		f.vanishes()
-		assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate, Result: receipt{7}}, f.consume(message, f.numbered))
-		assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate, Omitted: true}, f.consume(message, f.numbered))
+		assert.Equal(t, consumer.Delivery[receipt]{Verdict: consumer.Duplicate, Result: receipt{7}}, f.consume(message, f.numbered))
+		assert.Equal(t, consumer.Delivery[receipt]{Verdict: consumer.Duplicate, Omitted: true}, f.consume(message, f.numbered))
 	})
 	inBubble(t, "EVT-10 and one of another type is an error", func(t *testing.T) {
 		f := newFixture(t, onUnknown(func(context.Context, *core.Request) (*core.Response, error) {
@@ -143,7 +144,7 @@ func TestAMessageWhoseOutcomeIsFoundIsADuplicateWithThatResult(t *testing.T) {
 		}))
 		f.vanishes()
 		d := f.consume(message, f.numbered)
-		assert.Equal(t, core.Duplicate, d.Verdict)
+		assert.Equal(t, consumer.Duplicate, d.Verdict)
 		assert.ErrorIs(t, d.Err, driver.ErrUnreadable)
 	})
 	inBubble(t, "but none when its claim is lost meanwhile", func(t *testing.T) {
@@ -154,7 +155,7 @@ func TestAMessageWhoseOutcomeIsFoundIsADuplicateWithThatResult(t *testing.T) {
 		f = f.with(func(c *core.Config) {
 			c.Store = scripted{Store: f.inner, complete: func(driver.Claim) error { return core.ErrLost }}
 		})
-		assert.Equal(t, core.Busy, f.consume(message, f.numbered).Verdict)
+		assert.Equal(t, consumer.Busy, f.consume(message, f.numbered).Verdict)
 	})
 }
 
@@ -175,22 +176,22 @@ func (s unreadable) Begin(ctx context.Context, c driver.Claim) (driver.Entry, er
 func TestAMessageWhoseRecordCanNotBeReadIsDeadInTheEnd(t *testing.T) {
 	damaged := true
 	damage := func(c *core.Config) { c.Store = unreadable{memstore.New(), &damaged} }
-	busy := func(t *testing.T, d core.Delivery[receipt]) {
+	busy := func(t *testing.T, d consumer.Delivery[receipt]) {
 		t.Helper()
-		assert.Equal(t, core.Busy, d.Verdict)
+		assert.Equal(t, consumer.Busy, d.Verdict)
 		assert.Positive(t, d.RedeliverAfter)
 		assert.ErrorIs(t, d.Err, driver.ErrUnreadable)
 	}
 	for name, c := range map[string]struct{ set, bound time.Duration }{"by default": {0, 15 * time.Minute}, "as configured": {time.Minute, time.Minute}} {
 		inBubble(t, "EVT-07 "+name, func(t *testing.T) {
-			f := newFixture(t, damage, func(cfg *core.Config) { cfg.Messages.MaxUnreadable = c.set })
+			f := consuming(t, consumer.Config{MaxUnreadable: c.set}, damage)
 			busy(t, f.consume(message, f.numbered))
 			time.Sleep(c.bound - time.Nanosecond)
 			busy(t, f.consume(message, f.numbered))
 			time.Sleep(time.Nanosecond)
 			for range 2 {
-				dead := f.with(func(*core.Config) {}).consume(message, f.numbered)
-				assert.Equal(t, core.Dead, dead.Verdict, "also to engines that come from this one")
+				dead := f.consume(message, f.numbered)
+				assert.Equal(t, consumer.Dead, dead.Verdict)
 				assert.ErrorIs(t, dead.Err, driver.ErrUnreadable)
 			}
 			other := message
@@ -203,7 +204,7 @@ func TestAMessageWhoseRecordCanNotBeReadIsDeadInTheEnd(t *testing.T) {
 		f := newFixture(t, damage)
 		busy(t, f.consume(message, f.numbered))
 		time.Sleep(retention - time.Second)
-		assert.Equal(t, core.Dead, f.consume(message, f.numbered).Verdict)
+		assert.Equal(t, consumer.Dead, f.consume(message, f.numbered).Verdict)
 		time.Sleep(retention)
 		busy(t, f.consume(message, f.numbered))
 	})
@@ -212,34 +213,34 @@ func TestAMessageWhoseRecordCanNotBeReadIsDeadInTheEnd(t *testing.T) {
 		busy(t, f.consume(message, f.numbered))
 		damaged = false
 		defer func() { damaged = true }()
-		assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
+		assert.Equal(t, consumer.Done, f.consume(message, f.numbered).Verdict)
 	})
 	inBubble(t, "EVT-07 in bounded memory", func(t *testing.T) {
 		f := newFixture(t, damage)
-		numbered := func(i int) core.Message { return core.Message{Group: "g", ID: strconv.Itoa(i)} }
+		numbered := func(i int) consumer.Message { return consumer.Message{Group: "g", ID: strconv.Itoa(i)} }
 		for i := range 10_100 {
 			f.consume(numbered(i), f.numbered)
 		}
 		time.Sleep(15 * time.Minute)
-		assert.Equal(t, core.Dead, f.consume(numbered(9_999), f.numbered).Verdict)
-		assert.Equal(t, core.Busy, f.consume(numbered(10_050), f.numbered).Verdict, "there was no room for its time")
+		assert.Equal(t, consumer.Dead, f.consume(numbered(9_999), f.numbered).Verdict)
+		assert.Equal(t, consumer.Busy, f.consume(numbered(10_050), f.numbered).Verdict, "there was no room for its time")
 		time.Sleep(retention)
-		assert.Equal(t, core.Busy, f.consume(numbered(10_050), f.numbered).Verdict)
+		assert.Equal(t, consumer.Busy, f.consume(numbered(10_050), f.numbered).Verdict)
 		time.Sleep(15 * time.Minute)
-		assert.Equal(t, core.Dead, f.consume(numbered(10_050), f.numbered).Verdict)
+		assert.Equal(t, consumer.Dead, f.consume(numbered(10_050), f.numbered).Verdict)
 	})
 }
 
 // B7: whatever runs for a message of a batch, its panic is the caller's.
 func TestAPanicForOneMessageOfABatchPassesOnToTheCaller(t *testing.T) {
-	batch := []core.Message{{Group: "g", ID: "a"}, {Group: "g", ID: "b"}, {Group: "g", ID: "c"}}
+	batch := []consumer.Message{{Group: "g", ID: "a"}, {Group: "g", ID: "b"}, {Group: "g", ID: "c"}}
 	poison := func(context.Context, core.Event) { panic("poison") }
 	for name, change := range map[string]func(*core.Config){
 		"of Hooks.Begin": func(c *core.Config) { c.Hooks.Begin = poison },
 		"of Hooks.Kept":  func(c *core.Config) { c.Hooks.Kept = poison },
 		"of a marshaller": func(c *core.Config) {
-			c.Messages.Marshal = func(any) ([]byte, error) { panic("poison") }
-			c.Messages.Unmarshal = func([]byte, any) error { return nil }
+			c.Marshal = func(any) ([]byte, error) { panic("poison") }
+			c.Unmarshal = func([]byte, any) error { return nil }
 		},
 		"of a codec": func(c *core.Config) { c.Keep.Codecs = []driver.Codec{panics{}} },
 		"of a store": func(c *core.Config) {
@@ -248,17 +249,17 @@ func TestAPanicForOneMessageOfABatchPassesOnToTheCaller(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, change)
-			assert.PanicsWithValue(t, "poison", func() { core.ConsumeBatch(ctx, f.Engine, batch, each) })
+			assert.PanicsWithValue(t, "poison", func() { consumer.Batch(ctx, f.consumer, batch, each) })
 		})
 	}
 	t.Run("of a result that marshals itself, and the others are done", func(t *testing.T) {
 		f := newFixture(t)
 		assert.PanicsWithValue(t, "poison", func() {
-			core.ConsumeBatch(ctx, f.Engine, batch, func(context.Context, []core.Message) ([]explosive, error) {
+			consumer.Batch(ctx, f.consumer, batch, func(context.Context, []consumer.Message) ([]explosive, error) {
 				return []explosive{{}, {true}, {}}, nil
 			})
 		})
-		for i, want := range []core.Verdict{core.Duplicate, core.Done, core.Duplicate} {
+		for i, want := range []consumer.Verdict{consumer.Duplicate, consumer.Done, consumer.Duplicate} {
 			assert.Equal(t, want, f.consume(batch[i], f.numbered).Verdict)
 		}
 	})
@@ -267,7 +268,7 @@ func TestAPanicForOneMessageOfABatchPassesOnToTheCaller(t *testing.T) {
 		returned, ended := false, make(chan struct{})
 		go func() {
 			defer close(ended)
-			core.ConsumeBatch(ctx, f.Engine, batch, each)
+			consumer.Batch(ctx, f.consumer, batch, each)
 			returned = true
 		}()
 		<-ended
@@ -291,29 +292,29 @@ func (panics) Encode([32]byte, []byte) []byte                 { panic("poison") 
 func (panics) Decode(_ [32]byte, kept []byte) ([]byte, error) { return kept, nil }
 
 // letters are messages named so.
-func letters(ids string) (messages []core.Message) {
+func letters(ids string) (messages []consumer.Message) {
 	for _, id := range ids {
-		messages = append(messages, core.Message{Group: "billing", ID: string(id)})
+		messages = append(messages, consumer.Message{Group: "billing", ID: string(id)})
 	}
 	return messages
 }
 
 // poisoned fails every call with a message named x, and notes the calls.
-func poisoned(calls *[]string) func(context.Context, []core.Message) ([]receipt, error) {
-	return func(ctx context.Context, messages []core.Message) ([]receipt, error) {
+func poisoned(calls *[]string) func(context.Context, []consumer.Message) ([]receipt, error) {
+	return func(ctx context.Context, messages []consumer.Message) ([]receipt, error) {
 		ids := ""
 		for _, m := range messages {
 			ids += m.ID
 		}
 		*calls = append(*calls, ids)
-		if slices.ContainsFunc(messages, func(m core.Message) bool { return m.ID == "x" }) {
+		if slices.ContainsFunc(messages, func(m consumer.Message) bool { return m.ID == "x" }) {
 			return nil, errTest
 		}
 		return each(ctx, messages)
 	}
 }
 
-func verdicts[T any](deliveries []core.Delivery[T]) (verdicts []core.Verdict) {
+func verdicts[T any](deliveries []consumer.Delivery[T]) (verdicts []consumer.Verdict) {
 	for _, d := range deliveries {
 		verdicts = append(verdicts, d.Verdict)
 	}
@@ -322,22 +323,22 @@ func verdicts[T any](deliveries []core.Delivery[T]) (verdicts []core.Verdict) {
 
 // B12: one poison message does not take its batch with it.
 func TestAPoisonMessageIsTheOnlyOneOfItsBatchThatDies(t *testing.T) {
-	two := func(c *core.Config) { c.Messages.MaxAttempts = 2 }
+	two := consumer.Config{MaxAttempts: 2}
 	t.Run("that fails its call", func(t *testing.T) {
-		f := newFixture(t, two)
+		f := consuming(t, two)
 		var calls []string
-		first := core.ConsumeBatch(ctx, f.Engine, letters("abxc"), poisoned(&calls))
-		assert.Equal(t, []core.Verdict{core.Failed, core.Failed, core.Failed, core.Failed}, verdicts(first))
-		second := core.ConsumeBatch(ctx, f.Engine, letters("dabxce"), poisoned(&calls))
-		assert.Equal(t, []core.Verdict{core.Done, core.Done, core.Done, core.Dead, core.Done, core.Done}, verdicts(second))
+		first := consumer.Batch(ctx, f.consumer, letters("abxc"), poisoned(&calls))
+		assert.Equal(t, []consumer.Verdict{consumer.Failed, consumer.Failed, consumer.Failed, consumer.Failed}, verdicts(first))
+		second := consumer.Batch(ctx, f.consumer, letters("dabxce"), poisoned(&calls))
+		assert.Equal(t, []consumer.Verdict{consumer.Done, consumer.Done, consumer.Done, consumer.Dead, consumer.Done, consumer.Done}, verdicts(second))
 		assert.EqualError(t, second[3].Err, "test")
 		assert.Equal(t, []string{"abxc", "d", "a", "b", "x", "c", "e"}, calls, "in order, and alone from the second attempt on")
 	})
 	t.Run("that panics", func(t *testing.T) {
-		f := newFixture(t, two)
+		f := consuming(t, two)
 		var calls []string
 		handle := poisoned(&calls)
-		panicking := func(ctx context.Context, messages []core.Message) ([]receipt, error) {
+		panicking := func(ctx context.Context, messages []consumer.Message) ([]receipt, error) {
 			receipts, err := handle(ctx, messages)
 			if err != nil {
 				panic("poison")
@@ -345,14 +346,14 @@ func TestAPoisonMessageIsTheOnlyOneOfItsBatchThatDies(t *testing.T) {
 			return receipts, nil
 		}
 		for range 2 {
-			assert.PanicsWithValue(t, "poison", func() { core.ConsumeBatch(ctx, f.Engine, letters("axb"), panicking) })
+			assert.PanicsWithValue(t, "poison", func() { consumer.Batch(ctx, f.consumer, letters("axb"), panicking) })
 		}
 		assert.Equal(t, []string{"axb", "a", "x", "b"}, calls, "the others are handled before the panic passes on")
-		third := core.ConsumeBatch(ctx, f.Engine, letters("axb"), panicking)
-		assert.Equal(t, []core.Verdict{core.Duplicate, core.Dead, core.Duplicate}, verdicts(third))
+		third := consumer.Batch(ctx, f.consumer, letters("axb"), panicking)
+		assert.Equal(t, []consumer.Verdict{consumer.Duplicate, consumer.Dead, consumer.Duplicate}, verdicts(third))
 	})
 	inBubble(t, "that kills its process", func(t *testing.T) {
-		f := newFixture(t, two)
+		f := consuming(t, two)
 		for _, m := range letters("axb") { // a batch whose process is gone
 			f.consume(m, func(ctx context.Context) (receipt, error) {
 				core.Decide(ctx, core.LeaveUnknown)
@@ -361,7 +362,7 @@ func TestAPoisonMessageIsTheOnlyOneOfItsBatchThatDies(t *testing.T) {
 		}
 		time.Sleep(lease)
 		var calls []string
-		core.ConsumeBatch(ctx, f.Engine, letters("axb"), poisoned(&calls))
+		consumer.Batch(ctx, f.consumer, letters("axb"), poisoned(&calls))
 		assert.Equal(t, []string{"a", "x", "b"}, calls)
 	})
 }
@@ -377,16 +378,16 @@ func TestTheHandlerOfABatchMayReturnAnErrorForEachMessage(t *testing.T) {
 	fails := errors.New("of x")
 	t.Run("nil for those that were handled", func(t *testing.T) {
 		f := newFixture(t)
-		d := core.ConsumeBatch(ctx, f.Engine, letters("axb"), func(ctx context.Context, m []core.Message) ([]receipt, error) {
+		d := consumer.Batch(ctx, f.consumer, letters("axb"), func(ctx context.Context, m []consumer.Message) ([]receipt, error) {
 			return []receipt{{1}, {}, {3}}, perMessage{nil, fails, nil}
 		})
-		assert.Equal(t, []core.Verdict{core.Done, core.Failed, core.Done}, verdicts(d))
+		assert.Equal(t, []consumer.Verdict{consumer.Done, consumer.Failed, consumer.Done}, verdicts(d))
 		assert.Equal(t, fails, d[1].Err)
 		assert.Equal(t, receipt{3}, d[2].Result)
 	})
 	t.Run("and no results when all have failed", func(t *testing.T) {
 		f := newFixture(t)
-		d := core.ConsumeBatch(ctx, f.Engine, letters("ab"), func(context.Context, []core.Message) ([]receipt, error) {
+		d := consumer.Batch(ctx, f.consumer, letters("ab"), func(context.Context, []consumer.Message) ([]receipt, error) {
 			return nil, errors.Join(errTest, fails)
 		})
 		assert.Equal(t, []error{errTest, fails}, []error{d[0].Err, d[1].Err})
@@ -401,10 +402,10 @@ func TestTheHandlerOfABatchMayReturnAnErrorForEachMessage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			for _, d := range core.ConsumeBatch(ctx, f.Engine, letters("ab"), func(context.Context, []core.Message) ([]receipt, error) {
+			for _, d := range consumer.Batch(ctx, f.consumer, letters("ab"), func(context.Context, []consumer.Message) ([]receipt, error) {
 				return c.results, c.err
 			}) {
-				assert.Equal(t, core.Failed, d.Verdict)
+				assert.Equal(t, consumer.Failed, d.Verdict)
 				assert.ErrorContains(t, d.Err, c.want)
 			}
 		})
@@ -452,21 +453,21 @@ func TestABatchOfThousandsDoesNotStandInItsOwnWay(t *testing.T) {
 	inBubble(t, "with four connections", func(t *testing.T) {
 		p := &pool{Store: memstore.New(), conns: make(chan struct{}, 4)}
 		f := newFixture(t, func(c *core.Config) { c.Store = p })
-		messages := make([]core.Message, 5_000)
+		messages := make([]consumer.Message, 5_000)
 		for i := range messages {
-			messages[i] = core.Message{Group: "g", ID: strconv.Itoa(i)}
+			messages[i] = consumer.Message{Group: "g", ID: strconv.Itoa(i)}
 		}
 		calls := 0
-		for _, d := range core.ConsumeBatch(ctx, f.Engine, messages, func(ctx context.Context, m []core.Message) ([]receipt, error) {
+		for _, d := range consumer.Batch(ctx, f.consumer, messages, func(ctx context.Context, m []consumer.Message) ([]receipt, error) {
 			calls++
 			return each(ctx, m)
 		}) {
-			assert.Equal(t, core.Done, d.Verdict)
+			assert.Equal(t, consumer.Done, d.Verdict)
 		}
 		assert.Equal(t, 1, calls)
 		assert.LessOrEqual(t, p.most, 64)
-		for _, d := range core.ConsumeBatch(ctx, f.Engine, messages, each) {
-			assert.Equal(t, core.Duplicate, d.Verdict, "what is kept was kept at once")
+		for _, d := range consumer.Batch(ctx, f.consumer, messages, each) {
+			assert.Equal(t, consumer.Duplicate, d.Verdict, "what is kept was kept at once")
 		}
 	})
 }
@@ -475,16 +476,16 @@ func TestABatchOfThousandsDoesNotStandInItsOwnWay(t *testing.T) {
 func TestABatchWaitsForAllThatAreInProgressAtOnce(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		f := newFixture(t, waiting(10*time.Second))
-		messages := make([]core.Message, 300)
+		messages := make([]consumer.Message, 300)
 		leave := make(chan struct{})
 		for i := range messages {
-			messages[i] = core.Message{Group: "g", ID: strconv.Itoa(i)}
+			messages[i] = consumer.Message{Group: "g", ID: strconv.Itoa(i)}
 			go f.consume(messages[i], func(context.Context) (receipt, error) { <-leave; return receipt{}, nil })
 		}
 		synctest.Wait()
 		took := elapsed(func() {
-			for _, d := range core.ConsumeBatch(ctx, f.Engine, messages, each) {
-				assert.Equal(t, core.Busy, d.Verdict)
+			for _, d := range consumer.Batch(ctx, f.consumer, messages, each) {
+				assert.Equal(t, consumer.Busy, d.Verdict)
 			}
 		})
 		assert.Equal(t, 10*time.Second, took)
@@ -513,14 +514,14 @@ func TestABatchLeavesOutWhatIsLostBeforeItsCall(t *testing.T) {
 		f := newFixture(t, func(c *core.Config) {
 			c.Store, c.Lease.Duration = slow, 2*storeTimeout
 		})
-		var handled []core.Message
-		d := core.ConsumeBatch(ctx, f.Engine, letters("ab"), func(ctx context.Context, m []core.Message) ([]receipt, error) {
+		var handled []consumer.Message
+		d := consumer.Batch(ctx, f.consumer, letters("ab"), func(ctx context.Context, m []consumer.Message) ([]receipt, error) {
 			handled = m
 			assert.NoError(t, ctx.Err())
 			return each(ctx, m)
 		})
 		assert.Equal(t, letters("b"), handled)
-		assert.Equal(t, []core.Verdict{core.Busy, core.Done}, verdicts(d))
+		assert.Equal(t, []consumer.Verdict{consumer.Busy, consumer.Done}, verdicts(d))
 		assert.ErrorIs(t, d[0].Err, core.ErrLost)
 	})
 }
@@ -534,6 +535,6 @@ func keyOf(t *testing.T, id string) (key [32]byte) {
 			return driver.Entry{State: driver.InProgress}, nil
 		}}
 	})
-	f.consume(core.Message{Group: "billing", ID: id}, f.numbered)
+	f.consume(consumer.Message{Group: "billing", ID: id}, f.numbered)
 	return key
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/storetest"
@@ -20,11 +21,11 @@ import (
 
 type receipt struct{ Number int }
 
-var message = core.Message{Group: "billing", ID: "event-1", Payload: []byte(`{"amount":100}`)}
+var message = consumer.Message{Group: "billing", ID: "event-1", Payload: []byte(`{"amount":100}`)}
 
 // consume handles m and counts the runs.
-func (f *fixture) consume(m core.Message, handle func(context.Context) (receipt, error)) core.Delivery[receipt] {
-	return core.Consume(ctx, f.Engine, m, func(ctx context.Context) (receipt, error) {
+func (f *fixture) consume(m consumer.Message, handle func(context.Context) (receipt, error)) consumer.Delivery[receipt] {
+	return consumer.Consume(ctx, f.consumer, m, func(ctx context.Context) (receipt, error) {
 		f.runs.Add(1)
 		return handle(ctx)
 	})
@@ -38,9 +39,9 @@ func fails(context.Context) (receipt, error) { return receipt{}, errTest }
 // EVT-01.
 func TestAMessageIsHandledOnceAndItsResultHandedToLaterDeliveries(t *testing.T) {
 	f := newFixture(t)
-	assert.Equal(t, core.Delivery[receipt]{Verdict: core.Done, Result: receipt{1}, Attempt: 1}, f.consume(message, f.numbered))
+	assert.Equal(t, consumer.Delivery[receipt]{Verdict: consumer.Done, Result: receipt{1}, Attempt: 1}, f.consume(message, f.numbered))
 	for range 3 {
-		assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate, Result: receipt{1}}, f.consume(message, f.numbered))
+		assert.Equal(t, consumer.Delivery[receipt]{Verdict: consumer.Duplicate, Result: receipt{1}}, f.consume(message, f.numbered))
 	}
 	f.ran(1)
 }
@@ -48,7 +49,7 @@ func TestAMessageIsHandledOnceAndItsResultHandedToLaterDeliveries(t *testing.T) 
 // EVT-02.
 func TestAMessageInProgressIsToBeDeliveredLater(t *testing.T) {
 	f := newFixture(t)
-	entered, leave, done := make(chan struct{}), make(chan struct{}), make(chan core.Delivery[receipt])
+	entered, leave, done := make(chan struct{}), make(chan struct{}), make(chan consumer.Delivery[receipt])
 	go func() {
 		done <- f.consume(message, func(ctx context.Context) (receipt, error) {
 			close(entered)
@@ -58,12 +59,12 @@ func TestAMessageInProgressIsToBeDeliveredLater(t *testing.T) {
 	}()
 	<-entered
 	busy := f.consume(message, f.numbered)
-	assert.Equal(t, core.Busy, busy.Verdict)
+	assert.Equal(t, consumer.Busy, busy.Verdict)
 	assert.GreaterOrEqual(t, busy.RedeliverAfter, time.Second)
 	assert.LessOrEqual(t, busy.RedeliverAfter, lease)
 	assert.NoError(t, busy.Err)
 	close(leave)
-	assert.Equal(t, core.Done, (<-done).Verdict)
+	assert.Equal(t, consumer.Done, (<-done).Verdict)
 	f.ran(1)
 }
 
@@ -71,11 +72,11 @@ func TestAMessageInProgressIsToBeDeliveredLater(t *testing.T) {
 func TestAMessageThatFailedIsHandledAgain(t *testing.T) {
 	f := newFixture(t)
 	failed := f.consume(message, fails)
-	assert.Equal(t, core.Failed, failed.Verdict)
+	assert.Equal(t, consumer.Failed, failed.Verdict)
 	assert.ErrorIs(t, failed.Err, errTest)
 	assert.Equal(t, 1, failed.Attempt)
 	assert.Positive(t, failed.RedeliverAfter)
-	assert.Equal(t, core.Delivery[receipt]{Verdict: core.Done, Result: receipt{2}, Attempt: 2}, f.consume(message, f.numbered))
+	assert.Equal(t, consumer.Delivery[receipt]{Verdict: consumer.Done, Result: receipt{2}, Attempt: 2}, f.consume(message, f.numbered))
 }
 
 // EVT-04.
@@ -86,15 +87,15 @@ func TestAMessageWhoseHandlerVanishedIsHandledAgainAfterTheLease(t *testing.T) {
 			core.Decide(ctx, core.LeaveUnknown)
 			return receipt{}, nil
 		})
-		assert.Equal(t, core.Busy, gone.Verdict)
+		assert.Equal(t, consumer.Busy, gone.Verdict)
 		assert.ErrorIs(t, gone.Err, core.ErrOutcomeUnknown)
-		assert.Equal(t, core.Busy, f.consume(message, f.numbered).Verdict)
+		assert.Equal(t, consumer.Busy, f.consume(message, f.numbered).Verdict)
 		time.Sleep(lease)
 		d := f.consume(message, func(ctx context.Context) (receipt, error) {
 			assert.True(t, f.seen(ctx).Takeover)
 			return f.numbered(ctx)
 		})
-		assert.Equal(t, core.Done, d.Verdict)
+		assert.Equal(t, consumer.Done, d.Verdict)
 		assert.Equal(t, 2, d.Attempt)
 	})
 }
@@ -104,15 +105,15 @@ func TestGroupsHandleAMessageEachOnTheirOwn(t *testing.T) {
 	f := newFixture(t)
 	shipping := message
 	shipping.Group = "shipping"
-	assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
-	assert.Equal(t, core.Done, f.consume(shipping, f.numbered).Verdict)
+	assert.Equal(t, consumer.Done, f.consume(message, f.numbered).Verdict)
+	assert.Equal(t, consumer.Done, f.consume(shipping, f.numbered).Verdict)
 	f.ran(2)
 }
 
 func TestGroupAndIDDoNotRunIntoEachOther(t *testing.T) {
 	f := newFixture(t)
-	for _, m := range []core.Message{{Group: "a:b", ID: "c"}, {Group: "a", ID: "b:c"}, {Group: "ab", ID: "c"}, {Group: "a", ID: "bc"}} {
-		assert.Equal(t, core.Done, f.consume(m, f.numbered).Verdict, m)
+	for _, m := range []consumer.Message{{Group: "a:b", ID: "c"}, {Group: "a", ID: "b:c"}, {Group: "ab", ID: "c"}, {Group: "a", ID: "bc"}} {
+		assert.Equal(t, consumer.Done, f.consume(m, f.numbered).Verdict, m)
 	}
 	f.answered(f.send(request("c", ""), made), 201, "made")
 }
@@ -124,38 +125,38 @@ func TestAMessageWithAnotherPayload(t *testing.T) {
 	f := newFixture(t)
 	f.consume(message, f.numbered)
 	dead := f.consume(other, f.numbered)
-	assert.Equal(t, core.Dead, dead.Verdict)
+	assert.Equal(t, consumer.Dead, dead.Verdict)
 	assert.ErrorContains(t, dead.Err, "another payload")
-	skipping := f.with(func(c *core.Config) { c.Messages.SkipMismatch = true })
-	assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate, Omitted: true, Mismatch: true}, skipping.consume(other, f.numbered))
+	skipping := f.consuming(consumer.Config{SkipMismatch: true})
+	assert.Equal(t, consumer.Delivery[receipt]{Verdict: consumer.Duplicate, Omitted: true, Mismatch: true}, skipping.consume(other, f.numbered))
 	f.ran(1)
 }
 
 func TestAMessageIsDeadAfterItsLastAttempt(t *testing.T) {
-	three := func(c *core.Config) { c.Messages.MaxAttempts = 3 }
+	three := consumer.Config{MaxAttempts: 3}
 	t.Run("that returned an error", func(t *testing.T) {
-		f := newFixture(t, three)
+		f := consuming(t, three)
 		for range 2 {
-			assert.Equal(t, core.Failed, f.consume(message, fails).Verdict)
+			assert.Equal(t, consumer.Failed, f.consume(message, fails).Verdict)
 		}
 		for range 2 {
 			dead := f.consume(message, fails)
-			assert.Equal(t, core.Dead, dead.Verdict)
+			assert.Equal(t, consumer.Dead, dead.Verdict)
 			assert.EqualError(t, dead.Err, "test")
 		}
 		f.ran(3)
 	})
 	t.Run("that panicked", func(t *testing.T) {
-		f := newFixture(t, three)
+		f := consuming(t, three)
 		for range 3 {
 			assert.Panics(t, func() { f.consume(message, func(context.Context) (receipt, error) { panic("poison") }) })
 		}
-		assert.Equal(t, core.Dead, f.consume(message, f.numbered).Verdict)
-		assert.Equal(t, core.Dead, f.consume(message, f.numbered).Verdict)
+		assert.Equal(t, consumer.Dead, f.consume(message, f.numbered).Verdict)
+		assert.Equal(t, consumer.Dead, f.consume(message, f.numbered).Verdict)
 		f.ran(3)
 	})
 	inBubble(t, "that killed its process", func(t *testing.T) {
-		f := newFixture(t, three)
+		f := consuming(t, three)
 		for range 3 {
 			f.consume(message, func(ctx context.Context) (receipt, error) {
 				core.Decide(ctx, core.LeaveUnknown)
@@ -163,17 +164,17 @@ func TestAMessageIsDeadAfterItsLastAttempt(t *testing.T) {
 			})
 			time.Sleep(lease)
 		}
-		assert.Equal(t, core.Dead, f.consume(message, f.numbered).Verdict)
+		assert.Equal(t, consumer.Dead, f.consume(message, f.numbered).Verdict)
 		f.ran(3)
 	})
 	for name, fault := range map[string]storetest.Fault{"lost": storetest.Before, "without an answer": storetest.After, "behind its own fail": storetest.Late} {
 		t.Run("EVT-08 and deliveries do not count whose begin was "+name, func(t *testing.T) {
 			for _, onUnknown := range []func(context.Context, *core.Request) (*core.Response, error){nil, core.RefuseUnknown} {
-				f := newFixture(t, three, func(c *core.Config) { c.Lease.OnUnknown = onUnknown })
+				f := consuming(t, three, func(c *core.Config) { c.Lease.OnUnknown = onUnknown })
 				for run := range 3 {
 					for range 5 {
 						f.store.Inject("begin", fault, 1)
-						assert.Equal(t, core.Busy, f.consume(message, f.numbered).Verdict)
+						assert.Equal(t, consumer.Busy, f.consume(message, f.numbered).Verdict)
 						f.close()
 					}
 					delivery := f.consume(message, fails)
@@ -184,12 +185,12 @@ func TestAMessageIsDeadAfterItsLastAttempt(t *testing.T) {
 		})
 	}
 	t.Run("unless that one succeeds", func(t *testing.T) {
-		f := newFixture(t, three)
+		f := consuming(t, three)
 		for range 2 {
 			f.consume(message, fails)
 		}
-		assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
-		assert.Equal(t, core.Duplicate, f.consume(message, f.numbered).Verdict)
+		assert.Equal(t, consumer.Done, f.consume(message, f.numbered).Verdict)
+		assert.Equal(t, consumer.Duplicate, f.consume(message, f.numbered).Verdict)
 	})
 }
 
@@ -218,7 +219,7 @@ func TestAMessageAndTheStore(t *testing.T) {
 		f := newFixture(t)
 		f.store.Inject("begin", storetest.Before, 1)
 		d := f.consume(message, f.numbered)
-		assert.Equal(t, core.Busy, d.Verdict)
+		assert.Equal(t, consumer.Busy, d.Verdict)
 		assert.ErrorContains(t, d.Err, "store-unavailable")
 		f.ran(0)
 		f.close()
@@ -226,9 +227,9 @@ func TestAMessageAndTheStore(t *testing.T) {
 	inBubble(t, "that is away after it: done, and kept when it is back", func(t *testing.T) {
 		f := newFixture(t)
 		f.store.Inject("complete", storetest.Before, 3)
-		assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
+		assert.Equal(t, consumer.Done, f.consume(message, f.numbered).Verdict)
 		f.close()
-		assert.Equal(t, core.Duplicate, f.consume(message, f.numbered).Verdict)
+		assert.Equal(t, consumer.Duplicate, f.consume(message, f.numbered).Verdict)
 	})
 	inBubble(t, "that gave the claim to another: later", func(t *testing.T) {
 		f := newFixture(t)
@@ -236,25 +237,25 @@ func TestAMessageAndTheStore(t *testing.T) {
 		d := f.consume(message, func(context.Context) (receipt, error) {
 			time.Sleep(lease + time.Second)
 			synctest.Wait()
-			assert.Equal(t, core.Done, f.healed().consume(message, f.numbered).Verdict)
+			assert.Equal(t, consumer.Done, f.healed().consume(message, f.numbered).Verdict)
 			return receipt{99}, nil
 		})
-		assert.Equal(t, core.Busy, d.Verdict)
+		assert.Equal(t, consumer.Busy, d.Verdict)
 		assert.ErrorContains(t, d.Err, "claim-lost")
 		assert.Equal(t, receipt{2}, f.consume(message, f.numbered).Result)
 	})
 	t.Run("that holds a result of another type: an error, and no run", func(t *testing.T) {
 		f := newFixture(t)
 		f.consume(message, f.numbered)
-		d := core.Consume(ctx, f.Engine, message, func(context.Context) ([]string, error) { return nil, errTest })
-		assert.Equal(t, core.Duplicate, d.Verdict)
+		d := consumer.Consume(ctx, f.consumer, message, func(context.Context) ([]string, error) { return nil, errTest })
+		assert.Equal(t, consumer.Duplicate, d.Verdict)
 		assert.ErrorIs(t, d.Err, driver.ErrUnreadable)
 	})
 }
 
 func TestWhatTheHandlerOfAMessageDecides(t *testing.T) {
-	for decision, want := range map[core.Disposition]core.Verdict{
-		core.Keep: core.Done, core.Retry: core.Failed, core.Release: core.Failed, core.LeaveUnknown: core.Busy,
+	for decision, want := range map[core.Disposition]consumer.Verdict{
+		core.Keep: consumer.Done, core.Retry: consumer.Failed, core.Release: consumer.Failed, core.LeaveUnknown: consumer.Busy,
 	} {
 		f := newFixture(t)
 		d := f.consume(message, func(ctx context.Context) (receipt, error) {
@@ -274,11 +275,11 @@ func TestAMessageOfUnknownOutcomeIsDead(t *testing.T) {
 		})
 		time.Sleep(lease)
 		d := f.consume(message, f.numbered)
-		assert.Equal(t, core.Dead, d.Verdict)
+		assert.Equal(t, consumer.Dead, d.Verdict)
 		assert.ErrorIs(t, d.Err, core.ErrOutcomeUnknown)
 		which := core.Task{Kind: "MESSAGE", Scope: "billing", Key: "event-1"}
 		require.NoError(t, f.Resolve(ctx, which, &core.Response{Status: 200, Body: []byte(`{"Number":7}`)}))
-		assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate, Result: receipt{7}}, f.consume(message, f.numbered))
+		assert.Equal(t, consumer.Delivery[receipt]{Verdict: consumer.Duplicate, Result: receipt{7}}, f.consume(message, f.numbered))
 	})
 }
 
@@ -287,17 +288,17 @@ func TestAMessageWhoseResultIsForgottenIsADuplicate(t *testing.T) {
 		f := newFixture(t, func(c *core.Config) { c.Keep.LateRetry = time.Hour })
 		f.consume(message, f.numbered)
 		time.Sleep(retention)
-		assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate, Omitted: true}, f.consume(message, f.numbered))
+		assert.Equal(t, consumer.Delivery[receipt]{Verdict: consumer.Duplicate, Omitted: true}, f.consume(message, f.numbered))
 		time.Sleep(time.Hour)
-		assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
+		assert.Equal(t, consumer.Done, f.consume(message, f.numbered).Verdict)
 	})
 }
 
 func TestAMessageWithoutGroupOrIDIsDead(t *testing.T) {
 	f := newFixture(t)
-	for _, m := range []core.Message{{Group: "billing"}, {ID: "event-1"}, {}} {
+	for _, m := range []consumer.Message{{Group: "billing"}, {ID: "event-1"}, {}} {
 		d := f.consume(m, f.numbered)
-		assert.Equal(t, core.Dead, d.Verdict)
+		assert.Equal(t, consumer.Dead, d.Verdict)
 		assert.ErrorContains(t, d.Err, "Message.Group and Message.ID")
 	}
 	f.ran(0)
@@ -306,8 +307,8 @@ func TestAMessageWithoutGroupOrIDIsDead(t *testing.T) {
 
 func TestResultsAreMarshalledAsTheConfigSays(t *testing.T) {
 	f := newFixture(t, func(c *core.Config) {
-		c.Messages.Marshal = func(v any) ([]byte, error) { return fmt.Append(nil, v.(receipt).Number), nil }
-		c.Messages.Unmarshal = func(b []byte, v any) error {
+		c.Marshal = func(v any) ([]byte, error) { return fmt.Append(nil, v.(receipt).Number), nil }
+		c.Unmarshal = func(b []byte, v any) error {
 			_, err := fmt.Sscan(string(b), &v.(*receipt).Number)
 			return err
 		}
@@ -319,18 +320,18 @@ func TestResultsAreMarshalledAsTheConfigSays(t *testing.T) {
 func TestAResultThatCanNotBeMarshalledIsNoReasonToRunAgain(t *testing.T) {
 	f := newFixture(t)
 	for range 2 {
-		d := core.Consume(ctx, f.Engine, message, func(context.Context) (func(), error) {
+		d := consumer.Consume(ctx, f.consumer, message, func(context.Context) (func(), error) {
 			f.runs.Add(1)
 			return func() {}, nil
 		})
-		assert.Equal(t, core.Dead, d.Verdict)
+		assert.Equal(t, consumer.Dead, d.Verdict)
 		assert.ErrorContains(t, d.Err, "can not be marshalled")
 	}
 	f.ran(1)
 }
 
 // each returns as many receipts as there are messages.
-func each(_ context.Context, messages []core.Message) (receipts []receipt, err error) {
+func each(_ context.Context, messages []consumer.Message) (receipts []receipt, err error) {
 	for i := range messages {
 		receipts = append(receipts, receipt{i + 1})
 	}
@@ -339,38 +340,40 @@ func each(_ context.Context, messages []core.Message) (receipts []receipt, err e
 
 func TestABatchHandlesWhatIsToBeHandled(t *testing.T) {
 	f := newFixture(t)
-	id := func(id string) core.Message { return core.Message{Group: "billing", ID: id, Payload: []byte(id)} }
+	id := func(id string) consumer.Message {
+		return consumer.Message{Group: "billing", ID: id, Payload: []byte(id)}
+	}
 	f.consume(id("b"), f.numbered)
-	var calls [][]core.Message
-	batch := []core.Message{id("a"), id("b"), id("c"), id("a"), {}}
-	deliveries := core.ConsumeBatch(ctx, f.Engine, batch, func(ctx context.Context, messages []core.Message) ([]receipt, error) {
+	var calls [][]consumer.Message
+	batch := []consumer.Message{id("a"), id("b"), id("c"), id("a"), {}}
+	deliveries := consumer.Batch(ctx, f.consumer, batch, func(ctx context.Context, messages []consumer.Message) ([]receipt, error) {
 		calls = append(calls, messages)
 		return each(ctx, messages)
 	})
-	assert.Equal(t, [][]core.Message{{id("a"), id("c")}}, calls)
+	assert.Equal(t, [][]consumer.Message{{id("a"), id("c")}}, calls)
 	require.Len(t, deliveries, 5)
-	assert.Equal(t, core.Delivery[receipt]{Verdict: core.Done, Result: receipt{1}, Attempt: 1}, deliveries[0])
-	assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate, Result: receipt{1}}, deliveries[1])
-	assert.Equal(t, core.Delivery[receipt]{Verdict: core.Done, Result: receipt{2}, Attempt: 1}, deliveries[2])
-	assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate, Result: receipt{1}}, deliveries[3], "the same message once more")
-	assert.Equal(t, core.Dead, deliveries[4].Verdict)
-	assert.Empty(t, core.ConsumeBatch(ctx, f.Engine, nil, each))
+	assert.Equal(t, consumer.Delivery[receipt]{Verdict: consumer.Done, Result: receipt{1}, Attempt: 1}, deliveries[0])
+	assert.Equal(t, consumer.Delivery[receipt]{Verdict: consumer.Duplicate, Result: receipt{1}}, deliveries[1])
+	assert.Equal(t, consumer.Delivery[receipt]{Verdict: consumer.Done, Result: receipt{2}, Attempt: 1}, deliveries[2])
+	assert.Equal(t, consumer.Delivery[receipt]{Verdict: consumer.Duplicate, Result: receipt{1}}, deliveries[3], "the same message once more")
+	assert.Equal(t, consumer.Dead, deliveries[4].Verdict)
+	assert.Empty(t, consumer.Batch(ctx, f.consumer, nil, each))
 }
 
 func TestABatchThatFailsFailsAllItsMessages(t *testing.T) {
-	batch := []core.Message{{Group: "g", ID: "a"}, {Group: "g", ID: "b"}}
-	for name, handle := range map[string]func(context.Context, []core.Message) ([]receipt, error){
-		"by an error":            func(context.Context, []core.Message) ([]receipt, error) { return nil, errTest },
-		"by a result too little": func(context.Context, []core.Message) ([]receipt, error) { return []receipt{{1}}, nil },
+	batch := []consumer.Message{{Group: "g", ID: "a"}, {Group: "g", ID: "b"}}
+	for name, handle := range map[string]func(context.Context, []consumer.Message) ([]receipt, error){
+		"by an error":            func(context.Context, []consumer.Message) ([]receipt, error) { return nil, errTest },
+		"by a result too little": func(context.Context, []consumer.Message) ([]receipt, error) { return []receipt{{1}}, nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			for _, d := range core.ConsumeBatch(ctx, f.Engine, batch, handle) {
-				assert.Equal(t, core.Failed, d.Verdict)
+			for _, d := range consumer.Batch(ctx, f.consumer, batch, handle) {
+				assert.Equal(t, consumer.Failed, d.Verdict)
 				assert.Error(t, d.Err)
 			}
-			for _, d := range core.ConsumeBatch(ctx, f.Engine, batch, each) {
-				assert.Equal(t, core.Done, d.Verdict)
+			for _, d := range consumer.Batch(ctx, f.consumer, batch, each) {
+				assert.Equal(t, consumer.Done, d.Verdict)
 				assert.Equal(t, 2, d.Attempt)
 			}
 		})
@@ -378,9 +381,9 @@ func TestABatchThatFailsFailsAllItsMessages(t *testing.T) {
 	t.Run("by a panic, which passes on", func(t *testing.T) {
 		f := newFixture(t)
 		assert.PanicsWithValue(t, "poison", func() {
-			core.ConsumeBatch(ctx, f.Engine, batch, func(context.Context, []core.Message) ([]receipt, error) { panic("poison") })
+			consumer.Batch(ctx, f.consumer, batch, func(context.Context, []consumer.Message) ([]receipt, error) { panic("poison") })
 		})
-		for _, d := range core.ConsumeBatch(ctx, f.Engine, batch, each) {
+		for _, d := range consumer.Batch(ctx, f.consumer, batch, each) {
 			assert.Equal(t, 2, d.Attempt)
 		}
 	})
@@ -390,7 +393,7 @@ func TestABatchIsToldWhenOneOfItsClaimsIsLost(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		f := newFixture(t)
 		f.store.Inject("extend", storetest.Before, always)
-		core.ConsumeBatch(ctx, f.Engine, []core.Message{message}, func(ctx context.Context, m []core.Message) ([]receipt, error) {
+		consumer.Batch(ctx, f.consumer, []consumer.Message{message}, func(ctx context.Context, m []consumer.Message) ([]receipt, error) {
 			assert.ErrorIs(t, ended(t, ctx), core.ErrLost)
 			return nil, ctx.Err()
 		})
@@ -400,18 +403,18 @@ func TestABatchIsToldWhenOneOfItsClaimsIsLost(t *testing.T) {
 func TestAMessageWithinItsOwnRunIsOnlyHandled(t *testing.T) {
 	f := newFixture(t)
 	outer := f.consume(message, func(ctx context.Context) (receipt, error) {
-		inner := core.Consume(ctx, f.Engine, message, func(ctx context.Context) (receipt, error) { return receipt{7}, nil })
-		assert.Equal(t, core.Delivery[receipt]{Verdict: core.Done, Result: receipt{7}, Attempt: 1}, inner)
-		failed := core.Consume(ctx, f.Engine, message, fails)
-		assert.Equal(t, core.Failed, failed.Verdict)
+		inner := consumer.Consume(ctx, f.consumer, message, func(ctx context.Context) (receipt, error) { return receipt{7}, nil })
+		assert.Equal(t, consumer.Delivery[receipt]{Verdict: consumer.Done, Result: receipt{7}, Attempt: 1}, inner)
+		failed := consumer.Consume(ctx, f.consumer, message, fails)
+		assert.Equal(t, consumer.Failed, failed.Verdict)
 		return inner.Result, nil
 	})
-	assert.Equal(t, core.Done, outer.Verdict)
+	assert.Equal(t, consumer.Done, outer.Verdict)
 	assert.Equal(t, 2, f.calls(), "begin and complete")
 }
 
 func TestAResultThatIsTooLongIsOmittedFromDuplicates(t *testing.T) {
 	f := newFixture(t, func(c *core.Config) { c.Keep.MaxBody = 5 })
 	assert.Equal(t, receipt{1}, f.consume(message, f.numbered).Result)
-	assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate, Omitted: true}, f.consume(message, f.numbered))
+	assert.Equal(t, consumer.Delivery[receipt]{Verdict: consumer.Duplicate, Omitted: true}, f.consume(message, f.numbered))
 }

@@ -61,9 +61,10 @@
 //
 // # Messages and steps
 //
-// [Consume] takes deliveries of a message broker through the same states: the group is the scope, the message's ID the key.
-// What it counts as attempts are runs. A message that is dead is COMPLETED, with what it died of as its outcome; only an
-// operator leads from there back to FAILED, by [Engine.Resolve].
+// [Engine.DoTask] takes operations that are no requests through the same states: messages, jobs, calls, commands. Package consumer
+// does that for the deliveries of a message broker: the group is the scope, the message's ID the key. What it counts as attempts
+// are runs. A task that is dead is COMPLETED, with the cause of its death as its outcome; only an operator leads it from there back to
+// FAILED, by [Engine.Resolve].
 // [Step] keeps the results of finished steps under the claim of a run, of either kind, until there is an outcome.
 //
 // # Runs inside runs

@@ -32,8 +32,7 @@ type Engine struct {
 	commits   *commitQueue // that the store has not responded to
 	replays   *replay.Cache[preparedReplay]
 
-	unreadable *sightings // of messages
-	outers     sync.Map   // *Engine to nesting: of those that stood around this one
+	outers sync.Map // *Engine to nesting: of those that stood around this one
 
 	timers deadline.Queue // of calls to the store, and of runs
 }
@@ -59,8 +58,6 @@ func New(cfg Config) (*Engine, error) {
 		waiters:   waiting.NewLimiter(),
 		commits:   retry.NewQueue[*pendingCommit](),
 		replays:   replay.New[preparedReplay](cfg.Keep.LocalReplays),
-
-		unreadable: &sightings{of: map[[2]string]sighting{}},
 	}, nil
 }
 
@@ -74,7 +71,7 @@ func (e *Engine) With(change func(*Config)) *Engine {
 	if err != nil {
 		panic(err)
 	}
-	derived.inflight, derived.waiters, derived.unreadable = e.inflight, e.waiters, e.unreadable
+	derived.inflight, derived.waiters = e.inflight, e.waiters
 	isSame := isSameStore(cfg.Store, e.cfg.Store)
 	if isSame {
 		derived.commits = e.commits

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/storetest"
@@ -53,6 +54,9 @@ type fixture struct {
 	store *storetest.Faulty
 	heard *eventLog
 	runs  *atomic.Int64
+
+	settings consumer.Config
+	consumer *consumer.Consumer // of Engine, with these settings
 }
 
 func newFixture(tb testing.TB, changes ...func(*core.Config)) *fixture {
@@ -67,14 +71,31 @@ func newFixture(tb testing.TB, changes ...func(*core.Config)) *fixture {
 	var err error
 	f.Engine, err = core.New(cfg)
 	require.NoError(tb, err)
-	return f
+	return f.consuming(consumer.Config{})
+}
+
+// consuming is newFixture with the settings of a consumer.
+func consuming(tb testing.TB, settings consumer.Config, changes ...func(*core.Config)) *fixture {
+	tb.Helper()
+	return newFixture(tb, changes...).consuming(settings)
+}
+
+// consuming is the fixture of another consumer on the same engine.
+func (f *fixture) consuming(settings consumer.Config) *fixture {
+	f.tb.Helper()
+	other := *f
+	var err error
+	other.settings = settings
+	other.consumer, err = consumer.New(f.Engine, settings)
+	require.NoError(f.tb, err)
+	return &other
 }
 
 // with is the fixture of a derived engine: on the same store, with the same counts.
 func (f *fixture) with(change func(*core.Config)) *fixture {
 	derived := *f
 	derived.Engine = f.With(change)
-	return &derived
+	return derived.consuming(f.settings)
 }
 
 // healed is the fixture of an engine whose store answers again.

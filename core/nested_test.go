@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 )
@@ -53,19 +54,18 @@ var optionChanges = map[string]func(*core.Config){
 	"Limits.Quota": func(c *core.Config) {
 		c.Limits.Quota = func(context.Context, string, *core.Request) bool { return true }
 	},
-	"Messages.Marshal":       marshals,
-	"Messages.Unmarshal":     marshals,
-	"Problems.BaseURL":       func(c *core.Config) { c.Problems.BaseURL = "https://example.com/" },
-	"Problems.Status":        func(c *core.Config) { c.Problems.Status = map[string]int{"in-progress": 423} },
-	"Problems.Render":        func(c *core.Config) { c.Problems.Render = func(core.Problem) *core.Response { return nil } },
-	"Messages.MaxUnreadable": func(c *core.Config) { c.Messages.MaxUnreadable = time.Hour },
+	"Marshal":          marshals,
+	"Unmarshal":        marshals,
+	"Problems.BaseURL": func(c *core.Config) { c.Problems.BaseURL = "https://example.com/" },
+	"Problems.Status":  func(c *core.Config) { c.Problems.Status = map[string]int{"in-progress": 423} },
+	"Problems.Render":  func(c *core.Config) { c.Problems.Render = func(core.Problem) *core.Response { return nil } },
 }
 
 func sentNow(*core.Request, string) (time.Time, bool) { return time.Now(), true }
 
 func marshals(c *core.Config) {
-	c.Messages.Marshal = func(any) ([]byte, error) { return nil, nil }
-	c.Messages.Unmarshal = func([]byte, any) error { return nil }
+	c.Marshal = func(any) ([]byte, error) { return nil, nil }
+	c.Unmarshal = func([]byte, any) error { return nil }
 }
 
 // idle is a codec that does nothing, and cannot be compared.
@@ -172,12 +172,12 @@ func TestAConsumerInsideAnotherKeepsItsRulesOrFails(t *testing.T) {
 		inner := f.with(change)
 		f.consume(message, func(ctx context.Context) (receipt, error) {
 			handled := false
-			d := core.Consume(ctx, inner.Engine, message, func(context.Context) (receipt, error) { handled = true; return receipt{}, nil })
+			d := consumer.Consume(ctx, inner.consumer, message, func(context.Context) (receipt, error) { handled = true; return receipt{}, nil })
 			assert.Equal(t, holdsInside(name), handled)
 			if holdsInside(name) {
-				assert.Equal(t, core.Done, d.Verdict)
+				assert.Equal(t, consumer.Done, d.Verdict)
 			} else {
-				assert.Equal(t, core.Failed, d.Verdict)
+				assert.Equal(t, consumer.Failed, d.Verdict)
 				assert.ErrorContains(t, d.Err, "Config."+name)
 			}
 			return receipt{}, nil

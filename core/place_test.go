@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/core/driver"
 )
 
@@ -32,7 +33,7 @@ func (f *fixture) away() *fixture {
 
 func consumes(id string) func(*testing.T, *fixture, context.Context, func(context.Context)) {
 	return func(_ *testing.T, f *fixture, outer context.Context, h func(context.Context)) {
-		core.Consume(outer, f.Engine, core.Message{Group: "inner", ID: id}, func(ctx context.Context) (receipt, error) {
+		consumer.Consume(outer, f.consumer, consumer.Message{Group: "inner", ID: id}, func(ctx context.Context) (receipt, error) {
 			h(ctx)
 			return receipt{}, nil
 		})
@@ -40,8 +41,8 @@ func consumes(id string) func(*testing.T, *fixture, context.Context, func(contex
 }
 
 func batches(_ *testing.T, f *fixture, outer context.Context, h func(context.Context)) {
-	core.ConsumeBatch(outer, f.Engine, []core.Message{{Group: "inner", ID: "1"}, {Group: "inner", ID: "2"}},
-		func(ctx context.Context, messages []core.Message) ([]receipt, error) {
+	consumer.Batch(outer, f.consumer, []consumer.Message{{Group: "inner", ID: "1"}, {Group: "inner", ID: "2"}},
+		func(ctx context.Context, messages []consumer.Message) ([]receipt, error) {
 			h(ctx)
 			return make([]receipt, len(messages)), nil
 		})
@@ -133,8 +134,8 @@ func TestEachRowOfABatchInsideARunIsChargedOnItsOwn(t *testing.T) {
 	f := newFixture(t)
 	charged := map[string]string{}
 	f.send(request("outer", "B"), func(outer context.Context) (*core.Response, error) {
-		messages := []core.Message{{Group: "rows", ID: "1"}, {Group: "rows", ID: "2"}}
-		core.ConsumeBatch(outer, f.Engine, messages, func(ctx context.Context, rows []core.Message) (receipts []receipt, err error) {
+		messages := []consumer.Message{{Group: "rows", ID: "1"}, {Group: "rows", ID: "2"}}
+		consumer.Batch(outer, f.consumer, messages, func(ctx context.Context, rows []consumer.Message) (receipts []receipt, err error) {
 			for _, row := range rows {
 				_, err := core.Step(ctx, "charge", func(context.Context) (string, error) {
 					charged[row.ID] = core.ChildKey(ctx, "charge")
@@ -152,7 +153,7 @@ func TestEachRowOfABatchInsideARunIsChargedOnItsOwn(t *testing.T) {
 
 // A run that is around the one around it is found, too.
 func TestARunStandsAsideHoweverManyAreBetween(t *testing.T) {
-	message := core.Message{Group: "g", ID: "A"}
+	message := consumer.Message{Group: "g", ID: "A"}
 	for name, between := range inners {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, failOpen)
@@ -166,15 +167,15 @@ func TestARunStandsAsideHoweverManyAreBetween(t *testing.T) {
 			})
 			f.answered(result, 201, "made")
 
-			delivery := core.Consume(ctx, f.Engine, message, func(outer context.Context) (receipt, error) {
+			delivery := consumer.Consume(ctx, f.consumer, message, func(outer context.Context) (receipt, error) {
 				g := f.with(func(c *core.Config) { c.Scope = func(context.Context, *core.Request) string { return "other" } })
 				between.enter(t, g, outer, func(ctx context.Context) {
-					again := core.Consume(ctx, f.Engine, message, f.numbered)
-					assert.Equal(t, core.Done, again.Verdict)
+					again := consumer.Consume(ctx, f.consumer, message, f.numbered)
+					assert.Equal(t, consumer.Done, again.Verdict)
 				})
 				return receipt{}, nil
 			})
-			assert.Equal(t, core.Done, delivery.Verdict, delivery.Err)
+			assert.Equal(t, consumer.Done, delivery.Verdict, delivery.Err)
 		})
 	}
 }
@@ -182,17 +183,17 @@ func TestARunStandsAsideHoweverManyAreBetween(t *testing.T) {
 // The batch holds the claims of its messages, so their runs are around its handler.
 func TestAMessageWithinItsOwnBatchIsOnlyHandled(t *testing.T) {
 	f := newFixture(t)
-	messages := []core.Message{{Group: "g", ID: "1"}, {Group: "g", ID: "2"}}
-	deliveries := core.ConsumeBatch(ctx, f.Engine, messages, func(ctx context.Context, rows []core.Message) (receipts []receipt, err error) {
+	messages := []consumer.Message{{Group: "g", ID: "1"}, {Group: "g", ID: "2"}}
+	deliveries := consumer.Batch(ctx, f.consumer, messages, func(ctx context.Context, rows []consumer.Message) (receipts []receipt, err error) {
 		for i, row := range rows {
-			d := core.Consume(ctx, f.Engine, row, func(context.Context) (receipt, error) { return receipt{i + 1}, nil })
-			assert.Equal(t, core.Done, d.Verdict, d.Err)
+			d := consumer.Consume(ctx, f.consumer, row, func(context.Context) (receipt, error) { return receipt{i + 1}, nil })
+			assert.Equal(t, consumer.Done, d.Verdict, d.Err)
 			receipts = append(receipts, d.Result)
 		}
 		return receipts, nil
 	})
-	assert.Equal(t, []core.Delivery[receipt]{
-		{Verdict: core.Done, Result: receipt{1}, Attempt: 1}, {Verdict: core.Done, Result: receipt{2}, Attempt: 1},
+	assert.Equal(t, []consumer.Delivery[receipt]{
+		{Verdict: consumer.Done, Result: receipt{1}, Attempt: 1}, {Verdict: consumer.Done, Result: receipt{2}, Attempt: 1},
 	}, deliveries)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/storetest"
 )
@@ -22,17 +23,17 @@ var dead = core.Task{Kind: "MESSAGE", Scope: "billing", Key: "event-1"}
 // dies handles message until it is dead.
 func (f *fixture) dies(t *testing.T) {
 	t.Helper()
-	require.Equal(t, core.Failed, f.consume(message, fails).Verdict)
-	require.Equal(t, core.Dead, f.consume(message, fails).Verdict)
+	require.Equal(t, consumer.Failed, f.consume(message, fails).Verdict)
+	require.Equal(t, consumer.Dead, f.consume(message, fails).Verdict)
 	f.heard.take()
 }
 
-func two(c *core.Config) { c.Messages.MaxAttempts = 2 }
+var two = consumer.Config{MaxAttempts: 2}
 
 // EVT-11.
 func TestAnOperatorRevivesADeadMessage(t *testing.T) {
 	inBubble(t, "EVT-11 and it has all its attempts again", func(t *testing.T) {
-		f := newFixture(t, two)
+		f := consuming(t, two)
 		f.dies(t)
 		require.NoError(t, f.Resolve(ctx, dead, nil))
 		d := f.consume(message, func(ctx context.Context) (receipt, error) {
@@ -41,33 +42,33 @@ func TestAnOperatorRevivesADeadMessage(t *testing.T) {
 			assert.True(t, run.Takeover, "earlier runs may have had effects")
 			return receipt{}, errTest
 		})
-		assert.Equal(t, core.Failed, d.Verdict)
-		assert.Equal(t, core.Delivery[receipt]{Verdict: core.Done, Result: receipt{4}, Attempt: 2}, f.consume(message, f.numbered))
+		assert.Equal(t, consumer.Failed, d.Verdict)
+		assert.Equal(t, consumer.Delivery[receipt]{Verdict: consumer.Done, Result: receipt{4}, Attempt: 2}, f.consume(message, f.numbered))
 		assert.Equal(t, receipt{4}, f.consume(message, f.numbered).Result)
 	})
 	inBubble(t, "EVT-11 as often as it dies", func(t *testing.T) {
-		f := newFixture(t, two)
+		f := consuming(t, two)
 		for range 3 {
 			f.dies(t)
 			require.NoError(t, f.Resolve(ctx, dead, nil))
 		}
-		assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
+		assert.Equal(t, consumer.Done, f.consume(message, f.numbered).Verdict)
 	})
 	inBubble(t, "EVT-11 or says what its result is", func(t *testing.T) {
-		f := newFixture(t, two)
+		f := consuming(t, two)
 		f.dies(t)
 		require.NoError(t, f.Resolve(ctx, dead, &core.Response{Status: 200, Body: []byte(`{"Number":7}`)}))
-		assert.Equal(t, core.Delivery[receipt]{Verdict: core.Duplicate, Result: receipt{7}}, f.consume(message, f.numbered))
+		assert.Equal(t, consumer.Delivery[receipt]{Verdict: consumer.Duplicate, Result: receipt{7}}, f.consume(message, f.numbered))
 		f.ran(2)
 	})
 	inBubble(t, "EVT-11 of the same payload only", func(t *testing.T) {
-		f := newFixture(t, two)
+		f := consuming(t, two)
 		f.dies(t)
 		require.NoError(t, f.Resolve(ctx, dead, nil))
 		other := message
 		other.Payload = []byte("other")
 		assert.ErrorContains(t, f.consume(other, f.numbered).Err, "another payload")
-		assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
+		assert.Equal(t, consumer.Done, f.consume(message, f.numbered).Verdict)
 	})
 	for name, change := range map[string]func(*core.Config){
 		"whose outcome is sealed":                 func(c *core.Config) { c.Keep.Codecs = []driver.Codec{tagged{"seal", new([]string)}} },
@@ -76,35 +77,35 @@ func TestAnOperatorRevivesADeadMessage(t *testing.T) {
 		"that is remembered here":                 func(c *core.Config) { c.Keep.LocalReplays = 1 << 20 },
 		"of an engine with another key per route": func(c *core.Config) { c.Key.PerRoute = true },
 		"whose result cannot be marshalled": func(c *core.Config) {
-			c.Messages.Marshal = func(v any) ([]byte, error) {
+			c.Marshal = func(v any) ([]byte, error) {
 				if v.(receipt).Number < 3 {
 					return nil, errTest
 				}
 				return []byte("3"), nil
 			}
-			c.Messages.Unmarshal = func([]byte, any) error { return nil }
+			c.Unmarshal = func([]byte, any) error { return nil }
 		},
 	} {
 		inBubble(t, "EVT-11 "+name, func(t *testing.T) {
-			f := newFixture(t, two, change)
-			require.Equal(t, core.Failed, f.consume(message, fails).Verdict)
+			f := consuming(t, two, change)
+			require.Equal(t, consumer.Failed, f.consume(message, fails).Verdict)
 			if strings.Contains(name, "marshalled") {
-				require.Equal(t, core.Dead, f.consume(message, f.numbered).Verdict)
+				require.Equal(t, consumer.Dead, f.consume(message, f.numbered).Verdict)
 			} else {
-				require.Equal(t, core.Dead, f.consume(message, fails).Verdict)
+				require.Equal(t, consumer.Dead, f.consume(message, fails).Verdict)
 			}
-			require.Equal(t, core.Dead, f.consume(message, f.numbered).Verdict)
+			require.Equal(t, consumer.Dead, f.consume(message, f.numbered).Verdict)
 			require.NoError(t, f.Resolve(ctx, dead, nil))
-			assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
+			assert.Equal(t, consumer.Done, f.consume(message, f.numbered).Verdict)
 		})
 	}
 	inBubble(t, "EVT-11 whose tombstone does not take it for done when it fails again", func(t *testing.T) {
-		f := newFixture(t, two, func(c *core.Config) { c.Keep.LateRetry = 10 * retention })
+		f := consuming(t, two, func(c *core.Config) { c.Keep.LateRetry = 10 * retention })
 		f.dies(t)
 		require.NoError(t, f.Resolve(ctx, dead, nil))
-		assert.Equal(t, core.Failed, f.consume(message, fails).Verdict)
+		assert.Equal(t, consumer.Failed, f.consume(message, fails).Verdict)
 		time.Sleep(retention)
-		assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
+		assert.Equal(t, consumer.Done, f.consume(message, f.numbered).Verdict)
 	})
 }
 
@@ -112,23 +113,23 @@ func TestAnOperatorRevivesADeadMessage(t *testing.T) {
 func TestAnOperatorRevivesOnlyWhatIsDead(t *testing.T) {
 	for name, outcome := range map[string]*core.Response{"to be handled": nil, "with a result": {Status: 200, Body: []byte(`{"Number":7}`)}} {
 		inBubble(t, "not a message that is done, "+name, func(t *testing.T) {
-			f := newFixture(t, two)
+			f := consuming(t, two)
 			f.consume(message, f.numbered)
 			nothingIsUnknown(t, f.Resolve(ctx, dead, outcome), "completed")
 			assert.Equal(t, receipt{1}, f.consume(message, f.numbered).Result)
 		})
 		inBubble(t, "nor one that has attempts left, "+name, func(t *testing.T) {
-			f := newFixture(t, two)
+			f := consuming(t, two)
 			f.consume(message, fails)
 			nothingIsUnknown(t, f.Resolve(ctx, dead, outcome), "no record of a run")
 			assert.Equal(t, 2, f.consume(message, f.numbered).Attempt)
 		})
 		inBubble(t, "nor one that is revived, "+name, func(t *testing.T) {
-			f := newFixture(t, two)
+			f := consuming(t, two)
 			f.dies(t)
 			require.NoError(t, f.Resolve(ctx, dead, nil))
 			nothingIsUnknown(t, f.Resolve(ctx, dead, outcome), "no record of a run")
-			assert.Equal(t, core.Delivery[receipt]{Verdict: core.Done, Result: receipt{3}, Attempt: 1}, f.consume(message, f.numbered))
+			assert.Equal(t, consumer.Delivery[receipt]{Verdict: consumer.Done, Result: receipt{3}, Attempt: 1}, f.consume(message, f.numbered))
 		})
 		inBubble(t, "nor a request with status 500, "+name, func(t *testing.T) {
 			f := newFixture(t, func(c *core.Config) { c.Keep.Policy = core.KeepAll })
@@ -137,7 +138,7 @@ func TestAnOperatorRevivesOnlyWhatIsDead(t *testing.T) {
 			f.replayed(f.send(request("K", "B"), made), 500, "final")
 		})
 		inBubble(t, "nor one that another settles at this moment, "+name, func(t *testing.T) {
-			f := newFixture(t, two)
+			f := consuming(t, two)
 			f.dies(t)
 			raced := false
 			racing := f.with(func(c *core.Config) {
@@ -145,7 +146,7 @@ func TestAnOperatorRevivesOnlyWhatIsDead(t *testing.T) {
 					if !raced {
 						raced = true
 						require.NoError(t, f.Resolve(ctx, dead, nil))
-						assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
+						assert.Equal(t, consumer.Done, f.consume(message, f.numbered).Verdict)
 					}
 				}}
 			})
@@ -154,7 +155,7 @@ func TestAnOperatorRevivesOnlyWhatIsDead(t *testing.T) {
 		})
 		eachFault(t, anyFault, func(t *testing.T, fault storetest.Fault) {
 			for _, verb := range []string{"begin", "reopen", "complete"} {
-				f := newFixture(t, two)
+				f := consuming(t, two)
 				f.dies(t)
 				f.store.Inject(verb, fault, 1)
 				hurried, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -169,15 +170,15 @@ func TestAnOperatorRevivesOnlyWhatIsDead(t *testing.T) {
 					assert.ErrorIs(t, err, core.ErrNotUnknown, "it has been said")
 				}
 				d := f.healed().consume(message, f.numbered)
-				assert.Contains(t, []core.Verdict{core.Done, core.Duplicate}, d.Verdict)
+				assert.Contains(t, []consumer.Verdict{consumer.Done, consumer.Duplicate}, d.Verdict)
 			}
 		})
 	}
 	t.Run("and says so where the store cannot", func(t *testing.T) {
-		f := newFixture(t, two, func(c *core.Config) { c.Store = scripted{Store: c.Store} })
+		f := consuming(t, two, func(c *core.Config) { c.Store = scripted{Store: c.Store} })
 		f.dies(t)
 		assert.ErrorIs(t, f.Resolve(ctx, dead, nil), errors.ErrUnsupported)
-		assert.Equal(t, core.Dead, f.consume(message, f.numbered).Verdict)
+		assert.Equal(t, consumer.Dead, f.consume(message, f.numbered).Verdict)
 	})
 }
 
@@ -196,19 +197,19 @@ func (s beforeReopen) Reopen(ctx context.Context, c driver.Claim, outcome []byte
 
 // EVT-08: attempts are runs.
 func TestADeliveryThatIsNotHandledUsesUpNoAttempt(t *testing.T) {
-	one := func(c *core.Config) { c.Messages.MaxAttempts = 1 }
+	one := consumer.Config{MaxAttempts: 1}
 	handled := func(t *testing.T, f *fixture) {
 		t.Helper()
 		d := f.consume(message, f.numbered)
-		assert.Equal(t, core.Delivery[receipt]{Verdict: core.Done, Result: receipt{int(f.runs.Load())}, Attempt: 1}, d)
+		assert.Equal(t, consumer.Delivery[receipt]{Verdict: consumer.Done, Result: receipt{int(f.runs.Load())}, Attempt: 1}, d)
 	}
 	for refuse, onUnknownIs := range map[string]func(*core.Config){"by default": func(*core.Config) {}, "for who refuses unknown outcomes": onUnknown(core.RefuseUnknown)} {
 		for fault, kind := range map[string]storetest.Fault{"is lost": storetest.Before, "has no answer": storetest.After, "hangs": storetest.Hang} {
 			inBubble(t, "EVT-08 whose begin "+fault+", "+refuse, func(t *testing.T) {
-				f := newFixture(t, one, onUnknownIs)
+				f := consuming(t, one, onUnknownIs)
 				for range 5 {
 					f.store.Inject("begin", kind, 1)
-					assert.Equal(t, core.Busy, f.consume(message, f.numbered).Verdict)
+					assert.Equal(t, consumer.Busy, f.consume(message, f.numbered).Verdict)
 					f.close()
 				}
 				f.ran(0)
@@ -216,7 +217,7 @@ func TestADeliveryThatIsNotHandledUsesUpNoAttempt(t *testing.T) {
 			})
 		}
 		inBubble(t, "EVT-08 whose begin is not durable, "+refuse, func(t *testing.T) {
-			f := newFixture(t, one, onUnknownIs)
+			f := consuming(t, one, onUnknownIs)
 			short := f.with(func(c *core.Config) {
 				c.Store = scripted{Store: f.inner, begin: func(c driver.Claim) (driver.Entry, error) {
 					_, err := f.inner.Begin(ctx, c)
@@ -226,7 +227,7 @@ func TestADeliveryThatIsNotHandledUsesUpNoAttempt(t *testing.T) {
 			})
 			for range 5 {
 				d := short.consume(message, f.numbered)
-				assert.Equal(t, core.Busy, d.Verdict)
+				assert.Equal(t, consumer.Busy, d.Verdict)
 				assert.ErrorContains(t, d.Err, "not-durable")
 				f.close()
 			}
@@ -234,7 +235,7 @@ func TestADeliveryThatIsNotHandledUsesUpNoAttempt(t *testing.T) {
 		})
 	}
 	t.Run("EVT-08 whose hook panics before", func(t *testing.T) {
-		f := newFixture(t, one)
+		f := consuming(t, one)
 		broken := f.with(func(c *core.Config) { c.Hooks.Begin = func(context.Context, core.Event) { panic("hook") } })
 		for range 3 {
 			assert.Panics(t, func() { broken.consume(message, f.numbered) })
@@ -242,23 +243,23 @@ func TestADeliveryThatIsNotHandledUsesUpNoAttempt(t *testing.T) {
 		handled(t, f)
 	})
 	t.Run("EVT-08 whose handler decides that it could do nothing", func(t *testing.T) {
-		f := newFixture(t, one)
+		f := consuming(t, one)
 		for range 3 {
 			d := f.consume(message, func(ctx context.Context) (receipt, error) {
 				core.Decide(ctx, core.Release)
 				return receipt{}, errTest
 			})
-			assert.Equal(t, core.Failed, d.Verdict)
+			assert.Equal(t, consumer.Failed, d.Verdict)
 			assert.ErrorIs(t, d.Err, errTest)
 			assert.Positive(t, d.RedeliverAfter)
 		}
 		handled(t, f)
 	})
 	t.Run("but one that has kept a step has done something", func(t *testing.T) {
-		f := newFixture(t, one)
+		f := consuming(t, one)
 		charged := 0
-		f = f.with(func(c *core.Config) { c.Messages.MaxAttempts = 2 })
-		for _, want := range []core.Verdict{core.Failed, core.Failed, core.Dead} {
+		f = f.consuming(two)
+		for _, want := range []consumer.Verdict{consumer.Failed, consumer.Failed, consumer.Dead} {
 			d := f.consume(message, func(ctx context.Context) (receipt, error) {
 				_, err := core.Step(ctx, "charge", func(context.Context) (int, error) { charged++; return 1, nil })
 				assert.NoError(t, err)
@@ -270,7 +271,7 @@ func TestADeliveryThatIsNotHandledUsesUpNoAttempt(t *testing.T) {
 		assert.Equal(t, 1, charged)
 	})
 	inBubble(t, "EVT-08 that is left out of the call of its batch", func(t *testing.T) {
-		f := newFixture(t, one)
+		f := consuming(t, one)
 		late, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		slow := f.with(func(c *core.Config) {
@@ -280,11 +281,11 @@ func TestADeliveryThatIsNotHandledUsesUpNoAttempt(t *testing.T) {
 				return entry, err
 			}}
 		})
-		d := core.ConsumeBatch(late, slow.Engine, []core.Message{message}, func(context.Context, []core.Message) ([]receipt, error) {
+		d := consumer.Batch(late, slow.consumer, []consumer.Message{message}, func(context.Context, []consumer.Message) ([]receipt, error) {
 			t.Error("it is handled")
 			return nil, nil
 		})
-		assert.Equal(t, core.Busy, d[0].Verdict)
+		assert.Equal(t, consumer.Busy, d[0].Verdict)
 		f.close()
 		handled(t, f)
 	})
@@ -293,11 +294,11 @@ func TestADeliveryThatIsNotHandledUsesUpNoAttempt(t *testing.T) {
 // EVT-11: a reopening whose answer was lost may have taken effect, so this process does not take the message for dead any more.
 func TestAMessageWhoseRevivalHadNoAnswerIsNotRememberedAsDead(t *testing.T) {
 	inBubble(t, "EVT-11", func(t *testing.T) {
-		f := newFixture(t, two, func(c *core.Config) { c.Keep.LocalReplays = 1 << 20 })
+		f := consuming(t, two, func(c *core.Config) { c.Keep.LocalReplays = 1 << 20 })
 		f.dies(t)
 		f.store.Inject("reopen", storetest.After, 1)
 		require.ErrorIs(t, f.Resolve(ctx, dead, nil), storetest.ErrInjected)
 		require.ErrorIs(t, f.Resolve(ctx, dead, nil), core.ErrNotUnknown, "there is nothing to say again")
-		assert.Equal(t, core.Done, f.consume(message, f.numbered).Verdict)
+		assert.Equal(t, consumer.Done, f.consume(message, f.numbered).Verdict)
 	})
 }

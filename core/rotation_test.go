@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/storetest"
 )
@@ -121,13 +122,13 @@ func TestAVanishedRunIsFoundUnderAPreviousSecret(t *testing.T) {
 
 func TestAMessageIsFoundUnderAPreviousSecret(t *testing.T) {
 	eachRotation(t, func(t *testing.T, before, after *fixture) {
-		assert.Equal(t, core.Done, before.consume(message, before.numbered).Verdict)
+		assert.Equal(t, consumer.Done, before.consume(message, before.numbered).Verdict)
 		d := after.consume(message, after.numbered)
-		assert.Equal(t, core.Duplicate, d.Verdict, d.Err)
+		assert.Equal(t, consumer.Duplicate, d.Verdict, d.Err)
 		assert.Equal(t, receipt{1}, d.Result)
 		other := message
 		other.Payload = []byte("another")
-		assert.Equal(t, core.Dead, after.consume(other, after.numbered).Verdict)
+		assert.Equal(t, consumer.Dead, after.consume(other, after.numbered).Verdict)
 	})
 }
 
@@ -155,11 +156,11 @@ func TestARunUnderAPreviousSecretIsStoodAsideForByAnEngineOfTheNext(t *testing.T
 		})
 		before.answered(result, 201, "made")
 		d := before.consume(message, func(ctx context.Context) (receipt, error) {
-			inner := core.Consume(ctx, after.Engine, message, after.numbered)
-			assert.Equal(t, core.Done, inner.Verdict, inner.Err)
+			inner := consumer.Consume(ctx, after.consumer, message, after.numbered)
+			assert.Equal(t, consumer.Done, inner.Verdict, inner.Err)
 			return inner.Result, inner.Err
 		})
-		assert.Equal(t, core.Done, d.Verdict, d.Err)
+		assert.Equal(t, consumer.Done, d.Verdict, d.Err)
 		after.ran(2)
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/core/driver"
 )
 
@@ -100,9 +101,9 @@ func delivered(t *testing.T, before, after func(*core.Config)) string {
 	f.consume(message, f.numbered)
 	d := f.with(func(c *core.Config) { reset(c); after(c) }).consume(message, f.numbered)
 	switch d.Verdict {
-	case core.Duplicate:
+	case consumer.Duplicate:
 		return "duplicate"
-	case core.Done:
+	case consumer.Done:
 		return "**runs again**"
 	}
 	return string(d.Verdict)

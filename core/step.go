@@ -13,7 +13,7 @@ import (
 
 // Step does one step of a run and keeps its result, so that a later run of the same operation, after a crash or a failure,
 // gets the result instead of doing the step again. Names are unique within the operation; a name that is used twice does its
-// step once: the second of two at a time waits for the first. An error of do is passed on and nothing is kept. Results are marshalled as Config.Messages says, JSON by
+// step once: the second of two at a time waits for the first. An error of do is passed on and nothing is kept. Results are marshalled by Config.Marshal, JSON by
 // default; one that can not be read as T any more is an error that wraps [driver.ErrUnreadable]. Steps may run concurrently.
 //
 // A crash between the effect of a step and its checkpoint does the step again: give [ChildKey] to services that take a key.
@@ -49,7 +49,7 @@ func Step[T any](ctx context.Context, name string, do func(context.Context) (T, 
 	if result, err = do(context.WithValue(ctx, stepKey{k, name}, true)); err != nil {
 		return result, err
 	}
-	b, err := k.op.engine.marshal(result)
+	b, err := k.op.engine.cfg.Marshal(result)
 	if err != nil {
 		return result, fmt.Errorf("idem: step %q is done, but its result can not be marshalled: %w", name, err)
 	}
@@ -193,5 +193,13 @@ func (k *keeper) checkpoint(name string, result []byte) error {
 		k.stepping.kept = map[string][]byte{}
 	}
 	k.stepping.kept[name] = packed
+	return nil
+}
+
+// unmarshal reads a kept result.
+func (e *Engine) unmarshal(b []byte, v any) error {
+	if err := e.cfg.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("%w: a result is not of the type asked for: %w", driver.ErrUnreadable, err)
+	}
 	return nil
 }

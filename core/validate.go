@@ -31,11 +31,10 @@ func (f *configErrors) duration(d, least time.Duration, field string) {
 	f.require(d >= least && d <= longest, field, "%v: must be at least %v and at most 100 years", d, least)
 }
 
-// Upper bounds of options. Records have six digits for the attempts.
+// Upper bounds of options.
 const (
 	longest      = 100 * 365 * 24 * time.Hour
 	longestLease = longest / 100
-	mostAttempts = 999_999
 )
 
 // secret requires that the secret is fit for an HMAC, or empty.
@@ -85,10 +84,7 @@ func (c Config) validate() error {
 	f.require(c.Limits.RequestBody > 0 && c.Limits.RequestBody < math.MaxInt64, "Limits.RequestBody", "%d: must be positive, and a limit", c.Limits.RequestBody)
 	f.require(c.Limits.StoreTimeout >= time.Millisecond && c.Limits.StoreTimeout <= c.Lease.Duration/2, "Limits.StoreTimeout",
 		"%v: must be at least 1ms, since no store answers sooner, and at most half of Lease.Duration %v, or one slow call could outlast the lease", c.Limits.StoreTimeout, c.Lease.Duration)
-	f.require(c.Messages.MaxAttempts >= 0 && c.Messages.MaxAttempts <= mostAttempts, "Messages.MaxAttempts",
-		"%d: must be positive and at most %d, which is as far as stores count, or 0 for no limit", c.Messages.MaxAttempts, mostAttempts)
-	f.duration(c.Messages.MaxUnreadable, time.Millisecond, "Messages.MaxUnreadable")
-	f.require((c.Messages.Marshal == nil) == (c.Messages.Unmarshal == nil), "Messages.Marshal", "goes together with Messages.Unmarshal: one is set and the other is not")
+	f.require((c.Marshal == nil) == (c.Unmarshal == nil), "Marshal", "goes together with Unmarshal: one is set and the other is not")
 	c.Problems.validate(&f)
 	return errors.Join(f...)
 }

@@ -118,6 +118,7 @@ var imports = map[string]string{
 	"gin": "github.com/gin-gonic/gin", "echo": "github.com/labstack/echo/v4", "fiber": "github.com/gofiber/fiber/v2",
 	"redis": "github.com/redis/go-redis/v9", "pgx": "github.com/jackc/pgx/v5",
 	"core": "github.com/go-idem/idem/core", "expvar": "expvar",
+	"consumer":   "github.com/go-idem/idem/core/consumer",
 	"memstore":   "github.com/go-idem/idem/core/memstore",
 	"metrics":    "github.com/go-idem/idem/core/metrics",
 	"pgstore":    "github.com/go-idem/idem/core/pgstore",
@@ -132,6 +133,7 @@ var adapters = map[string]string{
 // known are the names that the blocks take for granted, with their declarations. A later declaration may use an earlier name.
 var known = [][2]string{
 	{"ctx", "var ctx context.Context"}, {"engine", "var engine *core.Engine"}, {"addr", "var addr string"},
+	{"messages", "var messages *consumer.Consumer"},
 	{"router", "var router *gin.Engine"}, {"e", "var e *echo.Echo"}, {"app", "var app *fiber.App"}, {"mux", "var mux *http.ServeMux"},
 	{"w", "var w http.ResponseWriter"}, {"userOf", "func userOf(context.Context) string { return \"\" }"},
 	{"auth", "var auth interface{ Principal(context.Context) string }"},

@@ -8,12 +8,12 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
 )
 
 // handleDead puts a dead message aside, by the function of Dead. If that fails for a message that was dead a short time ago,
 // handleDead waits, because most brokers deliver the message again at once.
-func (o *options) handleDead(m core.Message, msg *message.Message, cause error) error {
+func (o *options) handleDead(m consumer.Message, msg *message.Message, cause error) error {
 	err := o.dead(msg, cause)
 	if err != nil && o.recent.seenLately(m) {
 		sleep(msg.Context(), deadPause)
@@ -38,7 +38,7 @@ const (
 
 // seenLately records that m is dead, and reports whether m was dead in the last minute. If there are more dead messages than it
 // can remember, it reports true, so that the middleware slows down.
-func (r *recentDead) seenLately(m core.Message) bool {
+func (r *recentDead) seenLately(m consumer.Message) bool {
 	name, now := maphash.Comparable(r.seed, [2]string{m.Group, m.ID}), time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()

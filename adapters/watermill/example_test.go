@@ -13,6 +13,7 @@ import (
 
 	idem "github.com/go-idem/idem/adapters/watermill"
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/core/memstore"
 )
 
@@ -20,6 +21,11 @@ import (
 // before the broker delivers it again.
 func ExampleWatermill() {
 	engine, err := core.New(core.Config{Store: memstore.New(), Scope: core.SingleTenant})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	messages, err := consumer.New(engine, consumer.Config{MaxAttempts: 5})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -41,7 +47,7 @@ func ExampleWatermill() {
 	})
 	billing.AddMiddleware(
 		poison,
-		idem.Watermill(engine, "billing"),
+		idem.Watermill(messages, "billing"),
 		middleware.Retry{MaxRetries: 2, InitialInterval: time.Second}.Middleware,
 		middleware.Recoverer,
 	)

@@ -2,13 +2,13 @@
 // every broker that Watermill supports.
 //
 //	billing := router.AddHandler("bill", "orders", subscriber, "invoices", publisher, bill)
-//	billing.AddMiddleware(idem.Watermill(engine, "billing"))
+//	billing.AddMiddleware(idem.Watermill(messages, "billing"))
 //
 // # What becomes of a delivery
 //
 //	done       The messages that the handler produced are stored, then published. Then the delivery is acknowledged.
 //	duplicate  The stored messages are published again, with the same UUIDs, and the delivery is acknowledged.
-//	busy       The middleware waits for core.Delivery.RedeliverAfter, or until the context ends, and returns ErrBusy. The
+//	busy       The middleware waits for consumer.Delivery.RedeliverAfter, or until the context ends, and returns ErrBusy. The
 //	           delivery is not acknowledged.
 //	failed     The middleware returns the handler's error. The delivery is not acknowledged.
 //	dead       The function of Dead decides. By default the middleware returns ErrDead, and the delivery is not acknowledged.
@@ -29,8 +29,8 @@
 // a tombstone is left (Config.Keep.LateRetry). In these cases a duplicate is dead, with the cause [ErrNotKept], unless the
 // router's handler has no publisher. If the blob store is only unavailable, the message is busy.
 //
-// A delivery with another payload under a known ID publishes nothing if Config.Messages.SkipMismatch is set. A result that
-// Config.Lease.OnUnknown returns is published if it has the form in which Config.Messages stores results; otherwise the message
+// A delivery with another payload under a known ID publishes nothing if consumer.Config.SkipMismatch is set. A result that
+// Config.Lease.OnUnknown returns is published if it has the form in which Config.Marshal stores results; otherwise the message
 // is dead. [core.Engine.Resolve] revives a dead message.
 //
 // # Where to put the middleware
@@ -38,7 +38,7 @@
 // Watermill's own middlewares do different things inside and outside of this one:
 //
 //   - Retry inside: all its tries are one attempt, under one claim. Outside: each try is an attempt that
-//     Config.Messages.MaxAttempts counts, and a busy message uses up the tries. Before each try outside, this middleware undoes
+//     consumer.Config.MaxAttempts counts, and a busy message uses up the tries. Before each try outside, this middleware undoes
 //     what the handler changed of UUID, metadata and payload.
 //   - Recoverer inside: a panic is an error of the handler. Outside: Config.Lease.OnUnknown is asked about the panic, if it is
 //     set. Both count an attempt.
@@ -74,7 +74,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
 )
 
 var (
@@ -118,15 +118,15 @@ func Dead(f func(msg *message.Message, cause error) error) Option {
 	return func(o *options) { o.dead = f }
 }
 
-// Watermill returns a middleware that runs handlers under e. group names the consumer and must be the same in all its processes;
+// Watermill returns a middleware that runs handlers as c says. group names the consumers and must be the same in all its processes;
 // "" stands for the name of the router's handler. Two handlers of one group share their messages: one of them handles a message,
 // and for the other it is a duplicate. The middleware is safe for concurrent use.
 //
 // While the handler runs, the message's context is that of the run. A produced message may have a context that is made of it;
 // that context ends with the delivery's, as it does without the engine.
 //
-// If Config.Messages.Marshal is set, it gets the produced messages as a slice of a struct of strings, bytes and maps of them.
-func Watermill(e *core.Engine, group string, opts ...Option) message.HandlerMiddleware {
+// Config.Marshal of the engine gets the produced messages as a slice of a struct of strings, bytes and maps of them.
+func Watermill(c *consumer.Consumer, group string, opts ...Option) message.HandlerMiddleware {
 	o := options{
 		id:   func(msg *message.Message) string { return msg.UUID },
 		skip: func(*message.Message) bool { return false },
@@ -141,41 +141,41 @@ func Watermill(e *core.Engine, group string, opts ...Option) message.HandlerMidd
 			if o.skip(msg) {
 				return next(msg)
 			}
-			m := core.Message{Group: cmp.Or(group, message.HandlerNameFromCtx(msg.Context())), ID: o.id(msg), Payload: msg.Payload}
-			return o.handle(e, m, msg, next)
+			m := consumer.Message{Group: cmp.Or(group, message.HandlerNameFromCtx(msg.Context())), ID: o.id(msg), Payload: msg.Payload}
+			return o.handle(c, m, msg, next)
 		}
 	}
 }
 
-// handle runs next for msg under e and turns the verdict into what the router gets: messages to publish, or an error.
-func (o *options) handle(e *core.Engine, m core.Message, msg *message.Message, next message.HandlerFunc) ([]*message.Message, error) {
-	d, produced := consume(e, m, msg, next)
+// handle runs next for msg by c and turns the verdict into what the router gets: messages to publish, or an error.
+func (o *options) handle(c *consumer.Consumer, m consumer.Message, msg *message.Message, next message.HandlerFunc) ([]*message.Message, error) {
+	d, produced := consume(c, m, msg, next)
 	switch {
-	case d.Verdict == core.Done: // The handler's own messages may have contexts.
+	case d.Verdict == consumer.Done: // The handler's own messages may have contexts.
 		return produced, nil
-	case d.Verdict == core.Duplicate && d.Omitted && !d.Mismatch && hasPublisher(msg.Context()):
+	case d.Verdict == consumer.Duplicate && d.Omitted && !d.Mismatch && hasPublisher(msg.Context()):
 		return nil, o.handleDead(m, msg, errors.Join(ErrNotKept, d.Err))
-	case d.Verdict == core.Duplicate && (d.Omitted || d.Err == nil):
+	case d.Verdict == consumer.Duplicate && (d.Omitted || d.Err == nil):
 		return restore(d.Result), nil
-	case d.Verdict == core.Failed:
+	case d.Verdict == consumer.Failed:
 		return produced, d.Err
-	case d.Verdict == core.Busy:
+	case d.Verdict == consumer.Busy:
 		return nil, waitBusy(msg.Context(), d.RedeliverAfter, d.Err)
 	}
 	return nil, o.handleDead(m, msg, d.Err)
 }
 
-// consume runs next for msg under e and returns the delivery's verdict and the produced messages. Unless the verdict is done, msg
+// consume runs next for msg by c and returns the delivery's verdict and the produced messages. Unless the verdict is done, msg
 // is then as it was delivered, so that the next try gets the original.
-func consume(e *core.Engine, m core.Message, msg *message.Message, next message.HandlerFunc) (d core.Delivery[[]storedMessage], produced []*message.Message) {
+func consume(c *consumer.Consumer, m consumer.Message, msg *message.Message, next message.HandlerFunc) (d consumer.Delivery[[]storedMessage], produced []*message.Message) {
 	undo := func() {}
 	defer func() {
-		if d.Verdict != core.Done { // This includes a panic of the handler.
+		if d.Verdict != consumer.Done { // This includes a panic of the handler.
 			undo()
 		}
 	}()
 	outer := msg.Context()
-	d = core.Consume(outer, e, m, func(ctx context.Context) (_ []storedMessage, err error) {
+	d = consumer.Consume(outer, c, m, func(ctx context.Context) (_ []storedMessage, err error) {
 		undo = snapshot(msg)
 		msg.SetContext(ctx)
 		defer msg.SetContext(outer)

@@ -21,6 +21,7 @@ import (
 
 	idem "github.com/go-idem/idem/adapters/watermill"
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/storetest"
@@ -32,16 +33,30 @@ const lease = 30 * time.Second
 
 var errTest = errors.New("test")
 
-func newEngine(t *testing.T, changes ...func(*core.Config)) *core.Engine {
+// engine is an engine and a consumer of its messages.
+type engine struct {
+	*core.Engine
+	*consumer.Consumer
+}
+
+// newEngine takes changes of the engine's config, and a consumer's config.
+func newEngine(t *testing.T, changes ...any) engine {
 	t.Helper()
-	cfg := core.Config{Store: memstore.New(), Scope: core.SingleTenant}
+	cfg, settings := core.Config{Store: memstore.New(), Scope: core.SingleTenant}, consumer.Config{}
 	cfg.Lease.Duration = lease
 	for _, change := range changes {
-		change(&cfg)
+		switch c := change.(type) {
+		case func(*core.Config):
+			c(&cfg)
+		case consumer.Config:
+			settings = c
+		}
 	}
-	engine, err := core.New(cfg)
+	e, err := core.New(cfg)
 	require.NoError(t, err)
-	return engine
+	c, err := consumer.New(e, settings)
+	require.NoError(t, err)
+	return engine{e, c}
 }
 
 // order is a delivery of the message "order-1".
@@ -81,7 +96,7 @@ func assertProduced(t *testing.T, produced []*message.Message) {
 // EVT-01.
 func TestADuplicateIsHandedTheMessagesThatTheHandlerProduced(t *testing.T) {
 	b := &bill{}
-	handle := idem.Watermill(newEngine(t), "billing")(b.handle)
+	handle := idem.Watermill(newEngine(t).Consumer, "billing")(b.handle)
 	for range 3 {
 		produced, err := handle(order())
 		assert.NoError(t, err)
@@ -91,7 +106,7 @@ func TestADuplicateIsHandedTheMessagesThatTheHandlerProduced(t *testing.T) {
 }
 
 func TestAHandlerThatProducesNothing(t *testing.T) {
-	handle := idem.Watermill(newEngine(t), "billing")(func(*message.Message) ([]*message.Message, error) { return nil, nil })
+	handle := idem.Watermill(newEngine(t).Consumer, "billing")(func(*message.Message) ([]*message.Message, error) { return nil, nil })
 	for range 2 {
 		produced, err := handle(order())
 		assert.NoError(t, err)
@@ -109,10 +124,10 @@ func TestAProducedMessageThatHasTheRunsContextCanBePublished(t *testing.T) {
 		return []*message.Message{message.NewMessageWithContext(ctx, "1", nil), message.NewMessageWithContext(msg.Context(), "2", nil), msg}, nil
 	}
 	for name, handle := range map[string]message.HandlerFunc{
-		"one middleware":  idem.Watermill(engine, "one")(produce),
-		"two of a group":  idem.Watermill(engine, "two")(idem.Watermill(engine, "two")(produce)),
-		"two of two":      idem.Watermill(engine, "a")(idem.Watermill(engine, "b")(produce)),
-		"without a claim": idem.Watermill(newEngine(t, failOpen), "one")(produce),
+		"one middleware":  idem.Watermill(engine.Consumer, "one")(produce),
+		"two of a group":  idem.Watermill(engine.Consumer, "two")(idem.Watermill(engine.Consumer, "two")(produce)),
+		"two of two":      idem.Watermill(engine.Consumer, "a")(idem.Watermill(engine.Consumer, "b")(produce)),
+		"without a claim": idem.Watermill(newEngine(t, failOpen).Consumer, "one")(produce),
 	} {
 		t.Run(name, func(t *testing.T) {
 			outer, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "outer"))
@@ -145,7 +160,7 @@ func failOpen(c *core.Config) {
 
 func TestTheFirstDeliveryIsHandedTheHandlersOwnMessages(t *testing.T) {
 	own := message.NewMessageWithContext(t.Context(), "own", nil)
-	handle := idem.Watermill(newEngine(t), "billing")(func(*message.Message) ([]*message.Message, error) {
+	handle := idem.Watermill(newEngine(t).Consumer, "billing")(func(*message.Message) ([]*message.Message, error) {
 		return []*message.Message{own}, nil
 	})
 	produced, err := handle(order())
@@ -167,7 +182,7 @@ func TestABusyMessageWaitsAndIsNotHandled(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b, engine := &bill{}, newEngine(t)
 				leave := make(chan struct{})
-				go idem.Watermill(engine, "billing")(func(*message.Message) ([]*message.Message, error) {
+				go idem.Watermill(engine.Consumer, "billing")(func(*message.Message) ([]*message.Message, error) {
 					<-leave
 					return nil, nil
 				})(order())
@@ -176,7 +191,7 @@ func TestABusyMessageWaitsAndIsNotHandled(t *testing.T) {
 				defer cancel()
 				again, began := order(), time.Now()
 				again.SetContext(ctx)
-				_, err := idem.Watermill(engine, "billing")(b.handle)(again)
+				_, err := idem.Watermill(engine.Consumer, "billing")(b.handle)(again)
 				assert.Equal(t, c.want, time.Since(began))
 				assert.ErrorIs(t, err, idem.ErrBusy)
 				assert.Zero(t, b.runs)
@@ -189,7 +204,7 @@ func TestABusyMessageWaitsAndIsNotHandled(t *testing.T) {
 func TestAMessageIsBusyWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, engine := &bill{}, newEngine(t, func(c *core.Config) { c.Store = away{c.Store} })
-		_, err := idem.Watermill(engine, "billing")(b.handle)(order())
+		_, err := idem.Watermill(engine.Consumer, "billing")(b.handle)(order())
 		assert.ErrorIs(t, err, idem.ErrBusy)
 		assert.ErrorContains(t, err, "store-unavailable")
 		assert.Zero(t, b.runs)
@@ -207,7 +222,7 @@ func (away) Begin(context.Context, driver.Claim) (driver.Entry, error) {
 // EVT-03.
 func TestAMessageThatFailedIsHandledAgain(t *testing.T) {
 	b := &bill{failures: 1}
-	handle := idem.Watermill(newEngine(t), "billing")(b.handle)
+	handle := idem.Watermill(newEngine(t).Consumer, "billing")(b.handle)
 	produced, err := handle(order())
 	assert.ErrorIs(t, err, errTest)
 	assert.Len(t, produced, 1, "what the handler returned beside its error passes on")
@@ -221,10 +236,10 @@ func TestAMessageThatFailedIsHandledAgain(t *testing.T) {
 func TestAMessageWhoseRunVanishedIsHandledAgainAfterTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, engine := &bill{}, newEngine(t)
-		_, err := idem.Watermill(engine, "billing")(crash)(order())
+		_, err := idem.Watermill(engine.Consumer, "billing")(crash)(order())
 		assert.ErrorIs(t, err, idem.ErrBusy)
 		assert.ErrorIs(t, err, core.ErrOutcomeUnknown)
-		produced, err := idem.Watermill(engine, "billing")(b.handle)(order())
+		produced, err := idem.Watermill(engine.Consumer, "billing")(b.handle)(order())
 		assert.NoError(t, err)
 		assertProduced(t, produced)
 	})
@@ -235,7 +250,7 @@ func TestGroupsHandleAMessageEachOnTheirOwn(t *testing.T) {
 	engine := newEngine(t)
 	for _, group := range []string{"billing", "shipping"} {
 		b := &bill{}
-		_, err := idem.Watermill(engine, group)(b.handle)(order())
+		_, err := idem.Watermill(engine.Consumer, group)(b.handle)(order())
 		assert.NoError(t, err)
 		assert.Equal(t, 1, b.runs)
 	}
@@ -258,15 +273,15 @@ func TestADeadMessage(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b, engine := &bill{}, newEngine(t, c.change)
-			_, err := idem.Watermill(engine, "billing")(b.handle)(order())
+			_, err := idem.Watermill(engine.Consumer, "billing")(b.handle)(order())
 			require.NoError(t, err)
 
-			_, err = idem.Watermill(engine, "billing")(b.handle)(c.msg)
+			_, err = idem.Watermill(engine.Consumer, "billing")(b.handle)(c.msg)
 			assert.ErrorIs(t, err, idem.ErrDead)
 			assert.ErrorContains(t, err, c.cause)
 
 			fate := errTest
-			handle := idem.Watermill(engine, "billing", idem.Dead(func(msg *message.Message, cause error) error {
+			handle := idem.Watermill(engine.Consumer, "billing", idem.Dead(func(msg *message.Message, cause error) error {
 				assert.Same(t, c.msg, msg)
 				assert.ErrorContains(t, cause, c.cause)
 				return fate
@@ -284,7 +299,7 @@ func TestADeadMessage(t *testing.T) {
 
 func TestAMessageWithoutGroupIsDeadOutsideOfARouter(t *testing.T) {
 	b := &bill{}
-	_, err := idem.Watermill(newEngine(t), "")(b.handle)(order())
+	_, err := idem.Watermill(newEngine(t).Consumer, "")(b.handle)(order())
 	assert.ErrorIs(t, err, idem.ErrDead)
 	assert.ErrorContains(t, err, "Message.Group")
 	assert.Zero(t, b.runs)
@@ -293,7 +308,7 @@ func TestAMessageWithoutGroupIsDeadOutsideOfARouter(t *testing.T) {
 // EVT-06.
 func TestAnotherPayloadMayBeSkipped(t *testing.T) {
 	b := &bill{}
-	handle := idem.Watermill(newEngine(t, func(c *core.Config) { c.Messages.SkipMismatch = true }), "billing")(b.handle)
+	handle := idem.Watermill(newEngine(t, consumer.Config{SkipMismatch: true}).Consumer, "billing")(b.handle)
 	_, err := handle(order())
 	assert.NoError(t, err)
 	produced, err := handle(other())
@@ -304,14 +319,14 @@ func TestAnotherPayloadMayBeSkipped(t *testing.T) {
 
 // garbled keeps what can not be read.
 func garbled(c *core.Config) {
-	c.Messages.Marshal = func(any) ([]byte, error) { return []byte("?"), nil }
-	c.Messages.Unmarshal = func([]byte, any) error { return errTest }
+	c.Marshal = func(any) ([]byte, error) { return []byte("?"), nil }
+	c.Unmarshal = func([]byte, any) error { return errTest }
 }
 
 func TestAMessageIsDeadAfterItsLastAttempt(t *testing.T) {
 	b := &bill{failures: 9}
-	engine := newEngine(t, func(c *core.Config) { c.Messages.MaxAttempts = 2 })
-	handle := idem.Watermill(engine, "billing")(b.handle)
+	engine := newEngine(t, consumer.Config{MaxAttempts: 2})
+	handle := idem.Watermill(engine.Consumer, "billing")(b.handle)
 	_, err := handle(order())
 	assert.Equal(t, errTest, err)
 	for range 2 {
@@ -329,7 +344,7 @@ func TestTheContextOfAMessageIsThatOfItsRun(t *testing.T) {
 	msg.SetContext(outer)
 	charged := 0
 	handle := func(fate func() error) message.HandlerFunc {
-		return idem.Watermill(engine, "billing")(func(msg *message.Message) ([]*message.Message, error) {
+		return idem.Watermill(engine.Consumer, "billing")(func(msg *message.Message) ([]*message.Message, error) {
 			run, ok := core.FromContext(msg.Context())
 			assert.True(t, ok)
 			assert.Equal(t, charged+1, run.Attempt)
@@ -356,7 +371,7 @@ func TestTheContextOfAMessageIsThatOfItsRun(t *testing.T) {
 func TestTheIDOfAMessageMayComeFromElsewhere(t *testing.T) {
 	b := &bill{}
 	byOrder := idem.ID(func(msg *message.Message) string { return msg.Metadata.Get("order") })
-	handle := idem.Watermill(newEngine(t), "billing", byOrder)(b.handle)
+	handle := idem.Watermill(newEngine(t).Consumer, "billing", byOrder)(b.handle)
 	for _, uuid := range []string{"published", "published again"} {
 		msg := message.NewMessage(uuid, nil)
 		msg.Metadata.Set("order", "1")
@@ -371,7 +386,7 @@ func TestTheIDOfAMessageMayComeFromElsewhere(t *testing.T) {
 func TestMessagesMayPassBy(t *testing.T) {
 	b := &bill{}
 	ticks := idem.Skip(func(msg *message.Message) bool { return string(msg.Payload) == "tick" })
-	handle := idem.Watermill(newEngine(t), "billing", ticks)(b.handle)
+	handle := idem.Watermill(newEngine(t).Consumer, "billing", ticks)(b.handle)
 	for _, payload := range []string{"tick", "tick", "order", "order"} {
 		produced, err := handle(message.NewMessage(payload, []byte(payload)))
 		assert.NoError(t, err)
@@ -383,16 +398,16 @@ func TestMessagesMayPassBy(t *testing.T) {
 // What the package says about the order of middlewares.
 func TestWatermillsMiddlewaresAround(t *testing.T) {
 	retry := middleware.Retry{MaxRetries: 2, InitialInterval: time.Millisecond}.Middleware
-	two := func(c *core.Config) { c.Messages.MaxAttempts = 2 }
+	two := consumer.Config{MaxAttempts: 2}
 	t.Run("Retry inside: its tries are one attempt", func(t *testing.T) {
 		b := &bill{failures: 2}
-		produced, err := idem.Watermill(newEngine(t, two), "billing")(retry(b.handle))(order())
+		produced, err := idem.Watermill(newEngine(t, two).Consumer, "billing")(retry(b.handle))(order())
 		assert.NoError(t, err)
 		assertProduced(t, produced)
 	})
 	t.Run("Retry outside: each try is an attempt", func(t *testing.T) {
 		b := &bill{failures: 2}
-		_, err := retry(idem.Watermill(newEngine(t, two), "billing")(b.handle))(order())
+		_, err := retry(idem.Watermill(newEngine(t, two).Consumer, "billing")(b.handle))(order())
 		assert.ErrorIs(t, err, idem.ErrDead)
 		assert.Equal(t, 2, b.runs)
 	})
@@ -406,7 +421,7 @@ func TestWatermillsMiddlewaresAround(t *testing.T) {
 	} {
 		t.Run(name+": a panic is an attempt", func(t *testing.T) {
 			runs := 0
-			handle := around(idem.Watermill(newEngine(t, two), "billing"), func(*message.Message) ([]*message.Message, error) {
+			handle := around(idem.Watermill(newEngine(t, two).Consumer, "billing"), func(*message.Message) ([]*message.Message, error) {
 				runs++
 				panic("poison")
 			})
@@ -422,7 +437,7 @@ func TestWatermillsMiddlewaresAround(t *testing.T) {
 		b, queue := &bill{failures: 9}, &publisher{}
 		poison, err := middleware.PoisonQueueWithFilter(queue, "dead", func(err error) bool { return errors.Is(err, idem.ErrDead) })
 		require.NoError(t, err)
-		handle := poison(idem.Watermill(newEngine(t, two), "billing")(b.handle))
+		handle := poison(idem.Watermill(newEngine(t, two).Consumer, "billing")(b.handle))
 		_, err = handle(order())
 		assert.ErrorIs(t, err, errTest)
 		produced, err := handle(order())
@@ -436,7 +451,7 @@ func TestWatermillsMiddlewaresAround(t *testing.T) {
 	} {
 		t.Run("Deduplicator "+name+": it loses a message that failed", func(t *testing.T) {
 			b, d := &bill{failures: 1}, &middleware.Deduplicator{Repository: tags{}}
-			handle := around(d.Middleware, idem.Watermill(newEngine(t), "billing"), b.handle)
+			handle := around(d.Middleware, idem.Watermill(newEngine(t).Consumer, "billing"), b.handle)
 			_, err := handle(order())
 			assert.ErrorIs(t, err, errTest)
 			produced, err := handle(order())
@@ -452,9 +467,9 @@ func TestWatermillsMiddlewaresAround(t *testing.T) {
 			return nil, nil
 		}
 		timeout := middleware.Timeout(time.Minute)
-		_, err := timeout(idem.Watermill(newEngine(t), "billing")(deadline))(order())
+		_, err := timeout(idem.Watermill(newEngine(t).Consumer, "billing")(deadline))(order())
 		assert.NoError(t, err)
-		_, err = idem.Watermill(newEngine(t), "billing")(timeout(deadline))(order())
+		_, err = idem.Watermill(newEngine(t).Consumer, "billing")(timeout(deadline))(order())
 		assert.NoError(t, err)
 	})
 }
@@ -483,7 +498,7 @@ func (t tags) IsDuplicate(_ context.Context, tag string) (bool, error) {
 // EVT-10: nothing is acknowledged whose messages may not have been published.
 func TestWhatIsTooLongToKeepIsProducedOnceAndDeadThen(t *testing.T) {
 	b := &bill{}
-	handle := idem.Watermill(newEngine(t, func(c *core.Config) { c.Keep.MaxBody = 10 }), "billing")(b.handle)
+	handle := idem.Watermill(newEngine(t, func(c *core.Config) { c.Keep.MaxBody = 10 }).Consumer, "billing")(b.handle)
 	produced, err := handle(order())
 	assert.NoError(t, err)
 	assertProduced(t, produced)
@@ -522,7 +537,7 @@ func TestMessagesThatAreKeptInABlob(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b, s := &bill{}, &shelf{}
-				handle := idem.Watermill(newEngine(t, func(c *core.Config) { c.Keep.Blobs, c.Keep.BlobsFrom = s, 1 }), "billing")(b.handle)
+				handle := idem.Watermill(newEngine(t, func(c *core.Config) { c.Keep.Blobs, c.Keep.BlobsFrom = s, 1 }).Consumer, "billing")(b.handle)
 				_, err := handle(order())
 				require.NoError(t, err)
 				s.err = c.err
@@ -550,10 +565,10 @@ func TestMessagesThatAreKeptInABlob(t *testing.T) {
 func TestMessagesThatAreFoundArePublished(t *testing.T) {
 	var record []byte
 	keeping := newEngine(t, func(c *core.Config) {
-		c.Messages.Marshal = func(v any) (b []byte, err error) { record, err = json.Marshal(v); return record, err }
-		c.Messages.Unmarshal = json.Unmarshal
+		c.Marshal = func(v any) (b []byte, err error) { record, err = json.Marshal(v); return record, err }
+		c.Unmarshal = json.Unmarshal
 	})
-	_, err := idem.Watermill(keeping, "billing")((&bill{}).handle)(order())
+	_, err := idem.Watermill(keeping.Consumer, "billing")((&bill{}).handle)(order())
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		found *core.Response
@@ -570,11 +585,11 @@ func TestMessagesThatAreFoundArePublished(t *testing.T) {
 				engine := newEngine(t, func(cfg *core.Config) {
 					cfg.Lease.OnUnknown = func(context.Context, *core.Request) (*core.Response, error) { return c.found, nil }
 				})
-				_, err := idem.Watermill(engine, "billing")(crash)(order())
+				_, err := idem.Watermill(engine.Consumer, "billing")(crash)(order())
 				require.ErrorIs(t, err, core.ErrOutcomeUnknown)
 				b := &bill{}
 				for range 2 {
-					produced, err := idem.Watermill(engine, "billing")(b.handle)(order())
+					produced, err := idem.Watermill(engine.Consumer, "billing")(b.handle)(order())
 					assert.Len(t, produced, c.want)
 					if c.cause == nil {
 						assert.NoError(t, err)
@@ -618,7 +633,7 @@ func TestADuplicateOfWhichATombstoneIsLeft(t *testing.T) {
 				return nil
 			})
 			b := &bill{}
-			c.add(router, broker, b.handle).AddMiddleware(idem.Watermill(engine, "billing", bury))
+			c.add(router, broker, b.handle).AddMiddleware(idem.Watermill(engine.Consumer, "billing", bury))
 			done := make(chan error)
 			go func() { done <- router.Run(context.Background()) }()
 			<-router.Running()
@@ -644,9 +659,9 @@ func TestAMessageThatStaysDeadWaits(t *testing.T) {
 		return message.NewMessageWithContext(ctx, "", []byte(id))
 	}
 	synctest.Test(t, func(t *testing.T) {
-		engine := newEngine(t, func(c *core.Config) { c.Messages.MaxAttempts = 1 })
+		engine := newEngine(t, consumer.Config{MaxAttempts: 1})
 		failing := func(*message.Message) ([]*message.Message, error) { return nil, errTest }
-		handle := idem.Watermill(engine, "billing")(failing)
+		handle := idem.Watermill(engine.Consumer, "billing")(failing)
 		dead := func() {
 			_, err := handle(order())
 			assert.ErrorIs(t, err, idem.ErrDead)
@@ -662,7 +677,7 @@ func TestAMessageThatStaysDeadWaits(t *testing.T) {
 		_, _ = handle(nameless(ctx, "1"))
 		assert.Equal(t, time.Millisecond, elapsed(func() { _, _ = handle(nameless(ctx, "1")) }), "or until its context ends")
 
-		aside := idem.Watermill(engine, "billing", idem.Dead(func(*message.Message, error) error { return nil }))(failing)
+		aside := idem.Watermill(engine.Consumer, "billing", idem.Dead(func(*message.Message, error) error { return nil }))(failing)
 		for range 3 {
 			assert.Zero(t, elapsed(func() {
 				_, err := aside(order())
@@ -705,7 +720,7 @@ func TestAHandlerThatChangesItsMessageIsTriedAgainWithTheOneThatWasDelivered(t *
 		t.Run("after an error, "+name, func(t *testing.T) {
 			runs := 0
 			retry := middleware.Retry{MaxRetries: 1, InitialInterval: time.Millisecond}.Middleware
-			handle := retry(idem.Watermill(newEngine(t), "billing", opts...)(changes(&runs)))
+			handle := retry(idem.Watermill(newEngine(t).Consumer, "billing", opts...)(changes(&runs)))
 			produced, err := handle(delivery())
 			require.NoError(t, err)
 			require.Len(t, produced, 1)
@@ -718,7 +733,7 @@ func TestAHandlerThatChangesItsMessageIsTriedAgainWithTheOneThatWasDelivered(t *
 	}
 	t.Run("after a panic", func(t *testing.T) {
 		msg, runs := delivery(), 0
-		handle := idem.Watermill(newEngine(t), "billing")(func(msg *message.Message) ([]*message.Message, error) {
+		handle := idem.Watermill(newEngine(t).Consumer, "billing")(func(msg *message.Message) ([]*message.Message, error) {
 			_, _ = changes(&runs)(msg)
 			panic("poison")
 		})
@@ -731,8 +746,8 @@ func TestAHandlerThatChangesItsMessageIsTriedAgainWithTheOneThatWasDelivered(t *
 			assert.True(t, msg.Equals(delivery()), "%+v", msg)
 			return nil
 		})
-		engine := newEngine(t, func(c *core.Config) { c.Messages.MaxAttempts = 1 })
-		_, err := idem.Watermill(engine, "billing", dead)(changes(&runs))(delivery())
+		engine := newEngine(t, consumer.Config{MaxAttempts: 1})
+		_, err := idem.Watermill(engine.Consumer, "billing", dead)(changes(&runs))(delivery())
 		assert.NoError(t, err)
 	})
 }

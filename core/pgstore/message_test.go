@@ -12,43 +12,52 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/pgstore"
 )
 
-func consumer(t *testing.T, store driver.Store, changes ...func(*core.Config)) *core.Engine {
+// messaging is an engine and a consumer of its messages.
+type messaging struct {
+	*core.Engine
+	consumer *consumer.Consumer
+}
+
+func newMessaging(t *testing.T, store driver.Store, changes ...func(*core.Config)) messaging {
 	t.Helper()
-	cfg := core.Config{Store: store, Scope: core.SingleTenant, Messages: core.MessagesConfig{MaxAttempts: 2}}
+	cfg := core.Config{Store: store, Scope: core.SingleTenant}
 	for _, change := range changes {
 		change(&cfg)
 	}
 	engine, err := core.New(cfg)
 	require.NoError(t, err)
-	return engine
+	messages, err := consumer.New(engine, consumer.Config{MaxAttempts: 2})
+	require.NoError(t, err)
+	return messaging{engine, messages}
 }
 
 // EVT-11.
 func TestADeadMessageIsRevived(t *testing.T) {
 	store, _, _ := ownStore(t)
-	e := consumer(t, store, func(c *core.Config) { c.Keep.LateRetry = time.Hour })
-	order, which := core.Message{Group: "billing", ID: "order-1"}, core.Task{Kind: "MESSAGE", Scope: "billing", Key: "order-1"}
+	e := newMessaging(t, store, func(c *core.Config) { c.Keep.LateRetry = time.Hour })
+	order, which := consumer.Message{Group: "billing", ID: "order-1"}, core.Task{Kind: consumer.Kind, Scope: "billing", Key: "order-1"}
 	for range 2 {
-		var d core.Delivery[int]
+		var d consumer.Delivery[int]
 		for range 2 {
-			d = core.Consume(ctx, e, order, func(ctx context.Context) (int, error) {
+			d = consumer.Consume(ctx, e.consumer, order, func(ctx context.Context) (int, error) {
 				_, err := core.Step(ctx, "charge", func(context.Context) (int, error) { return 1, nil })
 				return 0, errors.Join(err, errors.New("test"))
 			})
 		}
-		require.Equal(t, core.Dead, d.Verdict)
+		require.Equal(t, consumer.Dead, d.Verdict)
 		require.NoError(t, e.Resolve(ctx, which, nil))
 	}
-	d := core.Consume(ctx, e, order, func(ctx context.Context) (int, error) {
+	d := consumer.Consume(ctx, e.consumer, order, func(ctx context.Context) (int, error) {
 		run, _ := core.FromContext(ctx)
 		assert.True(t, run.Takeover)
 		return core.Step(ctx, "charge", func(context.Context) (int, error) { return 7, nil })
 	})
-	assert.Equal(t, core.Delivery[int]{Verdict: core.Done, Result: 7, Attempt: 1}, d)
+	assert.Equal(t, consumer.Delivery[int]{Verdict: consumer.Done, Result: 7, Attempt: 1}, d)
 	assert.ErrorIs(t, e.Resolve(ctx, which, nil), core.ErrNotUnknown)
 }
 
@@ -60,16 +69,16 @@ func TestABatchOfThousandsIsHandledOnAPoolOfFourConnections(t *testing.T) {
 	small, err := pgxpool.NewWithConfig(ctx, cfg)
 	require.NoError(t, err)
 	defer small.Close()
-	e := consumer(t, pgstore.New(small, pgstore.Schema(schema)))
-	messages := make([]core.Message, 10_000)
+	e := newMessaging(t, pgstore.New(small, pgstore.Schema(schema)))
+	messages := make([]consumer.Message, 10_000)
 	for i := range messages {
-		messages[i] = core.Message{Group: "billing", ID: strconv.Itoa(i)}
+		messages[i] = consumer.Message{Group: "billing", ID: strconv.Itoa(i)}
 	}
-	handle := func(_ context.Context, m []core.Message) ([]int, error) { return make([]int, len(m)), nil }
-	verdicts := map[core.Verdict]int{}
-	for _, d := range core.ConsumeBatch(ctx, e, messages, handle) {
+	handle := func(_ context.Context, m []consumer.Message) ([]int, error) { return make([]int, len(m)), nil }
+	verdicts := map[consumer.Verdict]int{}
+	for _, d := range consumer.Batch(ctx, e.consumer, messages, handle) {
 		verdicts[d.Verdict]++
 	}
-	assert.Equal(t, map[core.Verdict]int{core.Done: len(messages)}, verdicts)
+	assert.Equal(t, map[consumer.Verdict]int{consumer.Done: len(messages)}, verdicts)
 	require.NoError(t, e.Close(ctx))
 }

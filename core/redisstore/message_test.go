@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/internal/redistest"
@@ -18,18 +19,26 @@ import (
 
 // Messages and a real server: what counts as an attempt, and how the dead come back.
 
-var order = core.Message{Group: "billing", ID: "order-1", Payload: []byte("tea")}
+var order = consumer.Message{Group: "billing", ID: "order-1", Payload: []byte("tea")}
 
-func consumer(t *testing.T, store driver.Store, changes ...func(*core.Config)) *core.Engine {
+// messaging is an engine and a consumer of its messages.
+type messaging struct {
+	*core.Engine
+	consumer *consumer.Consumer
+}
+
+func newMessaging(t *testing.T, store driver.Store, changes ...func(*core.Config)) messaging {
 	t.Helper()
-	cfg := core.Config{Store: store, Scope: core.SingleTenant, Messages: core.MessagesConfig{MaxAttempts: 2}}
+	cfg := core.Config{Store: store, Scope: core.SingleTenant}
 	cfg.Lease.Duration, cfg.Limits.StoreTimeout = 2*time.Second, 300*time.Millisecond
 	for _, change := range changes {
 		change(&cfg)
 	}
 	engine, err := core.New(cfg)
 	require.NoError(t, err)
-	return engine
+	messages, err := consumer.New(engine, consumer.Config{MaxAttempts: 2})
+	require.NoError(t, err)
+	return messaging{engine, messages}
 }
 
 // bill is handled and returns the attempt.
@@ -45,11 +54,11 @@ var refusals = map[string]func(*core.Config){
 }
 
 // notHandled delivers order while the server is out of order, until that has refused it more often than it has attempts.
-func notHandled(t *testing.T, e *core.Engine) {
+func notHandled(t *testing.T, e messaging) {
 	t.Helper()
 	for refused := 0; refused < 4 && !t.Failed(); {
-		d := core.Consume(ctx, e, order, func(context.Context) (int, error) { t.Error("it is handled"); return 0, nil })
-		assert.Equal(t, core.Busy, d.Verdict, "%v", d.Err)
+		d := consumer.Consume(ctx, e.consumer, order, func(context.Context) (int, error) { t.Error("it is handled"); return 0, nil })
+		assert.Equal(t, consumer.Busy, d.Verdict, "%v", d.Err)
 		if d.Err != nil { // else a claim is being given back
 			refused++
 		}
@@ -57,15 +66,15 @@ func notHandled(t *testing.T, e *core.Engine) {
 }
 
 // handledAtLast delivers order until it is not busy: that is its first attempt.
-func handledAtLast(t *testing.T, e *core.Engine) {
+func handledAtLast(t *testing.T, e messaging) {
 	t.Helper()
 	require.NoError(t, e.Close(ctx), "claims are given back")
-	var d core.Delivery[int]
+	var d consumer.Delivery[int]
 	require.Eventually(t, func() bool {
-		d = core.Consume(ctx, e, order, bill)
-		return d.Verdict != core.Busy
+		d = consumer.Consume(ctx, e.consumer, order, bill)
+		return d.Verdict != consumer.Busy
 	}, 20*time.Second, 10*time.Millisecond)
-	assert.Equal(t, core.Delivery[int]{Verdict: core.Done, Result: 1, Attempt: 1}, d)
+	assert.Equal(t, consumer.Delivery[int]{Verdict: consumer.Done, Result: 1, Attempt: 1}, d)
 }
 
 // EVT-08.
@@ -74,7 +83,7 @@ func TestAMessageDoesNotDieOfWritesThatAreNotDurable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			client, replica := replicated(t)
-			e := consumer(t, redisstore.New(client, redisstore.WaitReplicas(1, 100*time.Millisecond)), refuse)
+			e := newMessaging(t, redisstore.New(client, redisstore.WaitReplicas(1, 100*time.Millisecond)), refuse)
 			replica.Pause()
 			notHandled(t, e)
 			replica.Resume()
@@ -90,8 +99,8 @@ func TestAMessageDoesNotDieOfAServerThatStalls(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			client := server.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
-			e := consumer(t, redisstore.New(client), refuse)
-			assert.Equal(t, core.Done, core.Consume(ctx, e, core.Message{Group: "billing", ID: "before"}, bill).Verdict)
+			e := newMessaging(t, redisstore.New(client), refuse)
+			assert.Equal(t, consumer.Done, consumer.Consume(ctx, e.consumer, consumer.Message{Group: "billing", ID: "before"}, bill).Verdict)
 			server.Pause()
 			notHandled(t, e)
 			server.Resume()
@@ -103,34 +112,34 @@ func TestAMessageDoesNotDieOfAServerThatStalls(t *testing.T) {
 // EVT-11.
 func TestADeadMessageIsRevived(t *testing.T) {
 	errTest := errors.New("test")
-	which := core.Task{Kind: "MESSAGE", Scope: order.Group, Key: order.ID}
+	which := core.Task{Kind: consumer.Kind, Scope: order.Group, Key: order.ID}
 	for name, client := range map[string]func(*testing.T) redis.UniversalClient{
 		"on one server": func(t *testing.T) redis.UniversalClient { return redistest.Start(t).Client(t) },
 		"on a cluster":  func(t *testing.T) redis.UniversalClient { return redistest.StartCluster(t).Client(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := consumer(t, redisstore.New(client(t)), func(c *core.Config) { c.Keep.LateRetry = time.Hour })
-			var d core.Delivery[int]
+			e := newMessaging(t, redisstore.New(client(t)), func(c *core.Config) { c.Keep.LateRetry = time.Hour })
+			var d consumer.Delivery[int]
 			for range 2 {
 				for range 2 {
-					d = core.Consume(ctx, e, order, func(ctx context.Context) (int, error) {
+					d = consumer.Consume(ctx, e.consumer, order, func(ctx context.Context) (int, error) {
 						_, err := core.Step(ctx, "charge", func(context.Context) (int, error) { return 1, nil })
 						return 0, errors.Join(err, errTest)
 					})
 				}
-				require.Equal(t, core.Dead, d.Verdict)
-				require.Equal(t, core.Dead, core.Consume(ctx, e, order, bill).Verdict)
+				require.Equal(t, consumer.Dead, d.Verdict)
+				require.Equal(t, consumer.Dead, consumer.Consume(ctx, e.consumer, order, bill).Verdict)
 				require.NoError(t, e.Resolve(ctx, which, nil))
 			}
-			d = core.Consume(ctx, e, order, func(ctx context.Context) (int, error) {
+			d = consumer.Consume(ctx, e.consumer, order, func(ctx context.Context) (int, error) {
 				run, _ := core.FromContext(ctx)
 				assert.True(t, run.Takeover)
 				return core.Step(ctx, "charge", func(context.Context) (int, error) { return 7, nil })
 			})
-			assert.Equal(t, core.Delivery[int]{Verdict: core.Done, Result: 7, Attempt: 1}, d)
+			assert.Equal(t, consumer.Delivery[int]{Verdict: consumer.Done, Result: 7, Attempt: 1}, d)
 			assert.ErrorIs(t, e.Resolve(ctx, which, nil), core.ErrNotUnknown)
-			assert.Equal(t, 7, core.Consume(ctx, e, order, bill).Result)
+			assert.Equal(t, 7, consumer.Consume(ctx, e.consumer, order, bill).Result)
 		})
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/core/redisstore"
 )
 
@@ -41,14 +42,18 @@ func main() {
 	rdb := redis.NewClient(options)
 	engine, err := core.New(core.Config{
 		Store: redisstore.New(rdb), Scope: core.SingleTenant,
-		Lease: core.LeaseConfig{Duration: lease}, Messages: core.MessagesConfig{MaxAttempts: 3},
+		Lease: core.LeaseConfig{Duration: lease},
 	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	payments, err := consumer.New(engine, consumer.Config{MaxAttempts: 3})
 	if err != nil {
 		log.Fatal(err)
 	}
 	for ctx.Err() == nil { // what is in hand when a signal comes is finished
 		for _, m := range next(rdb) {
-			consume(rdb, engine, m)
+			consume(rdb, payments, m)
 		}
 	}
 	_ = engine.Close(context.Background())
@@ -78,16 +83,16 @@ func next(rdb *redis.Client) []redis.XMessage {
 }
 
 // consume handles a message and acknowledges it, unless it is to come again: what is left pending does, after abandoned.
-func consume(rdb *redis.Client, engine *core.Engine, m redis.XMessage) {
+func consume(rdb *redis.Client, payments *consumer.Consumer, m redis.XMessage) {
 	ctx := context.Background()
 	id, payload := fmt.Sprint(m.Values["id"]), fmt.Sprint(m.Values["payload"])
-	message := core.Message{Group: group, ID: id, Payload: []byte(payload)}
-	d := core.Consume(ctx, engine, message, func(ctx context.Context) (string, error) { return book(ctx, id, payload) })
+	message := consumer.Message{Group: group, ID: id, Payload: []byte(payload)}
+	d := consumer.Consume(ctx, payments, message, func(ctx context.Context) (string, error) { return book(ctx, id, payload) })
 	log.Printf("%s: %s, result %q, error %v", id, d.Verdict, d.Result, d.Err)
-	if d.Verdict == core.Busy || d.Verdict == core.Failed {
+	if d.Verdict == consumer.Busy || d.Verdict == consumer.Failed {
 		return
 	}
-	if d.Verdict == core.Dead && rdb.XAdd(ctx, &redis.XAddArgs{Stream: dead, Values: m.Values}).Err() != nil {
+	if d.Verdict == consumer.Dead && rdb.XAdd(ctx, &redis.XAddArgs{Stream: dead, Values: m.Values}).Err() != nil {
 		return
 	}
 	_ = rdb.XAck(ctx, stream, group, m.ID).Err() // if it fails, the message comes again, as a duplicate

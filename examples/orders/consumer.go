@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
 )
 
 const (
@@ -20,19 +20,19 @@ const (
 	block      = time.Second // how long a read waits for messages, so also how long a shutdown waits for a read
 )
 
-// consumer reads the stream in a group and hands each event to handle.
-type consumer struct {
+// eventConsumer reads the stream in a group and hands each event to handle.
+type eventConsumer struct {
 	*service
 	name   string
 	handle func(context.Context, event) (shipped, error)
 }
 
-func newConsumer(s *service) *consumer {
+func newConsumer(s *service) *eventConsumer {
 	name, _ := os.Hostname() // a name that stays: the group remembers every name that it has seen
-	return &consumer{s, name, (&shipping{s.db}).handle}
+	return &eventConsumer{s, name, (&shipping{s.db}).handle}
 }
 
-func (c *consumer) run(ctx context.Context) error {
+func (c *eventConsumer) run(ctx context.Context) error {
 	var workers errgroup.Group
 	for range c.cfg.Consumers {
 		workers.Go(func() error { c.work(ctx); return nil })
@@ -41,7 +41,7 @@ func (c *consumer) run(ctx context.Context) error {
 }
 
 // work consumes until ctx ends, and finishes the messages that it has read.
-func (c *consumer) work(ctx context.Context) {
+func (c *eventConsumer) work(ctx context.Context) {
 	cursor := "0-0" // of XAUTOCLAIM
 	for joined := false; ctx.Err() == nil; {
 		err := c.round(context.WithoutCancel(ctx), &joined, &cursor)
@@ -54,7 +54,7 @@ func (c *consumer) work(ctx context.Context) {
 }
 
 // round handles what others have left, or else what is new.
-func (c *consumer) round(ctx context.Context, joined *bool, cursor *string) error {
+func (c *eventConsumer) round(ctx context.Context, joined *bool, cursor *string) error {
 	if !*joined {
 		err := c.redis.XGroupCreateMkStream(ctx, stream, group, "0").Err()
 		if err != nil && !strings.HasPrefix(err.Error(), "BUSYGROUP") {
@@ -83,9 +83,9 @@ func (c *consumer) round(ctx context.Context, joined *bool, cursor *string) erro
 
 // abandoned is how long a message that was delivered is left to who has it. A run that died holds its message for its
 // lease, so there is no use in coming sooner.
-func (c *consumer) abandoned() time.Duration { return c.cfg.Lease + c.cfg.Lease/2 }
+func (c *eventConsumer) abandoned() time.Duration { return c.cfg.Lease + c.cfg.Lease/2 }
 
-func (c *consumer) each(ctx context.Context, messages []redis.XMessage) error {
+func (c *eventConsumer) each(ctx context.Context, messages []redis.XMessage) error {
 	for _, m := range messages {
 		if err := c.one(ctx, m); err != nil {
 			return err
@@ -95,15 +95,15 @@ func (c *consumer) each(ctx context.Context, messages []redis.XMessage) error {
 }
 
 // one handles one delivery, and acknowledges it as its verdict says. When that fails, the message is delivered again.
-func (c *consumer) one(ctx context.Context, m redis.XMessage) error {
+func (c *eventConsumer) one(ctx context.Context, m redis.XMessage) error {
 	e := eventOf(m)
-	message := core.Message{Group: group, ID: e.ID, Payload: e.Payload}
-	d := core.Consume(ctx, c.engine, message, func(ctx context.Context) (shipped, error) { return c.handle(ctx, e) })
+	message := consumer.Message{Group: group, ID: e.ID, Payload: e.Payload}
+	d := consumer.Consume(ctx, c.messages, message, func(ctx context.Context) (shipped, error) { return c.handle(ctx, e) })
 	gap("the outcome of the event is kept, the stream's entry is not acknowledged")
 	switch d.Verdict {
-	case core.Done, core.Duplicate:
+	case consumer.Done, consumer.Duplicate:
 		return c.redis.XAck(ctx, stream, group, m.ID).Err()
-	case core.Dead:
+	case consumer.Dead:
 		c.log.Error("dead", "event", e.ID, "entry", m.ID, "err", d.Err)
 		return c.bury(ctx, m, d.Err)
 	default:
@@ -114,13 +114,13 @@ func (c *consumer) one(ctx context.Context, m redis.XMessage) error {
 
 // later leaves a message pending, and makes it look idle for so long that XAUTOCLAIM takes it after the given time, or
 // after abandoned if that is sooner. It is then anyone's, this process may be gone.
-func (c *consumer) later(ctx context.Context, m redis.XMessage, after time.Duration) error {
+func (c *eventConsumer) later(ctx context.Context, m redis.XMessage, after time.Duration) error {
 	idle := max(c.abandoned()-after, 0)
 	return c.redis.Do(ctx, "XCLAIM", stream, group, c.name, 0, m.ID, "IDLE", idle.Milliseconds(), "JUSTID").Err()
 }
 
 // bury moves a message to the dead, where somebody looks at it. There it is twice when the reply of this was lost.
-func (c *consumer) bury(ctx context.Context, m redis.XMessage, cause error) error {
+func (c *eventConsumer) bury(ctx context.Context, m redis.XMessage, cause error) error {
 	_, err := c.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		values := []any{"entry", m.ID, "cause", cause.Error()}
 		for name, value := range m.Values {

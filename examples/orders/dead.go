@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
 )
 
 // revive lets dead events be handled again, those with the given ids or all, and returns how many: it takes back that they
@@ -33,7 +34,7 @@ func (s *service) revive(ctx context.Context, ids ...string) (n int, err error) 
 
 // reviveOne revives one event. A crash in the middle leaves it among the dead: it can be said again.
 func (s *service) reviveOne(ctx context.Context, m redis.XMessage, id string) error {
-	err := s.engine.Resolve(ctx, core.Task{Kind: "MESSAGE", Scope: group, Key: id}, nil)
+	err := s.engine.Resolve(ctx, core.Task{Kind: consumer.Kind, Scope: group, Key: id}, nil)
 	if err != nil && !errors.Is(err, core.ErrNotUnknown) { // that: it is not dead, or no longer
 		return err
 	}

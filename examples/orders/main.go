@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/core/redisstore"
 )
 
@@ -113,6 +114,8 @@ type service struct {
 	db     *pgxpool.Pool
 	redis  redis.UniversalClient
 	engine *core.Engine
+
+	messages *consumer.Consumer // of the stream's events
 }
 
 func newService(ctx context.Context, cfg *config, log *slog.Logger) (*service, error) {
@@ -123,6 +126,9 @@ func newService(ctx context.Context, cfg *config, log *slog.Logger) (*service, e
 	options.ContextTimeoutEnabled = true // or a dead Redis holds requests up for longer than Limits.StoreTimeout
 	s := &service{cfg: cfg, log: log, redis: redis.NewClient(options)}
 	if s.engine, err = core.New(s.engineConfig()); err != nil {
+		return nil, err
+	}
+	if s.messages, err = consumer.New(s.engine, consumer.Config{MaxAttempts: s.cfg.Attempts}); err != nil {
 		return nil, err
 	}
 	if s.db, err = openDatabase(ctx, cfg.Postgres); err != nil {
@@ -139,12 +145,11 @@ func (s *service) engineConfig() core.Config {
 		}
 	}
 	return core.Config{
-		Store:    redisstore.New(s.redis),
-		Scope:    func(ctx context.Context, _ *core.Request) string { return customer(ctx) },
-		Key:      core.KeyConfig{Required: true},
-		Lease:    core.LeaseConfig{Duration: s.cfg.Lease},
-		Keep:     core.KeepConfig{Retention: s.cfg.Retention},
-		Messages: core.MessagesConfig{MaxAttempts: s.cfg.Attempts},
+		Store: redisstore.New(s.redis),
+		Scope: func(ctx context.Context, _ *core.Request) string { return customer(ctx) },
+		Key:   core.KeyConfig{Required: true},
+		Lease: core.LeaseConfig{Duration: s.cfg.Lease},
+		Keep:  core.KeepConfig{Retention: s.cfg.Retention},
 		Hooks: core.Hooks{
 			Takeover: warn("takeover"), Lost: warn("claim lost"), Unknown: warn("outcome unknown"), StoreError: warn("store error"),
 		},

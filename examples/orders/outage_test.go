@@ -14,13 +14,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
 )
 
 // deliver delivers an event once.
-func (s *service) deliver(t *testing.T, c *consumer, e event) core.Delivery[shipped] {
+func (s *service) deliver(t *testing.T, c *eventConsumer, e event) consumer.Delivery[shipped] {
 	t.Helper()
-	return core.Consume(t.Context(), s.engine, core.Message{Group: group, ID: e.ID, Payload: e.Payload},
+	return consumer.Consume(t.Context(), s.messages, consumer.Message{Group: group, ID: e.ID, Payload: e.Payload},
 		func(ctx context.Context) (shipped, error) { return c.handle(ctx, e) })
 }
 
@@ -36,12 +36,12 @@ func TestAnOutageOfTheDatabaseUsesUpNoAttempt(t *testing.T) {
 	c.handle = (&shipping{away}).handle
 	for range 5 {
 		d := s.deliver(t, c, e)
-		assert.Equal(t, core.Failed, d.Verdict)
+		assert.Equal(t, consumer.Failed, d.Verdict)
 		assert.Equal(t, 1, d.Attempt)
 		assert.Error(t, d.Err)
 	}
 	c.handle = handle
-	assert.Equal(t, core.Delivery[shipped]{Verdict: core.Done, Result: shipped{"reserved"}, Attempt: 1}, s.deliver(t, c, e))
+	assert.Equal(t, consumer.Delivery[shipped]{Verdict: consumer.Done, Result: shipped{"reserved"}, Attempt: 1}, s.deliver(t, c, e))
 }
 
 func TestAnOutageIsNoFaultOfTheEvent(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/internal/redistest"
 )
 
@@ -367,15 +367,15 @@ func TestAFailureIsDeliveredAgainWhenItIsWorthIt(t *testing.T) {
 func TestARunAfterTheEffectDoesNotRepeatIt(t *testing.T) {
 	s := start(t)
 	e := event{ID: "1", OrderID: 7, Version: 1, Type: orderPlaced, Payload: []byte("{}")}
-	deliver := func() core.Delivery[shipped] {
-		return core.Consume(t.Context(), s.engine, core.Message{Group: group, ID: e.ID, Payload: e.Payload},
+	deliver := func() consumer.Delivery[shipped] {
+		return consumer.Consume(t.Context(), s.messages, consumer.Message{Group: group, ID: e.ID, Payload: e.Payload},
 			func(ctx context.Context) (shipped, error) { return newConsumer(s).handle(ctx, e) })
 	}
 	inGap(t, func(string) { panic("crash") })
 	assert.Panics(t, func() { deliver() })
 	gap = func(string) {}
-	assert.Equal(t, core.Delivery[shipped]{Verdict: core.Done, Result: shipped{"reserved"}, Attempt: 2}, deliver())
-	assert.Equal(t, core.Delivery[shipped]{Verdict: core.Duplicate, Result: shipped{"reserved"}}, deliver())
+	assert.Equal(t, consumer.Delivery[shipped]{Verdict: consumer.Done, Result: shipped{"reserved"}, Attempt: 2}, deliver())
+	assert.Equal(t, consumer.Delivery[shipped]{Verdict: consumer.Duplicate, Result: shipped{"reserved"}}, deliver())
 	assert.EqualValues(t, 2, s.count(t, "SELECT count(*) FROM shipping_log"))
 	assert.EqualValues(t, 1, s.count(t, "SELECT count(*) FROM shipping_log WHERE effect"))
 }

@@ -34,11 +34,11 @@ func crash() {
 }
 
 // billing charges for orders, and counts that beside the store, and its runs.
-func billing(engine *core.Engine, client *redis.Client, site, where string) route {
+func billing(engine engine, client *redis.Client, site, where string) route {
 	count := func(what string) error { return client.Incr(context.Background(), site+":"+what).Err() }
 	return route{
 		group: site + "-billing", from: site + "-orders", to: site + "-invoices",
-		around: []message.HandlerMiddleware{idem.Watermill(engine, site+"-billing")},
+		around: []message.HandlerMiddleware{idem.Watermill(engine.Consumer, site+"-billing")},
 		handle: func(msg *message.Message) ([]*message.Message, error) {
 			if err := count("runs"); err != nil {
 				return nil, err

@@ -17,6 +17,7 @@ import (
 
 	idem "github.com/go-idem/idem/adapters/watermill"
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/internal/redistest"
 )
@@ -28,13 +29,21 @@ const aWhile = time.Minute
 
 var errTest = errors.New("test")
 
-func newEngine(client redis.UniversalClient, changes ...func(*core.Config)) (*core.Engine, error) {
+// engine is an engine and a consumer of its messages.
+type engine struct {
+	*core.Engine
+	*consumer.Consumer
+}
+
+func newEngine(client redis.UniversalClient, settings ...consumer.Config) (engine, error) {
 	cfg := core.Config{Store: redisstore.New(client), Scope: core.SingleTenant}
 	cfg.Lease.Duration, cfg.Limits.StoreTimeout = lease, lease/2
-	for _, change := range changes {
-		change(&cfg)
+	e, err := core.New(cfg)
+	if err != nil {
+		return engine{}, err
 	}
-	return core.New(cfg)
+	c, err := consumer.New(e, append(settings, consumer.Config{})[0])
+	return engine{e, c}, err
 }
 
 // site is a broker, an engine, and the names of topics and groups, which no other test uses.
@@ -45,28 +54,28 @@ type site struct {
 	dial   dialer
 	name   string
 	redis  *redis.Client
-	engine *core.Engine
+	engine engine
 }
 
 var sites atomic.Int64
 
-func newSite(t *testing.T, b broker, changes ...func(*core.Config)) *site {
+func newSite(t *testing.T, b broker, settings ...consumer.Config) *site {
 	s := &site{T: t, broker: b, addr: b.start(t)}
 	s.dial = b.connect(s.addr)
 	s.name = fmt.Sprintf("site%d-%d", time.Now().UnixNano(), sites.Add(1))
 	s.redis = redistest.Shared(t).Client(t)
-	engine, err := newEngine(s.redis, changes...)
+	engine, err := newEngine(s.redis, settings...)
 	require.NoError(t, err)
 	s.engine = engine
 	t.Cleanup(func() { assert.NoError(t, engine.Close(context.Background())) })
 	return s
 }
 
-func forEachBroker(t *testing.T, test func(*site), changes ...func(*core.Config)) {
+func forEachBroker(t *testing.T, test func(*site), settings ...consumer.Config) {
 	for _, b := range brokers {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
-			test(newSite(t, b, changes...))
+			test(newSite(t, b, settings...))
 		})
 	}
 }
@@ -81,8 +90,8 @@ func (s *site) publish(topic, id, payload string) {
 	assert.NoError(s, subscriber.Close())
 }
 
-// consumer is a route of a site that is observed.
-type consumer struct {
+// observed is a route of a site that is observed.
+type observed struct {
 	tb   testing.TB
 	runs atomic.Int64
 
@@ -92,12 +101,12 @@ type consumer struct {
 }
 
 // consume starts a consumer behind the middleware.
-func (s *site) consume(group, topic string, handle message.HandlerFunc, opts ...idem.Option) *consumer {
-	return s.consumeBehind(group, topic, handle, idem.Watermill(s.engine, s.topic(group), opts...))
+func (s *site) consume(group, topic string, handle message.HandlerFunc, opts ...idem.Option) *observed {
+	return s.consumeBehind(group, topic, handle, idem.Watermill(s.engine.Consumer, s.topic(group), opts...))
 }
 
-func (s *site) consumeBehind(group, topic string, handle message.HandlerFunc, around ...message.HandlerMiddleware) *consumer {
-	c := &consumer{tb: s}
+func (s *site) consumeBehind(group, topic string, handle message.HandlerFunc, around ...message.HandlerMiddleware) *observed {
+	c := &observed{tb: s}
 	s.start(route{
 		group: s.topic(group), from: s.topic(topic), to: s.topic("invoices"),
 		around: append([]message.HandlerMiddleware{c.watch}, around...),
@@ -113,7 +122,7 @@ func (s *site) start(r route) {
 }
 
 // watch keeps what becomes of deliveries.
-func (c *consumer) watch(next message.HandlerFunc) message.HandlerFunc {
+func (c *observed) watch(next message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		produced, err := next(msg)
 		c.mu.Lock()
@@ -128,7 +137,7 @@ func (c *consumer) watch(next message.HandlerFunc) message.HandlerFunc {
 }
 
 // acknowledged waits for at least so many deliveries that are acknowledged, and returns what was produced.
-func (c *consumer) acknowledged(times int) []message.Messages {
+func (c *observed) acknowledged(times int) []message.Messages {
 	c.tb.Helper()
 	require.Eventually(c.tb, func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.produced) >= times }, aWhile, time.Millisecond)
 	c.mu.Lock()
@@ -137,7 +146,7 @@ func (c *consumer) acknowledged(times int) []message.Messages {
 }
 
 // refuses waits for a delivery that is not acknowledged, and returns why.
-func (c *consumer) refuses() error {
+func (c *observed) refuses() error {
 	c.tb.Helper()
 	require.Eventually(c.tb, func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.refused) > 0 }, aWhile, time.Millisecond)
 	c.mu.Lock()
@@ -145,7 +154,7 @@ func (c *consumer) refuses() error {
 	return c.refused[0]
 }
 
-func (c *consumer) ran(times int64) {
+func (c *observed) ran(times int64) {
 	c.tb.Helper()
 	assert.Equal(c.tb, times, c.runs.Load(), "runs")
 }
@@ -266,7 +275,7 @@ func TestGroupsHandleAMessageEachOnTheirOwn(t *testing.T) {
 // A router with one middleware for all its handlers.
 func TestHandlersAreGroupsWhenNoneIsNamed(t *testing.T) {
 	forEachBroker(t, func(s *site) {
-		all := idem.Watermill(s.engine, "")
+		all := idem.Watermill(s.engine.Consumer, "")
 		billing, shipping := s.consumeBehind("billing", "orders", bill, all), s.consumeBehind("shipping", "orders", bill, all)
 		for range 2 {
 			s.publish("orders", "1", "tea")
@@ -302,7 +311,7 @@ func TestAMessageWithAnotherPayloadIsDead(t *testing.T) {
 			poison, err := middleware.PoisonQueueWithFilter(publisher, s.topic("dead"), func(err error) bool { return errors.Is(err, idem.ErrDead) })
 			require.NoError(s, err)
 			queue := s.raw("dead")
-			billing := s.consumeBehind("billing", "orders", bill, poison, idem.Watermill(s.engine, s.topic("billing")))
+			billing := s.consumeBehind("billing", "orders", bill, poison, idem.Watermill(s.engine.Consumer, s.topic("billing")))
 			s.publish("orders", "1", "tea")
 			billing.acknowledged(1)
 			s.publish("orders", "1", "coffee")
@@ -321,7 +330,7 @@ func TestAMessageWithAnotherPayloadIsDead(t *testing.T) {
 			s.publish("orders", "1", "coffee")
 			assert.Empty(s, billing.acknowledged(2)[1])
 			billing.ran(1)
-		}, func(c *core.Config) { c.Messages.SkipMismatch = true })
+		}, consumer.Config{SkipMismatch: true})
 	})
 }
 
@@ -335,5 +344,5 @@ func TestAMessageThatNeverSucceedsIsDeadAfterItsLastAttempt(t *testing.T) {
 		assert.ErrorContains(s, <-dead, "no attempt is left")
 		billing.acknowledged(1)
 		billing.ran(3)
-	}, func(c *core.Config) { c.Messages.MaxAttempts = 3 })
+	}, consumer.Config{MaxAttempts: 3})
 }

@@ -1,4 +1,4 @@
-package core
+package consumer
 
 import (
 	"context"
@@ -7,9 +7,11 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+
+	"github.com/go-idem/idem/core"
 )
 
-// ConsumeBatch is [Consume] for many messages. It calls handle with those that are to be handled, in order, and handle returns
+// Batch is [Consume] for many messages. It calls handle with those that are to be handled, in order, and handle returns
 // as many results. A message that is handled for the first time shares a call with its neighbours; one whose earlier run failed
 // or vanished comes alone, in a call of its own. So a poison message, even one that kills its process, fails its neighbours
 // once, and uses up no more of their attempts.
@@ -20,13 +22,12 @@ import (
 //
 // Messages with one ID are deliveries one after the other, in calls of their own. The context of handle ends with ctx, unlike
 // that of Consume's, or when the claim of one of its messages is lost; it belongs to no run, so FromContext, ChildKey and Step do
-// not know it. A panic of handle fails
-// the messages of its call; it passes on to the caller when the others are handled, as does one of a hook, of a marshaller, and of
+// not know it. A panic of handle fails the messages of its call; it passes on to the caller when the others are handled, as does one of a hook, of a marshaller, and of
 // everything else that runs for a message. With Config.Wait a message that is in progress elsewhere holds up the others.
 // However many messages there are, no more than 64 of them are at the store at once.
-func ConsumeBatch[T any](ctx context.Context, e *Engine, messages []Message, handle func(context.Context, []Message) ([]T, error)) []Delivery[T] {
+func Batch[T any](ctx context.Context, c *Consumer, messages []Message, handle func(context.Context, []Message) ([]T, error)) []Delivery[T] {
 	b := &batch[T]{
-		ctx: ctx, engine: e, messages: messages, handle: handle,
+		ctx: ctx, consumer: c, messages: messages, handle: handle,
 		deliveries: make([]Delivery[T], len(messages)), store: make(chan struct{}, atStoreAtOnce),
 	}
 	for _, round := range rounds(messages) {
@@ -41,10 +42,9 @@ const atStoreAtOnce = 64
 
 // rounds puts the indices of messages into lists in which no ID is twice.
 func rounds(messages []Message) (rounds [][]int) {
-	type name struct{ group, id string }
 	seen := map[name]int{}
 	for i, m := range messages {
-		n := name{m.Group, m.ID}
+		n := m.name()
 		if seen[n] == len(rounds) {
 			rounds = append(rounds, nil)
 		}
@@ -62,7 +62,7 @@ var (
 // batch is many messages, each of which has a run of its own, and calls of a handler for those that run at the same time.
 type batch[T any] struct {
 	ctx        context.Context
-	engine     *Engine
+	consumer   *Consumer
 	messages   []Message
 	handle     func(context.Context, []Message) ([]T, error)
 	deliveries []Delivery[T]
@@ -145,7 +145,7 @@ func (b *batch[T]) one(i int) Delivery[T] {
 			b.claimed <- nil
 		}
 	}()
-	d := consume(b.ctx, b.engine, b.messages[i], b.wait, func(run context.Context) (T, error) {
+	d := consume(b.ctx, b.consumer, b.messages[i], b.wait, func(run context.Context) (T, error) {
 		m = &member[T]{index: i, run: run}
 		<-b.store
 		b.claimed <- m
@@ -169,7 +169,7 @@ func (b *batch[T]) wait() (done func()) {
 func calls[T any](members []*member[T]) (calls [][]*member[T]) {
 	shared := false // the last of calls is open
 	for _, m := range members {
-		run, _ := FromContext(m.run)
+		run, _ := core.FromContext(m.run)
 		isNew := run.Attempt <= 1
 		if isNew && shared {
 			last := len(calls) - 1
@@ -232,13 +232,26 @@ type shared struct {
 
 // Value implements context.Context.
 func (s *shared) Value(key any) any {
-	if key == ContextKey {
+	if key == core.ContextKey {
 		return s
+	}
+	if _, ok := key.(name); ok { // whose consumer each run has
+		return s.consumer(key)
 	}
 	return s.Context.Value(key)
 }
 
-// Runs returns the contexts of the runs: see ContextKey.
+// consumer returns the consumer of the run around s that has the message of the given name; nil without one.
+func (s *shared) consumer(name any) any {
+	for _, run := range s.runs {
+		if c := run.Value(name); c != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// Runs returns the contexts of the runs: see core.ContextKey.
 func (s *shared) Runs() []context.Context { return s.runs }
 
 // settleCall tells members what the handler has returned for each.

@@ -1,4 +1,4 @@
-package core_test
+package consumer_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/core/memstore"
 )
 
@@ -19,18 +20,23 @@ func ExampleConsume() {
 		fmt.Println(err)
 		return
 	}
+	billing, err := consumer.New(engine, consumer.Config{MaxAttempts: 5})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	for _, payload := range []string{"100 EUR", "100 EUR", "999 EUR"} {
-		m := core.Message{Group: "billing", ID: "event-1", Payload: []byte(payload)}
-		d := core.Consume(context.Background(), engine, m, func(ctx context.Context) (Receipt, error) {
+		m := consumer.Message{Group: "billing", ID: "event-1", Payload: []byte(payload)}
+		d := consumer.Consume(context.Background(), billing, m, func(ctx context.Context) (Receipt, error) {
 			fmt.Println("charging")
 			return Receipt{Amount: 100}, nil
 		})
 		switch d.Verdict {
-		case core.Done, core.Duplicate: // acknowledge
+		case consumer.Done, consumer.Duplicate: // acknowledge
 			fmt.Println(d.Verdict, d.Result)
-		case core.Dead: // put it aside, then acknowledge
+		case consumer.Dead: // put it aside, then acknowledge
 			fmt.Println(d.Verdict, d.Err)
-		case core.Busy, core.Failed: // deliver again after d.RedeliverAfter
+		case consumer.Busy, consumer.Failed: // deliver again after d.RedeliverAfter
 			fmt.Println(d.Verdict, d.RedeliverAfter, d.Err)
 		}
 	}
@@ -42,15 +48,20 @@ func ExampleConsume() {
 }
 
 // A handler that fails between two steps does not do the first one again.
-func ExampleStep() {
+func ExampleConsume_step() {
 	engine, err := core.New(core.Config{Store: memstore.New(), Scope: core.SingleTenant})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	m := core.Message{Group: "billing", ID: "event-1", Payload: []byte("100 EUR")}
+	billing, err := consumer.New(engine, consumer.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	m := consumer.Message{Group: "billing", ID: "event-1", Payload: []byte("100 EUR")}
 	for attempt := range 2 {
-		d := core.Consume(context.Background(), engine, m, func(ctx context.Context) (Receipt, error) {
+		d := consumer.Consume(context.Background(), billing, m, func(ctx context.Context) (Receipt, error) {
 			receipt, err := core.Step(ctx, "charge", func(context.Context) (Receipt, error) {
 				fmt.Println("charging")
 				return Receipt{Amount: 100}, nil
