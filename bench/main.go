@@ -1,10 +1,11 @@
 // Command bench measures this library beside what its users would write or pick instead, on a redis-server that it starts
 // itself. It keeps the figures in results.json and renders docs/PERFORMANCE.md with its pictures from them.
 //
-//	$ go -C bench run .                           # all parts: about 40 minutes, and 4 GB for 10 million keys
-//	$ go -C bench run . -short                    # all parts, less exactly: 4 minutes
+//	$ go -C bench run .                           # all parts: about 25 minutes, and 4 GB for 10 million keys
+//	$ go -C bench run . -short                    # all parts, less exactly: 3 minutes
 //	$ go -C bench run . -only allocations,scripts # these parts; the figures of the others stay
 //	$ go -C bench run . -render                   # no measurement
+//	$ go -C bench run . -compare HEAD~3           # CPU per request of the working tree beside that of a commit
 package main
 
 import (
@@ -23,9 +24,10 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	short := flag.Bool("short", false, "measure for 4 minutes, not 40")
+	short := flag.Bool("short", false, "measure for 3 minutes, not 25")
 	only := flag.String("only", "", "measure only these `parts`, separated by commas: "+strings.Join(names(), ", "))
 	render := flag.Bool("render", false, "render the report without measuring")
+	compare := flag.String("compare", "", "compare the CPU per request of the working tree with that of a `commit`; no report")
 	results := flag.String("results", "results.json", "keep the figures in this `file`")
 	docs := flag.String("docs", "../docs", "render the report into this `directory`")
 	flag.Parse()
@@ -34,9 +36,12 @@ func main() {
 		plan = measure.Short
 	}
 	var err error
-	if *render {
+	switch {
+	case *compare != "":
+		err = compareWith(*compare)
+	case *render:
 		err = renderFile(*results, *docs)
-	} else {
+	default:
 		err = measureParts(plan, *only, *results, *docs)
 	}
 	if err != nil {
@@ -105,4 +110,10 @@ func renderFile(file, docs string) error {
 		return err
 	}
 	return results.Render(docs)
+}
+
+func compareWith(commit string) error {
+	var program measure.Program
+	defer program.End()
+	return measure.Compare(&program, commit, os.Stdout)
 }

@@ -212,3 +212,8 @@ func TestADuelChangesTheFirst(t *testing.T) {
 	assert.Len(t, d.rounds[1], 2)
 	assert.Equal(t, []string{"http", "all new keys", subject.Memory, subject.Bare}, d.row().Name)
 }
+
+func TestADifferenceIsTheMedianOfTurns(t *testing.T) {
+	own, beside := []float64{110, 205, 95, 108}, []float64{100, 200, 90, 100}
+	assert.Equal(t, "+8.00 (+8.0 %), +8.00 to +10.00", difference(own, beside, 2))
+}
