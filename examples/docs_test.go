@@ -116,7 +116,7 @@ func TestEveryOptionIsExplained(t *testing.T) {
 var imports = map[string]string{
 	"context": "context", "http": "net/http", "log": "log", "time": "time", "errors": "errors",
 	"gin": "github.com/gin-gonic/gin", "echo": "github.com/labstack/echo/v4", "fiber": "github.com/gofiber/fiber/v2",
-	"redis": "github.com/redis/go-redis/v9", "pgx": "github.com/jackc/pgx/v5",
+	"redis": "github.com/redis/go-redis/v9", "pgx": "github.com/jackc/pgx/v5", "pgxpool": "github.com/jackc/pgx/v5/pgxpool",
 	"core": "github.com/go-idem/idem/core", "expvar": "expvar",
 	"consumer":   "github.com/go-idem/idem/core/consumer",
 	"memstore":   "github.com/go-idem/idem/core/memstore",
@@ -135,7 +135,7 @@ var known = [][2]string{
 	{"ctx", "var ctx context.Context"}, {"engine", "var engine *core.Engine"}, {"addr", "var addr string"},
 	{"messages", "var messages *consumer.Consumer"},
 	{"router", "var router *gin.Engine"}, {"e", "var e *echo.Echo"}, {"app", "var app *fiber.App"}, {"mux", "var mux *http.ServeMux"},
-	{"w", "var w http.ResponseWriter"}, {"userOf", "func userOf(context.Context) string { return \"\" }"},
+	{"pool", "var pool *pgxpool.Pool"}, {"userOf", "func userOf(context.Context) string { return \"\" }"},
 	{"auth", "var auth interface{ Principal(context.Context) string }"},
 	{"client", "var client *redis.Client"}, {"sentinels", "var sentinels []string"}, {"nodes", "var nodes []string"},
 	{"Receipt", "type Receipt struct{}"}, {"charge", "var charge func(context.Context) (Receipt, error)"},
