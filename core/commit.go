@@ -103,7 +103,7 @@ func (op *operation) omitBody() {
 func (op *operation) finish(f commit) error {
 	op.commit = f
 	leaseEnd, lost := op.keeper.stop()
-	if op.keeper.isOverdue() {
+	if op.keeper.renewer.IsOverdue() {
 		return errOverdue
 	}
 	var p *pendingCommit

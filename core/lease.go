@@ -7,16 +7,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-idem/idem/core/internal/deadline"
-	"github.com/go-idem/idem/core/internal/retry"
+	"github.com/go-idem/idem/core/internal/lease"
 )
 
-// keeper keeps one claim alive while its handler runs. It extends at each third of the lease, so a handler that
-// finishes sooner costs no call. When the claim is lost, or no extension was confirmed for a whole lease, it cancels
-// the handler's context with ErrLost.
+// keeper is what belongs to one run: the claim, which it holds while the handler runs, the context of the handler, its steps, and its
+// decision. When the claim is lost, or no extension was confirmed for a whole lease, it cancels the context with ErrLost.
 type keeper struct {
-	op  *operation
-	run runContext // the handler's
+	op      *operation
+	run     runContext // the handler's
+	renewer lease.Renewer
 
 	unwatch func() bool // ends the watch for the client's leaving; nil without one
 
@@ -26,33 +25,24 @@ type keeper struct {
 	streams  bool         // the answer goes on when the handler has returned
 	stepping stepping
 
-	mu        sync.Mutex
-	over      bool           // stopped or lost: nothing is left to do
-	closed    bool           // nothing more may begin in the run
-	overdue   bool           // it has lasted longer than Lease.MaxRun
-	underWay  int            // steps and runs inside
-	idle      chan struct{}  // closed when none of these is left, or the claim is lost; made by who waits for it
-	limit     *time.Timer    // ends the run when it has lasted too long; nil without Lease.MaxRun
-	lost      bool           // the handler was told that the claim is gone
-	confirmed time.Time      // when the last verb was sent that the store confirmed: the lease is counted from then or later
-	first     deadline.Timer // sends the first extension
-	next      *time.Timer    // extends; made by the first extension
-	end       *time.Timer    // ends the run when nothing is confirmed; made by the first extension
+	mu       sync.Mutex
+	isOver   bool          // the run was stopped, or told that its claim is lost
+	closed   bool          // nothing more may begin in the run
+	underWay int           // steps and runs inside
+	idle     chan struct{} // closed when none of these is left, or the claim is lost; made by who waits for it
 }
 
 // keep starts the keeper of op's claim and returns the handler's context. That one does not end when the client leaves,
 // because half an operation helps nobody; a deadline set outside still counts.
 func (op *operation) keep() context.Context {
-	k := &op.keeper
-	k.op, k.confirmed = op, op.began
+	k, e := &op.keeper, op.engine
+	k.op = op
 	k.run.Init(op.ctx)
 	k.run.at = place{op: op, keeper: k, outer: placeOf(op.ctx)}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	op.engine.timers.AfterFunc(&k.first, time.Until(op.began.Add(op.claim.Lease/3)), k)
-	if longest := op.engine.cfg.Lease.MaxRun; longest > 0 {
-		k.limit = time.AfterFunc(time.Until(op.began.Add(longest)), k.endOverdue)
-	}
+	k.renewer.Start(lease.Config{
+		Holder: (*holder)(k), Timers: &e.timers, Inflight: e.inflight,
+		Began: op.began, Lease: op.claim.Lease, MaxRun: e.cfg.Lease.MaxRun,
+	})
 	return &k.run
 }
 
@@ -60,7 +50,7 @@ func (op *operation) keep() context.Context {
 func (k *keeper) enter() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.closed || k.over || k.lost {
+	if k.closed || k.isOver {
 		return false
 	}
 	k.underWay++
@@ -89,7 +79,7 @@ func (k *keeper) wakeIdle() {
 func (k *keeper) close() (busy <-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.underWay == 0 || k.over || k.lost {
+	if k.underWay == 0 || k.isOver {
 		k.closed = true
 		return nil
 	}
@@ -113,28 +103,6 @@ func (k *keeper) hasEffects() bool {
 	return k.underWay > 0 || k.steps.Load()
 }
 
-// isOverdue tells whether the run has lasted longer than Lease.MaxRun.
-func (k *keeper) isOverdue() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.overdue
-}
-
-// endOverdue ends a run that has lasted too long: its claim ends with the lease, and its outcome is unknown.
-func (k *keeper) endOverdue() {
-	k.mu.Lock()
-	ends := !k.over
-	if ends {
-		k.overdue = true
-		k.cancel(errOverdue)
-		k.halt()
-	}
-	k.mu.Unlock()
-	if ends {
-		k.op.emit(k.op.engine.cfg.Hooks.Unknown, 0, errOverdue)
-	}
-}
-
 // decide makes the decision of the handler.
 func (k *keeper) decide(d Disposition) {
 	k.decision.Store(int32(d))
@@ -150,14 +118,14 @@ func (k *keeper) decidedOn() (Disposition, bool) {
 func (k *keeper) runs(record [32]byte) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return !k.over && !k.lost && (k.op.claim.Key == record || k.op.renamed && k.op.home == record)
+	return !k.isOver && (k.op.claim.Key == record || k.op.renamed && k.op.home == record)
 }
 
 // watchClient cancels the handler's context when the client leaves.
 func (k *keeper) watchClient() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.over {
+	if !k.isOver {
 		k.watch()
 	}
 }
@@ -172,128 +140,66 @@ func (k *keeper) watch() {
 // stop ends the keeping and the handler's context. It returns when the lease ends at the earliest, by the confirmed
 // calls, and whether the handler was told that it is lost.
 func (k *keeper) stop() (leaseEnd time.Time, lost bool) {
+	leaseEnd, lost = k.renewer.Stop()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.halt()
+	k.end()
 	if k.streams { // something may still work under it, for as long as under the client's
 		k.watch()
-		return k.confirmed.Add(k.op.claim.Lease), k.lost
+		return leaseEnd, lost
 	}
 	k.run.Cancel(nil)
 	if k.unwatch != nil {
 		k.unwatch()
 	}
-	return k.confirmed.Add(k.op.claim.Lease), k.lost
+	return leaseEnd, lost
 }
 
-// halt stops the timers; the caller holds mu.
-func (k *keeper) halt() {
-	k.over = true
+// end notes that the run is over, and ends the wait for what is under way; the caller holds mu.
+func (k *keeper) end() {
+	k.isOver = true
 	k.wakeIdle()
-	k.first.Stop()
-	if k.limit != nil {
-		k.limit.Stop()
-	}
-	if k.next != nil {
-		k.next.Stop()
-		k.end.Stop()
-	}
-}
-
-// Fire sends the first extension.
-func (k *keeper) Fire() { k.extend() }
-
-// extend sends one extension and plans the next.
-func (k *keeper) extend() {
-	k.mu.Lock()
-	over, claim := k.over, k.op.claim
-	if !over {
-		k.plan()
-		k.op.engine.inflight.Add() // before stop can return, so that Close waits for it
-		defer k.op.engine.inflight.Done()
-	}
-	k.mu.Unlock()
-	if over {
-		return
-	}
-	sent := time.Now()
-	claim.Steps = k.steps.Load()
-	e := k.op.engine
-	err := e.callUntil(k.detached(), sent.Add(e.patience()), func(ctx context.Context) error { return e.cfg.Store.Extend(ctx, claim) })
-	if errors.Is(err, ErrLost) {
-		k.lose(err)
-		return
-	}
-	if err != nil && !k.isLost() { // else Hooks.Lost has heard of it
-		k.op.emit(k.op.engine.cfg.Hooks.StoreError, 0, err)
-	}
-	k.extended(sent, err)
-}
-
-// isLost tells whether the handler was told that the claim is gone.
-func (k *keeper) isLost() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.lost
 }
 
 // detached has the values of the client's context, and not its end.
 func (k *keeper) detached() context.Context { return context.WithoutCancel(k.op.ctx) }
 
-// plan makes the timers, once; the caller holds mu.
-func (k *keeper) plan() {
-	if k.next != nil {
-		return
-	}
-	k.end = time.AfterFunc(time.Until(k.confirmed.Add(k.op.claim.Lease)), func() { k.lose(nil) })
-	k.next = time.AfterFunc(k.op.claim.Lease, k.extend)
-	k.next.Stop()
+// holder is the keeper as its Renewer sees it.
+type holder keeper
+
+// Extend implements lease.Holder.
+func (h *holder) Extend() (isLost bool, err error) {
+	k, e := (*keeper)(h), h.op.engine
+	claim := h.op.commitClaim()
+	err = e.callUntil(k.detached(), time.Now().Add(e.patience()), func(ctx context.Context) error { return e.cfg.Store.Extend(ctx, claim) })
+	return errors.Is(err, ErrLost), err
 }
 
-// extended sets the timers after an extension that was sent at sent: a confirmed one starts the lease anew, a failed one is
-// tried again soon.
-func (k *keeper) extended(sent time.Time, err error) {
+// Cancel implements lease.Holder: it ends the context of the handler.
+func (h *holder) Cancel(why lease.Reason) {
+	k := (*keeper)(h)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	switch {
-	case k.over:
-	case err != nil:
-		pause := k.op.claim.Lease / 10
-		if k.lost { // in silence: whoever asks first when the store is back has the key
-			pause = min(pause, retry.MaxPause)
-		}
-		k.next.Reset(max(time.Until(sent.Add(pause)), retry.FirstPause))
-	default:
-		k.confirmed = sent
-		k.next.Reset(time.Until(sent.Add(k.op.claim.Lease / 3)))
-		k.end.Reset(time.Until(sent.Add(k.op.claim.Lease)))
-	}
-}
-
-// lose tells the handler, once. A nil cause stands for a lease that ran out unconfirmed: the claim may be held again when the
-// store is back, so it is extended until the handler has ended.
-func (k *keeper) lose(cause error) {
-	k.mu.Lock()
-	told := k.over || k.lost
-	if !k.over {
-		k.cancel(ErrLost)
-		if cause != nil {
-			k.halt()
-		}
-	}
-	k.mu.Unlock()
-	if told {
+	k.end()
+	if why == lease.Overdue {
+		k.run.Cancel(errOverdue)
 		return
 	}
-	if cause == nil {
-		cause = errNotRenewed
-	}
-	k.op.emit(k.op.engine.cfg.Hooks.Lost, 0, cause)
+	k.run.Cancel(ErrLost)
 }
 
-// cancel ends the handler's context, and the wait for what is under way; the caller holds mu.
-func (k *keeper) cancel(cause error) {
-	k.lost = true
-	k.wakeIdle()
-	k.run.Cancel(cause)
+// Report implements lease.Holder.
+func (h *holder) Report(why lease.Reason, err error) {
+	hooks := &h.op.engine.cfg.Hooks
+	switch why {
+	case lease.Lost:
+		h.op.emit(hooks.Lost, 0, err)
+	case lease.Silent:
+		h.op.emit(hooks.Lost, 0, errNotRenewed)
+	case lease.Overdue: // the claim ends with its lease, and the outcome of the run is unknown
+		h.op.emit(hooks.Unknown, 0, errOverdue)
+	}
 }
+
+// ReportFailure implements lease.Holder.
+func (h *holder) ReportFailure(err error) { h.op.emit(h.op.engine.cfg.Hooks.StoreError, 0, err) }

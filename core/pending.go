@@ -23,7 +23,7 @@ type pendingCommit struct {
 // addPending puts op's commit into the queue: a Begin of the same record in this process waits for it from now on. isLost is
 // whether the handler was told that its claim is lost.
 func (op *operation) addPending(isLost bool) *pendingCommit {
-	claim := retry.Claim{Record: op.claim.Key, Fence: op.claim.Fence, Lease: op.claim.Lease, Confirmed: op.keeper.confirmed}
+	claim := retry.Claim{Record: op.claim.Key, Fence: op.claim.Fence, Lease: op.claim.Lease, Confirmed: op.keeper.renewer.Confirmed()}
 	p := &pendingCommit{op: op, isLost: isLost}
 	p.queued = op.engine.commits.Add(claim, p)
 	return p
