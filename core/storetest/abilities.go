@@ -20,15 +20,15 @@ func (s *suite) watch(key [32]byte) (woken <-chan struct{}, stop func()) {
 	return wakes, stop
 }
 
-// waits is a begin of a rival that meets a running claim and is going to wait for it.
-func (s *suite) waits(c driver.Claim) {
+// subscribe is a begin of a rival that meets a running claim and is going to wait for it.
+func (s *suite) subscribe(c driver.Claim) {
 	s.Helper()
 	waiter := rival(c)
 	waiter.Subscribed = true
-	s.state(s.begin(waiter), driver.InProgress)
+	s.wantState(s.begin(waiter), driver.InProgress)
 }
 
-func (s *suite) isWoken(woken <-chan struct{}) {
+func (s *suite) wantWake(woken <-chan struct{}) {
 	s.Helper()
 	select {
 	case <-woken:
@@ -49,10 +49,10 @@ var notifying = []test{
 			c := s.claimed(long)
 			woken, stop := s.watch(c.Key)
 			also, stopAlso := s.watch(c.Key)
-			s.waits(c)
-			s.is(end(s, c), nil)
-			s.isWoken(woken)
-			s.isWoken(also)
+			s.subscribe(c)
+			s.wantError(end(s, c), nil)
+			s.wantWake(woken)
+			s.wantWake(also)
 			stop()
 			stopAlso()
 		}
@@ -61,26 +61,26 @@ var notifying = []test{
 		c := s.claimed(moment)
 		woken, stop := s.watch(c.Key)
 		defer stop()
-		s.waits(c)
+		s.subscribe(c)
 		s.advance(moment + overtime)
 		heir := rival(c)
 		heir.Lease = long
 		s.claim(&heir)
-		s.is(s.complete(heir, "kept"), nil)
-		s.isWoken(woken)
+		s.wantError(s.complete(heir, "kept"), nil)
+		s.wantWake(woken)
 	}},
 	{"who has stopped to wait is left alone, and others are not", func(s *suite) {
 		c, d := s.claimed(long), s.claimed(long)
 		woken, stop := s.watch(c.Key)
 		alone, leave := s.watch(d.Key)
 		defer stop()
-		s.waits(c)
-		s.waits(d)
+		s.subscribe(c)
+		s.subscribe(d)
 		leave()
 		leave() // twice does no harm
-		s.is(s.complete(d, "kept"), nil)
-		s.is(s.complete(c, "kept"), nil)
-		s.isWoken(woken)
+		s.wantError(s.complete(d, "kept"), nil)
+		s.wantError(s.complete(c, "kept"), nil)
+		s.wantWake(woken)
 		select {
 		case <-alone:
 			s.Fatal("woken after it had left")
@@ -103,11 +103,11 @@ func (s *suite) checkpoint(c driver.Claim, step, result string) error {
 	return s.store.(driver.Checkpointer).Checkpoint(context.Background(), c, step, []byte(result))
 }
 
-// kept checks what the run of c finds of earlier steps.
-func (s *suite) kept(c driver.Claim, want map[string]string) {
+// wantSteps checks what the run of c finds of earlier steps.
+func (s *suite) wantSteps(c driver.Claim, want map[string]string) {
 	s.Helper()
 	steps, err := s.store.(driver.Checkpointer).Checkpoints(context.Background(), c)
-	s.is(err, nil)
+	s.wantError(err, nil)
 	got := map[string]string{}
 	for step, result := range steps {
 		got[step] = string(result)
@@ -120,72 +120,72 @@ func (s *suite) kept(c driver.Claim, want map[string]string) {
 var checkpointing = []test{
 	{"finished steps are there for the run that takes over", func(s *suite) {
 		c := s.claimed(moment)
-		s.kept(c, nil)
-		s.is(s.checkpoint(c, "charge", "1"), nil)
-		s.is(s.checkpoint(c, "charge", "2"), nil)
-		s.is(s.checkpoint(c, "notify \x00", "\x00\xff"), nil)
+		s.wantSteps(c, nil)
+		s.wantError(s.checkpoint(c, "charge", "1"), nil)
+		s.wantError(s.checkpoint(c, "charge", "2"), nil)
+		s.wantError(s.checkpoint(c, "notify \x00", "\x00\xff"), nil)
 		s.advance(moment + overtime)
 		heir := rival(c)
 		heir.Lease = long
 		s.claim(&heir)
-		s.kept(heir, map[string]string{"charge": "2", "notify \x00": "\x00\xff"})
-		s.is(s.checkpoint(c, "charge", "late"), driver.ErrLost)
-		s.is(s.fail(heir, false), nil)
+		s.wantSteps(heir, map[string]string{"charge": "2", "notify \x00": "\x00\xff"})
+		s.wantError(s.checkpoint(c, "charge", "late"), driver.ErrLost)
+		s.wantError(s.fail(heir, false), nil)
 		next := rival(heir)
 		s.claim(&next)
-		s.kept(next, map[string]string{"charge": "2", "notify \x00": "\x00\xff"})
+		s.wantSteps(next, map[string]string{"charge": "2", "notify \x00": "\x00\xff"})
 	}},
 	{"steps belong to a claim that runs", func(s *suite) {
 		c := s.claimed(long)
 		stale := c
 		stale.Fence--
-		s.is(s.checkpoint(stale, "charge", "1"), driver.ErrLost)
-		s.is(s.checkpoint(rival(c), "charge", "1"), driver.ErrLost)
-		s.is(s.checkpoint(NewClaim(long, longer), "charge", "1"), driver.ErrLost)
-		s.is(s.complete(c, "kept"), nil)
-		s.is(s.checkpoint(c, "charge", "1"), driver.ErrLost)
+		s.wantError(s.checkpoint(stale, "charge", "1"), driver.ErrLost)
+		s.wantError(s.checkpoint(rival(c), "charge", "1"), driver.ErrLost)
+		s.wantError(s.checkpoint(NewClaim(long, longer), "charge", "1"), driver.ErrLost)
+		s.wantError(s.complete(c, "kept"), nil)
+		s.wantError(s.checkpoint(c, "charge", "1"), driver.ErrLost)
 		_, err := s.store.(driver.Checkpointer).Checkpoints(context.Background(), c)
-		s.is(err, driver.ErrLost)
+		s.wantError(err, driver.ErrLost)
 	}},
 	{"another request under the key does not find the steps of the first", func(s *suite) {
 		c := s.claimed(long)
-		s.is(s.checkpoint(c, "charge", "1"), nil)
-		s.is(s.fail(c, true), nil)
+		s.wantError(s.checkpoint(c, "charge", "1"), nil)
+		s.wantError(s.fail(c, true), nil)
 		mended := other(c)
 		s.claim(&mended)
-		s.kept(mended, nil)
-		s.is(s.checkpoint(mended, "notify", "2"), nil)
-		s.kept(mended, map[string]string{"notify": "2"})
+		s.wantSteps(mended, nil)
+		s.wantError(s.checkpoint(mended, "notify", "2"), nil)
+		s.wantSteps(mended, map[string]string{"notify": "2"})
 	}},
 	{"an extension keeps the steps alive", func(s *suite) {
 		c := NewClaim(moment/2, moment)
 		s.claim(&c)
-		s.is(s.checkpoint(c, "charge", "1"), nil)
+		s.wantError(s.checkpoint(c, "charge", "1"), nil)
 		c.Retention, c.Steps = longer, true
-		s.is(s.extend(c), nil)
+		s.wantError(s.extend(c), nil)
 		s.advance(moment + overtime)
 		heir := rival(c)
 		heir.Lease = long
 		s.claim(&heir)
-		s.kept(heir, map[string]string{"charge": "1"})
+		s.wantSteps(heir, map[string]string{"charge": "1"})
 	}},
 	{"an outcome takes the place of the steps", func(s *suite) {
 		c := s.claimed(long)
-		s.is(s.checkpoint(c, "charge", "1"), nil)
+		s.wantError(s.checkpoint(c, "charge", "1"), nil)
 		c.Retention, c.Steps = short, true
-		s.is(s.complete(c, "kept"), nil)
+		s.wantError(s.complete(c, "kept"), nil)
 		s.advance(overtime)
 		next := rival(c)
 		next.Retention = longer
 		s.claim(&next)
-		s.kept(next, nil)
+		s.wantSteps(next, nil)
 	}},
 	{"a step keeps its record alive", func(s *suite) {
 		c := NewClaim(moment/2, moment)
 		s.claim(&c)
 		c.Retention = longer
-		s.is(s.checkpoint(c, "charge", "1"), nil)
+		s.wantError(s.checkpoint(c, "charge", "1"), nil)
 		s.advance(moment + overtime)
-		s.state(s.begin(other(c)), driver.Mismatch)
+		s.wantState(s.begin(other(c)), driver.Mismatch)
 	}},
 }

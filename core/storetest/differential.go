@@ -36,11 +36,11 @@ func Differential(tb testing.TB, seed int64, steps int, a, b Harness) {
 }
 
 // A duration of the sequence is over at once or never.
-type length bool
+type duration bool
 
-const now length = true
+const now duration = true
 
-func (l length) of(whenOver, whenNot time.Duration) time.Duration {
+func (l duration) of(whenOver, whenNot time.Duration) time.Duration {
 	if l == now {
 		return whenOver
 	}
@@ -49,36 +49,36 @@ func (l length) of(whenOver, whenNot time.Duration) time.Duration {
 
 // op is one step: a verb by one of the owners.
 type op struct {
-	verb             string
-	owner            int
-	run              int64 // when not 0, the owner begins a new run, with an identity made of this number
-	other            bool  // that run is of the other request
-	free, noTakeover bool
-	notRun           bool // a fail of who never ran
-	noFence          bool // a fail of who was never answered
-	over             bool // may take over the claim that was last reported as vanished
-	lateFence        bool // with the fence of the owner's first claim
-	outcome          string
-	lease, retention length
+	call                  string
+	owner                 int
+	run                   int64 // when not 0, the owner begins a new run, with an identity made of this number
+	other                 bool  // that run is of the other request
+	noEffects, noTakeover bool
+	notRun                bool // a fail of who never ran
+	noFence               bool // a fail of who was never answered
+	takeover              bool // may take over the claim that was last reported as vanished
+	lateFence             bool // with the fence of the owner's first claim
+	outcome               string
+	lease, retention      duration
 }
 
 func randomOp(r *rand.Rand) op {
 	verbs := []string{"begin", "begin", "begin", "extend", "complete", "fail", "fail"}
 	o := op{
-		verb:       verbs[r.Intn(len(verbs))],
+		call:       verbs[r.Intn(len(verbs))],
 		owner:      r.Intn(3),
 		other:      r.Intn(4) == 0,
-		free:       r.Intn(3) == 0,
+		noEffects:  r.Intn(3) == 0,
 		notRun:     r.Intn(4) == 0,
 		noFence:    r.Intn(4) == 0,
 		noTakeover: r.Intn(3) == 0,
-		over:       r.Intn(2) == 0,
+		takeover:   r.Intn(2) == 0,
 		lateFence:  r.Intn(8) == 0,
 		outcome:    []string{"one", "two"}[r.Intn(2)],
 		lease:      r.Intn(4) == 0,
 		retention:  r.Intn(8) == 0,
 	}
-	if o.verb == "begin" && r.Intn(3) == 0 {
+	if o.call == "begin" && r.Intn(3) == 0 {
 		o.run = r.Int63()
 	}
 	return o
@@ -86,24 +86,24 @@ func randomOp(r *rand.Rand) op {
 
 // player runs a sequence on one store. Fences differ between stores, so they are named by the order they appear in.
 type player struct {
-	store  driver.Store
-	claims [3]driver.Claim // as the owner last began
-	first  [3]int64        // fence of the owner's first claim
-	fences []int64
-	gone   int64 // fence of the claim that was last reported as vanished
+	store    driver.Store
+	claims   [3]driver.Claim // as the owner last began
+	first    [3]int64        // fence of the owner's first claim
+	fences   []int64
+	vanished int64 // fence of the claim that was last reported as vanished
 }
 
 func newPlayer(h Harness, base driver.Claim) *player {
 	p := &player{store: h.Store}
 	for i := range p.claims {
 		p.claims[i] = base
-		p.renew(i, int64(i)+1, false)
+		p.newRun(i, int64(i)+1, false)
 	}
 	return p
 }
 
-// renew makes the owner begin a new run.
-func (p *player) renew(owner int, run int64, other bool) {
+// newRun makes the owner begin a new run.
+func (p *player) newRun(owner int, run int64, other bool) {
 	c := &p.claims[owner]
 	*c = driver.Claim{Key: c.Key, Fingerprint: c.Fingerprint}
 	binary.BigEndian.PutUint64(c.Owner[:], uint64(run))
@@ -117,19 +117,19 @@ func (p *player) renew(owner int, run int64, other bool) {
 // play runs one step and puts the answer, and only what both stores must agree on, into words.
 func (p *player) play(o op) string {
 	if o.run != 0 {
-		p.renew(o.owner, o.run, o.other)
+		p.newRun(o.owner, o.run, o.other)
 	}
 	c := &p.claims[o.owner]
 	c.NoTakeover, c.TakeoverFence = o.noTakeover, 0
-	if o.over {
-		c.TakeoverFence = p.gone
+	if o.takeover {
+		c.TakeoverFence = p.vanished
 	}
 	c.Lease, c.Retention = o.lease.of(short/2, long), o.retention.of(short, longer)
 	if c.Retention < c.Lease {
 		c.Lease = short / 2
 	}
 	ctx := context.Background()
-	if o.verb == "begin" {
+	if o.call == "begin" {
 		entry, err := p.store.Begin(ctx, *c)
 		return p.describe(o.owner, entry, err)
 	}
@@ -137,25 +137,25 @@ func (p *player) play(o op) string {
 	if o.lateFence {
 		held.Fence = p.first[o.owner]
 	}
-	switch o.verb {
+	switch o.call {
 	case "extend":
-		return word(p.store.Extend(ctx, held))
+		return errorText(p.store.Extend(ctx, held))
 	case "complete":
-		return word(p.store.Complete(ctx, held, []byte(o.outcome)))
+		return errorText(p.store.Complete(ctx, held, []byte(o.outcome)))
 	}
 	if o.noFence {
 		held.Fence = 0
 	}
-	return word(p.store.Fail(ctx, held, driver.Failure{Cause: "test", NoEffects: o.free || o.notRun, NotRun: o.notRun}))
+	return errorText(p.store.Fail(ctx, held, driver.Failure{Cause: "test", NoEffects: o.noEffects || o.notRun, NotRun: o.notRun}))
 }
 
 func (p *player) describe(owner int, e driver.Entry, err error) string {
 	if e.State == driver.Unknown {
-		p.gone = e.Fence
+		p.vanished = e.Fence
 		return fmt.Sprintf("unknown fence %d", p.rank(e.Fence))
 	}
 	if err != nil || e.State != driver.Claimed {
-		return fmt.Sprintf("%s %s %q left %t", word(err), e.State, e.Outcome, e.Remaining > 0)
+		return fmt.Sprintf("%s %s %q left %t", errorText(err), e.State, e.Outcome, e.Remaining > 0)
 	}
 	if p.first[owner] == 0 {
 		p.first[owner] = e.Fence
@@ -180,7 +180,7 @@ func (p *player) rank(fence int64) int {
 	return len(p.fences) - 1
 }
 
-func word(err error) string {
+func errorText(err error) string {
 	switch {
 	case err == nil:
 		return "ok"

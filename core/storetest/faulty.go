@@ -58,8 +58,8 @@ func (f *Faulty) Calls(verb string) int {
 	return f.calls[verb]
 }
 
-// next takes the fault planned for a call.
-func (f *Faulty) next(verb string) (fault Fault) {
+// nextFault takes the fault planned for a call.
+func (f *Faulty) nextFault(verb string) (fault Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if planned := f.faults[verb]; len(planned) > 0 {
@@ -76,7 +76,7 @@ func (f *Faulty) count(verb string) {
 }
 
 func (f *Faulty) call(ctx context.Context, verb string, do func() error) error {
-	return f.callWith(ctx, verb, f.next(verb), do)
+	return f.callWith(ctx, verb, f.nextFault(verb), do)
 }
 
 func (f *Faulty) callWith(ctx context.Context, verb string, fault Fault, do func() error) error {
@@ -96,7 +96,7 @@ func (f *Faulty) callWith(ctx context.Context, verb string, fault Fault, do func
 
 // Begin implements driver.Store.
 func (f *Faulty) Begin(ctx context.Context, c driver.Claim) (entry driver.Entry, err error) {
-	fault := f.next("begin")
+	fault := f.nextFault("begin")
 	if fault == Late {
 		f.mu.Lock()
 		f.late[c.Owner] = c
@@ -126,13 +126,13 @@ func (f *Faulty) Complete(ctx context.Context, c driver.Claim, outcome []byte) e
 func (f *Faulty) Fail(ctx context.Context, c driver.Claim, failure driver.Failure) error {
 	return f.call(ctx, "fail", func() error {
 		err := f.Store.Fail(ctx, c, failure)
-		f.arrive(ctx, c.Owner)
+		f.executeLate(ctx, c.Owner)
 		return err
 	})
 }
 
-// arrive lets a begin take effect that was late.
-func (f *Faulty) arrive(ctx context.Context, owner [16]byte) {
+// executeLate lets a begin take effect that was late.
+func (f *Faulty) executeLate(ctx context.Context, owner [16]byte) {
 	f.mu.Lock()
 	c, ok := f.late[owner]
 	delete(f.late, owner)
@@ -146,19 +146,19 @@ func (f *Faulty) arrive(ctx context.Context, owner [16]byte) {
 func (f *Faulty) Reopen(ctx context.Context, c driver.Claim, outcome []byte) error {
 	store, ok := f.Store.(reopener)
 	if !ok {
-		return errNot
+		return errNoAbility
 	}
 	return f.call(ctx, "reopen", func() error { return store.Reopen(ctx, c, outcome) })
 }
 
-// errNot says that the store below has not got an ability.
-var errNot = errors.New("storetest: the store has not got this ability")
+// errNoAbility says that the store below has not got an ability.
+var errNoAbility = errors.New("storetest: the store has not got this ability")
 
 // Watch implements driver.Notifier, if the store below does.
 func (f *Faulty) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error) {
 	store, ok := f.Store.(driver.Notifier)
 	if !ok {
-		return nil, errNot
+		return nil, errNoAbility
 	}
 	err = f.call(ctx, "watch", func() error {
 		stop, err = store.Watch(ctx, key, wake)
@@ -174,7 +174,7 @@ func (f *Faulty) Watch(ctx context.Context, key [32]byte, wake func()) (stop fun
 func (f *Faulty) Checkpoint(ctx context.Context, c driver.Claim, step string, result []byte) error {
 	store, ok := f.Store.(driver.Checkpointer)
 	if !ok {
-		return errNot
+		return errNoAbility
 	}
 	return f.call(ctx, "checkpoint", func() error { return store.Checkpoint(ctx, c, step, result) })
 }
@@ -183,7 +183,7 @@ func (f *Faulty) Checkpoint(ctx context.Context, c driver.Claim, step string, re
 func (f *Faulty) Checkpoints(ctx context.Context, c driver.Claim) (steps map[string][]byte, err error) {
 	store, ok := f.Store.(driver.Checkpointer)
 	if !ok {
-		return nil, errNot
+		return nil, errNoAbility
 	}
 	err = f.call(ctx, "checkpoints", func() error {
 		steps, err = store.Checkpoints(ctx, c)

@@ -16,100 +16,100 @@ func (s *suite) reopen(c driver.Claim, outcome string) error {
 	return s.store.(reopener).Reopen(context.Background(), c, []byte(outcome))
 }
 
-// dead returns the claim of a run whose outcome is kept, and was that of its third attempt.
-func (s *suite) dead() driver.Claim {
+// deadClaim returns the claim of a run whose outcome is kept, and was that of its third attempt.
+func (s *suite) deadClaim() driver.Claim {
 	s.Helper()
 	c := s.claimed(long)
 	for range 2 {
-		s.is(s.fail(c, false), nil)
+		s.wantError(s.fail(c, false), nil)
 		c = rival(c)
 		s.claim(&c)
 	}
-	s.is(s.complete(c, "dead"), nil)
+	s.wantError(s.complete(c, "dead"), nil)
 	return c
 }
 
 var reopening = []test{
 	{"EVT-11 a record that is reopened is claimed as at first, by the same request, and tells of earlier runs", func(s *suite) {
-		c := s.dead()
+		c := s.deadClaim()
 		by := rival(c)
-		s.is(s.reopen(by, "dead"), nil)
-		s.is(s.reopen(by, "dead"), nil)
-		s.state(s.begin(other(c)), driver.Mismatch)
+		s.wantError(s.reopen(by, "dead"), nil)
+		s.wantError(s.reopen(by, "dead"), nil)
+		s.wantState(s.begin(other(c)), driver.Mismatch)
 		next := rival(c)
 		entry := s.claim(&next)
 		if entry.Attempt != 1 || !entry.Takeover || entry.Fence <= c.Fence || entry.Operation != entry.Fence {
 			s.Errorf("Begin after a Reopen: %+v, want attempt 1, a takeover, a fence above %d, and an operation of its own", entry, c.Fence)
 		}
-		s.state(s.begin(rival(c)), driver.InProgress)
-		s.is(s.fail(next, true), nil)
-		s.state(s.begin(other(c)), driver.Mismatch)
+		s.wantState(s.begin(rival(c)), driver.InProgress)
+		s.wantError(s.fail(next, true), nil)
+		s.wantState(s.begin(other(c)), driver.Mismatch)
 		again := rival(c)
 		if entry := s.claim(&again); entry.Attempt != 2 || !entry.Takeover || entry.Operation != next.Operation {
 			s.Errorf("Begin after that: %+v, want attempt 2 of the same operation", entry)
 		}
-		s.is(s.complete(again, "kept"), nil)
-		s.outcome(rival(c), "kept")
+		s.wantError(s.complete(again, "kept"), nil)
+		s.wantOutcome(rival(c), "kept")
 	}},
 	{"EVT-11 a claim without a run leaves a record that is reopened as it was", func(s *suite) {
-		c := s.dead()
-		s.is(s.reopen(rival(c), "dead"), nil)
+		c := s.deadClaim()
+		s.wantError(s.reopen(rival(c), "dead"), nil)
 		first := rival(c)
 		s.claim(&first)
-		s.is(s.notRun(first), nil)
-		s.state(s.begin(other(c)), driver.Mismatch)
+		s.wantError(s.notRun(first), nil)
+		s.wantState(s.begin(other(c)), driver.Mismatch)
 		next := rival(c)
-		s.attempt(&next, 1, true)
+		s.claimAttempt(&next, 1, true)
 		if next.Operation != first.Operation {
 			s.Errorf("operation is %d, want %d", next.Operation, first.Operation)
 		}
 		if entry := s.begin(next); entry.Operation != next.Operation || entry.Attempt != 1 || !entry.Takeover {
 			s.Errorf("Begin of who has the claim: %+v, want the operation %d", entry, next.Operation)
 		}
-		s.is(s.complete(next, "kept"), nil)
+		s.wantError(s.complete(next, "kept"), nil)
 	}},
 	{"EVT-11 only a record with this outcome is reopened, and no other is changed", func(s *suite) {
-		c := s.dead()
-		s.is(s.reopen(rival(c), "other"), driver.ErrLost)
-		s.is(s.reopen(NewClaim(long, longer), "dead"), driver.ErrLost)
-		s.outcome(rival(c), "dead")
+		c := s.deadClaim()
+		s.wantError(s.reopen(rival(c), "other"), driver.ErrLost)
+		s.wantError(s.reopen(NewClaim(long, longer), "dead"), driver.ErrLost)
+		s.wantOutcome(rival(c), "dead")
 		running := s.claimed(long)
-		s.is(s.reopen(rival(running), "dead"), driver.ErrLost)
-		s.is(s.reopen(running, "dead"), driver.ErrLost)
-		s.is(s.extend(running), nil)
-		s.is(s.fail(running, false), nil)
-		s.is(s.reopen(rival(running), "dead"), driver.ErrLost)
+		s.wantError(s.reopen(rival(running), "dead"), driver.ErrLost)
+		s.wantError(s.reopen(running, "dead"), driver.ErrLost)
+		s.wantError(s.extend(running), nil)
+		s.wantError(s.fail(running, false), nil)
+		s.wantError(s.reopen(rival(running), "dead"), driver.ErrLost)
 	}},
 	{"EVT-11 who had the record before it was reopened has lost it, and so has who reopened it", func(s *suite) {
-		c := s.dead()
+		c := s.deadClaim()
 		by := rival(c)
-		s.is(s.reopen(by, "dead"), nil)
-		s.is(s.complete(c, "dead"), driver.ErrLost)
-		s.is(s.extend(c), driver.ErrLost)
+		s.wantError(s.reopen(by, "dead"), nil)
+		s.wantError(s.complete(c, "dead"), driver.ErrLost)
+		s.wantError(s.extend(c), driver.ErrLost)
 		if _, err := s.store.Begin(context.Background(), by); err != driver.ErrLost {
 			s.Errorf("Begin of who reopened it: error %v, want %v", err, driver.ErrLost)
 		}
 		next := rival(c)
 		s.claim(&next)
-		s.is(s.complete(c, "dead"), driver.ErrLost)
-		s.is(s.reopen(rival(c), "dead"), driver.ErrLost)
-		s.is(s.complete(next, "kept"), nil)
-		s.outcome(rival(c), "kept")
+		s.wantError(s.complete(c, "dead"), driver.ErrLost)
+		s.wantError(s.reopen(rival(c), "dead"), driver.ErrLost)
+		s.wantError(s.complete(next, "kept"), nil)
+		s.wantOutcome(rival(c), "kept")
 	}},
 	{"EVT-11 a record that is reopened leaves no tombstone behind", func(s *suite) {
 		c := NewClaim(long, longer)
 		c.LateRetry = longer
 		s.claim(&c)
-		s.is(s.complete(c, "dead"), nil)
+		s.wantError(s.complete(c, "dead"), nil)
 		by := rival(c)
 		by.Retention = short
-		s.is(s.reopen(by, "dead"), nil)
+		s.wantError(s.reopen(by, "dead"), nil)
 		s.advance(overtime)
 		next := rival(c)
 		s.claim(&next)
 	}},
 	{"EVT-11 of many who reopen a record at once one does", func(s *suite) {
-		c := s.dead()
+		c := s.deadClaim()
 		var all sync.WaitGroup
 		answers := make(chan error, 10)
 		for range cap(answers) {
@@ -122,7 +122,7 @@ var reopening = []test{
 			if err == nil {
 				done++
 			} else {
-				s.is(err, driver.ErrLost)
+				s.wantError(err, driver.ErrLost)
 			}
 		}
 		if done != 1 {

@@ -106,7 +106,7 @@ func (s *suite) begin(c driver.Claim) driver.Entry {
 func (s *suite) claim(c *driver.Claim) driver.Entry {
 	s.Helper()
 	entry := s.begin(*c)
-	s.state(entry, driver.Claimed)
+	s.wantState(entry, driver.Claimed)
 	c.Fence, c.Attempt, c.Operation, c.Takeover = entry.Fence, entry.Attempt, entry.Operation, entry.Takeover
 	return entry
 }
@@ -119,14 +119,14 @@ func (s *suite) claimed(lease time.Duration) driver.Claim {
 	return c
 }
 
-func (s *suite) state(entry driver.Entry, want driver.State) {
+func (s *suite) wantState(entry driver.Entry, want driver.State) {
 	s.Helper()
 	if entry.State != want {
 		s.Fatalf("Begin says %q, want %q", entry.State, want)
 	}
 }
 
-func (s *suite) is(err, want error) {
+func (s *suite) wantError(err, want error) {
 	s.Helper()
 	if !errors.Is(err, want) {
 		s.Fatalf("error is %v, want %v", err, want)
@@ -145,12 +145,12 @@ func (s *suite) fail(c driver.Claim, free bool) error {
 	return s.store.Fail(context.Background(), c, driver.Failure{Cause: "test", NoEffects: free})
 }
 
-// outcome checks that a retry of c gets want.
-func (s *suite) outcome(c driver.Claim, want string) {
+// wantOutcome checks that a retry of c gets want.
+func (s *suite) wantOutcome(c driver.Claim, want string) {
 	s.Helper()
 	retry := rival(c)
 	entry := s.begin(retry)
-	if s.state(entry, driver.Completed); entry.Remaining != 0 {
+	if s.wantState(entry, driver.Completed); entry.Remaining != 0 {
 		s.Fatalf("%v are left, which nobody asked for", entry.Remaining)
 	}
 	retry.WantRemaining = true
@@ -162,8 +162,8 @@ func (s *suite) outcome(c driver.Claim, want string) {
 	}
 }
 
-// verbs are the three that need a claim.
-var verbs = []struct {
+// calls are the three that need a claim.
+var calls = []struct {
 	name string
 	do   func(*suite, driver.Claim) error
 }{
@@ -231,9 +231,9 @@ var contract = []test{
 	}},
 	{"a begin that arrives after its own fail is lost", func(s *suite) {
 		c := s.claimed(long)
-		s.is(s.fail(c, false), nil)
+		s.wantError(s.fail(c, false), nil)
 		_, err := s.store.Begin(context.Background(), c)
-		s.is(err, driver.ErrLost)
+		s.wantError(err, driver.ErrLost)
 		next := rival(c)
 		if s.claim(&next); next.Attempt != 2 {
 			s.Fatalf("attempt %d: the late begin changed the record", next.Attempt)
@@ -244,26 +244,26 @@ var contract = []test{
 		s.claim(&c)
 		mismatch := func() {
 			entry := s.begin(other(c))
-			if s.state(entry, driver.Mismatch); entry.Fingerprint != c.Fingerprint {
+			if s.wantState(entry, driver.Mismatch); entry.Fingerprint != c.Fingerprint {
 				s.Fatalf("the record's fingerprint is %x, not %x", c.Fingerprint, entry.Fingerprint)
 			}
 		}
 		mismatch()
 		s.advance(overtime)
 		mismatch()
-		s.is(s.fail(c, false), nil)
+		s.wantError(s.fail(c, false), nil)
 		mismatch()
 		next := rival(c)
 		next.Lease = long
 		s.claim(&next)
-		s.is(s.complete(next, "kept"), nil)
+		s.wantError(s.complete(next, "kept"), nil)
 		mismatch()
-		s.outcome(c, "kept")
+		s.wantOutcome(c, "kept")
 	}},
 	{"a failed key is claimed by the next attempt under a higher fence", func(s *suite) {
 		c := s.claimed(long)
 		for attempt := 2; attempt < 5; attempt++ {
-			s.is(s.fail(c, false), nil)
+			s.wantError(s.fail(c, false), nil)
 			next := rival(c)
 			entry := s.claim(&next)
 			if entry.Attempt != attempt || entry.Fence <= c.Fence || entry.Takeover {
@@ -274,21 +274,21 @@ var contract = []test{
 	}},
 	{"a key that failed free accepts another request", func(s *suite) {
 		c := s.claimed(long)
-		s.is(s.fail(c, true), nil)
+		s.wantError(s.fail(c, true), nil)
 		mended := other(c)
 		s.claim(&mended)
-		s.state(s.begin(rival(c)), driver.Mismatch)
+		s.wantState(s.begin(rival(c)), driver.Mismatch)
 	}},
 	{"a key that fails free keeps its request when an earlier run may have had effects", func(s *suite) {
 		failed, vanished := s.claimed(long), s.claimed(short)
-		s.is(s.fail(failed, false), nil)
+		s.wantError(s.fail(failed, false), nil)
 		s.advance(overtime)
 		for _, c := range []driver.Claim{failed, vanished} {
 			next := rival(c)
 			next.Lease = long
 			s.claim(&next)
-			s.is(s.fail(next, true), nil)
-			s.state(s.begin(other(c)), driver.Mismatch)
+			s.wantError(s.fail(next, true), nil)
+			s.wantState(s.begin(other(c)), driver.Mismatch)
 		}
 	}},
 	{"a takeover is remembered by the attempts that follow it", func(s *suite) {
@@ -300,12 +300,12 @@ var contract = []test{
 			if entry := s.claim(&c); !entry.Takeover {
 				s.Fatalf("entry is %+v", entry)
 			}
-			s.is(s.fail(c, false), nil)
+			s.wantError(s.fail(c, false), nil)
 		}
 	}},
 	{"a claim whose lease ended is taken over", func(s *suite) {
 		c := s.claimed(moment)
-		s.state(s.begin(rival(c)), driver.InProgress)
+		s.wantState(s.begin(rival(c)), driver.InProgress)
 		s.advance(moment + overtime)
 		heir := rival(c)
 		entry := s.claim(&heir)
@@ -319,18 +319,18 @@ var contract = []test{
 		cautious := rival(c)
 		cautious.NoTakeover = true
 		entry := s.begin(cautious)
-		if s.state(entry, driver.Unknown); entry.Fence != c.Fence {
+		if s.wantState(entry, driver.Unknown); entry.Fence != c.Fence {
 			s.Fatalf("the vanished claim's fence is %d, not %d", c.Fence, entry.Fence)
 		}
-		s.is(s.complete(c, "kept"), nil)
-		s.outcome(c, "kept")
+		s.wantError(s.complete(c, "kept"), nil)
+		s.wantOutcome(c, "kept")
 	}},
 	{"without takeover one vanished claim can be taken over, and no other", func(s *suite) {
 		c := s.claimed(short)
 		s.advance(overtime)
 		cautious := rival(c)
 		cautious.NoTakeover, cautious.TakeoverFence = true, c.Fence-1
-		s.state(s.begin(cautious), driver.Unknown)
+		s.wantState(s.begin(cautious), driver.Unknown)
 		cautious.TakeoverFence = c.Fence
 		if entry := s.claim(&cautious); !entry.Takeover || entry.Attempt != 2 {
 			s.Fatalf("entry is %+v", entry)
@@ -339,42 +339,42 @@ var contract = []test{
 	{"an extended claim outlives its first lease", func(s *suite) {
 		c := s.claimed(short)
 		c.Lease = long
-		s.is(s.extend(c), nil)
+		s.wantError(s.extend(c), nil)
 		s.advance(overtime)
-		s.state(s.begin(rival(c)), driver.InProgress)
+		s.wantState(s.begin(rival(c)), driver.InProgress)
 	}},
 	{"an owner whose lease ended is heard until it is taken over", func(s *suite) {
-		for _, verb := range verbs {
+		for _, verb := range calls {
 			c := s.claimed(short)
 			s.advance(overtime)
-			s.is(verb.do(s, c), nil)
+			s.wantError(verb.do(s, c), nil)
 		}
 	}},
 	{"after a takeover the old owner is lost and changes nothing", func(s *suite) {
-		for _, verb := range verbs {
+		for _, verb := range calls {
 			c := s.claimed(short)
 			s.advance(overtime)
 			heir := rival(c)
 			heir.Lease = long
 			s.claim(&heir)
-			s.is(verb.do(s, c), driver.ErrLost)
-			s.is(s.complete(heir, "heir"), nil)
-			s.is(verb.do(s, c), driver.ErrLost)
-			s.outcome(c, "heir")
+			s.wantError(verb.do(s, c), driver.ErrLost)
+			s.wantError(s.complete(heir, "heir"), nil)
+			s.wantError(verb.do(s, c), driver.ErrLost)
+			s.wantOutcome(c, "heir")
 		}
 	}},
 	{"a stale fence is lost although the owner is right", func(s *suite) {
-		for _, verb := range verbs {
+		for _, verb := range calls {
 			c := s.claimed(long)
 			c.Fence--
-			s.is(verb.do(s, c), driver.ErrLost)
+			s.wantError(verb.do(s, c), driver.ErrLost)
 		}
 	}},
 	{"every verb on an absent key is lost and leaves it absent", func(s *suite) {
-		for _, verb := range verbs {
+		for _, verb := range calls {
 			c := NewClaim(long, longer)
 			c.Fence = 1
-			s.is(verb.do(s, c), driver.ErrLost)
+			s.wantError(verb.do(s, c), driver.ErrLost)
 			if s.claim(&c); c.Attempt != 1 {
 				s.Fatalf("%s left something behind: attempt %d", verb.name, c.Attempt)
 			}
@@ -383,15 +383,15 @@ var contract = []test{
 	{"complete, extend and fail sent again answer the same", func(s *suite) {
 		c := s.claimed(long)
 		for range 3 {
-			s.is(s.extend(c), nil)
+			s.wantError(s.extend(c), nil)
 		}
 		for range 3 {
-			s.is(s.complete(c, "kept"), nil)
+			s.wantError(s.complete(c, "kept"), nil)
 		}
-		s.outcome(c, "kept")
+		s.wantOutcome(c, "kept")
 		c = s.claimed(long)
 		for range 3 {
-			s.is(s.fail(c, false), nil)
+			s.wantError(s.fail(c, false), nil)
 		}
 		next := rival(c)
 		if s.claim(&next); next.Attempt != 2 {
@@ -400,35 +400,35 @@ var contract = []test{
 	}},
 	{"a kept outcome never changes", func(s *suite) {
 		c := s.claimed(long)
-		s.is(s.complete(c, "first"), nil)
-		s.is(s.complete(c, "second"), driver.ErrLost)
-		s.is(s.fail(c, true), driver.ErrLost)
-		s.is(s.extend(c), driver.ErrLost)
-		s.outcome(c, "first")
+		s.wantError(s.complete(c, "first"), nil)
+		s.wantError(s.complete(c, "second"), driver.ErrLost)
+		s.wantError(s.fail(c, true), driver.ErrLost)
+		s.wantError(s.extend(c), driver.ErrLost)
+		s.wantOutcome(c, "first")
 	}},
 	{"a failed claim can not be completed or extended", func(s *suite) {
 		c := s.claimed(long)
-		s.is(s.fail(c, false), nil)
-		s.is(s.complete(c, "late"), driver.ErrLost)
-		s.is(s.extend(c), driver.ErrLost)
+		s.wantError(s.fail(c, false), nil)
+		s.wantError(s.complete(c, "late"), driver.ErrLost)
+		s.wantError(s.extend(c), driver.ErrLost)
 	}},
 	{"a fail that does not know its fence frees its own claim only", func(s *suite) {
 		c := s.claimed(long)
 		c.Fence = 0
-		s.is(s.fail(rival(c), false), driver.ErrLost)
-		s.is(s.fail(c, false), nil)
+		s.wantError(s.fail(rival(c), false), driver.ErrLost)
+		s.wantError(s.fail(c, false), nil)
 		next := rival(c)
 		s.claim(&next)
-		s.is(s.fail(c, false), driver.ErrLost)
+		s.wantError(s.fail(c, false), driver.ErrLost)
 	}},
 	{"an outcome comes back as it was", func(s *suite) {
 		random := make([]byte, 1<<20)
 		rand.Read(random)
 		for _, outcome := range []string{"", "\x00\r\n", "1", string(random[:512]), string(random)} {
 			c := s.claimed(long)
-			s.is(s.complete(c, outcome), nil)
+			s.wantError(s.complete(c, outcome), nil)
 			entry := s.begin(rival(c))
-			if s.state(entry, driver.Completed); !bytes.Equal(entry.Outcome, []byte(outcome)) {
+			if s.wantState(entry, driver.Completed); !bytes.Equal(entry.Outcome, []byte(outcome)) {
 				s.Fatalf("%d bytes came back as %d others", len(outcome), len(entry.Outcome))
 			}
 		}
@@ -436,7 +436,7 @@ var contract = []test{
 	{"retention counts from the outcome; then the key is new, but for its fence", func(s *suite) {
 		c := s.claimed(long)
 		c.Retention = short
-		s.is(s.complete(c, "kept"), nil)
+		s.wantError(s.complete(c, "kept"), nil)
 		s.advance(overtime)
 		next := other(c)
 		if s.claim(&next); next.Attempt != 1 || next.Fence <= c.Fence {
@@ -446,19 +446,19 @@ var contract = []test{
 	{"a tombstone outlives an outcome when the claims ask for it", func(s *suite) {
 		c := s.claimed(long)
 		c.Retention, c.LateRetry = short, moment
-		s.is(s.complete(c, "kept"), nil)
+		s.wantError(s.complete(c, "kept"), nil)
 		s.advance(overtime)
 		late := other(c)
 		late.Retention = longer
 		for range 2 {
-			s.state(s.begin(late), driver.Expired)
+			s.wantState(s.begin(late), driver.Expired)
 		}
 		careless := rival(c)
 		careless.LateRetry, careless.Retention = 0, longer
 		s.claim(&careless)
 		c = s.claimed(long)
 		c.Retention, c.LateRetry = short, short
-		s.is(s.complete(c, "kept"), nil)
+		s.wantError(s.complete(c, "kept"), nil)
 		s.advance(2 * overtime)
 		next := other(c)
 		next.Retention = longer
@@ -467,17 +467,17 @@ var contract = []test{
 	{"a failed key leaves no tombstone", func(s *suite) {
 		c := s.claimed(long)
 		c.Retention, c.LateRetry = short, longer
-		s.is(s.fail(c, false), nil)
+		s.wantError(s.fail(c, false), nil)
 		s.advance(overtime)
 		next := rival(c)
 		s.claim(&next)
 	}},
 	{"every verb starts the retention anew", func(s *suite) {
-		for _, verb := range verbs {
+		for _, verb := range calls {
 			c := NewClaim(moment/2, moment)
 			s.claim(&c)
 			c.Retention = longer
-			s.is(verb.do(s, c), nil)
+			s.wantError(verb.do(s, c), nil)
 			s.advance(moment + overtime)
 			if entry := s.begin(other(c)); entry.State != driver.Mismatch {
 				s.Fatalf("after %s and the first retention, another request gets %q", verb.name, entry.State)
@@ -490,35 +490,35 @@ var contract = []test{
 		if entry := s.claim(&c); entry.Remaining < long {
 			s.Fatalf("%v are left", entry.Remaining)
 		}
-		s.is(s.withdraw(rival(c)), driver.ErrLost)
+		s.wantError(s.withdraw(rival(c)), driver.ErrLost)
 		for _, verb := range []func(driver.Claim) error{s.extend, func(c driver.Claim) error { return s.fail(c, false) }} {
-			s.is(verb(c), nil)
+			s.wantError(verb(c), nil)
 			s.advance(overtime)
-			s.state(s.begin(other(c)), driver.Mismatch)
+			s.wantState(s.begin(other(c)), driver.Mismatch)
 		}
 		next := rival(c)
 		s.claim(&next)
-		s.state(s.begin(rival(c)), driver.InProgress)
-		s.is(s.complete(next, "kept"), nil)
+		s.wantState(s.begin(rival(c)), driver.InProgress)
+		s.wantError(s.complete(next, "kept"), nil)
 		s.advance(overtime)
-		s.outcome(next, "kept")
+		s.wantOutcome(next, "kept")
 		c = NewClaim(longest, longest)
-		s.is(s.withdraw(c), nil)
-		s.late(c)
+		s.wantError(s.withdraw(c), nil)
+		s.wantLateBeginLost(c)
 	}},
 	{"an expired claim is lost", func(s *suite) {
-		for _, verb := range verbs {
+		for _, verb := range calls {
 			c := NewClaim(short/2, short)
 			s.claim(&c)
 			s.advance(overtime)
-			s.is(verb.do(s, c), driver.ErrLost)
+			s.wantError(verb.do(s, c), driver.ErrLost)
 		}
 	}},
 	{"keys do not meet", func(s *suite) {
 		a, b := s.claimed(long), s.claimed(long)
-		s.is(s.complete(a, "a"), nil)
-		s.is(s.fail(b, false), nil)
-		s.outcome(a, "a")
+		s.wantError(s.complete(a, "a"), nil)
+		s.wantError(s.fail(b, false), nil)
+		s.wantOutcome(a, "a")
 	}},
 	{"a cancelled context is an error and no claim", func(s *suite) {
 		c := NewClaim(long, longer)

@@ -13,12 +13,12 @@ func (s *suite) withdraw(c driver.Claim) error {
 	return s.store.Fail(context.Background(), c, driver.Failure{Cause: "begin had no answer", NoEffects: true, NotRun: true})
 }
 
-// late checks that the begin of an owner that has failed or withdrawn gets nothing.
-func (s *suite) late(c driver.Claim) {
+// wantLateBeginLost checks that the begin of an owner that has failed or withdrawn gets nothing.
+func (s *suite) wantLateBeginLost(c driver.Claim) {
 	s.Helper()
 	for _, c.NoTakeover = range []bool{false, true} {
 		_, err := s.store.Begin(context.Background(), c)
-		s.is(err, driver.ErrLost)
+		s.wantError(err, driver.ErrLost)
 	}
 }
 
@@ -27,8 +27,8 @@ func (s *suite) notRun(c driver.Claim) error {
 	return s.store.Fail(context.Background(), c, driver.Failure{Cause: "test", NoEffects: true, NotRun: true})
 }
 
-// attempt claims c, and checks what it is told of the past.
-func (s *suite) attempt(c *driver.Claim, want int, takeover bool) {
+// claimAttempt claims c, and checks what it is told of the past.
+func (s *suite) claimAttempt(c *driver.Claim, want int, takeover bool) {
 	s.Helper()
 	if entry := s.claim(c); entry.Attempt != want || entry.Takeover != takeover {
 		s.Fatalf("attempt %d, takeover %t; want %d, %t", entry.Attempt, entry.Takeover, want, takeover)
@@ -42,138 +42,138 @@ var withdrawing = []test{
 			for _, noTakeover := range []bool{false, true} {
 				c := NewClaim(long, longer)
 				c.NoTakeover = noTakeover
-				s.is(s.withdraw(c), nil)
-				s.is(s.withdraw(c), nil)
-				s.late(c)
+				s.wantError(s.withdraw(c), nil)
+				s.wantError(s.withdraw(c), nil)
+				s.wantLateBeginLost(c)
 				n := next(c)
-				s.attempt(&n, 1, false)
-				s.late(c)
-				s.is(s.extend(n), nil)
-				s.is(s.complete(n, "kept"), nil)
-				s.outcome(n, "kept")
+				s.claimAttempt(&n, 1, false)
+				s.wantLateBeginLost(c)
+				s.wantError(s.extend(n), nil)
+				s.wantError(s.complete(n, "kept"), nil)
+				s.wantOutcome(n, "kept")
 			}
 		}
 	}},
 	{"LSE-18: a begin that was withdrawn stays lost through failures and takeovers", func(s *suite) {
 		c := NewClaim(long, longer)
-		s.is(s.withdraw(c), nil)
+		s.wantError(s.withdraw(c), nil)
 		for attempt := 1; attempt < 4; attempt++ {
 			n := rival(c)
-			s.attempt(&n, attempt, false)
-			s.late(c)
-			s.is(s.fail(n, false), nil)
-			s.late(c)
-			s.late(n)
+			s.claimAttempt(&n, attempt, false)
+			s.wantLateBeginLost(c)
+			s.wantError(s.fail(n, false), nil)
+			s.wantLateBeginLost(c)
+			s.wantLateBeginLost(n)
 		}
 		vanished := rival(c)
 		vanished.Lease = short
-		s.attempt(&vanished, 4, false)
+		s.claimAttempt(&vanished, 4, false)
 		s.advance(overtime)
-		s.late(c)
+		s.wantLateBeginLost(c)
 		heir := rival(c)
-		s.attempt(&heir, 5, true)
-		s.late(c)
+		s.claimAttempt(&heir, 5, true)
+		s.wantLateBeginLost(c)
 	}},
 	{"LSE-18: a begin that is withdrawn while another holds the key is lost, and the other is not disturbed", func(s *suite) {
 		c := s.claimed(long)
 		w := other(c)
 		for range 2 {
-			s.is(s.withdraw(w), driver.ErrLost)
-			s.late(w)
+			s.wantError(s.withdraw(w), driver.ErrLost)
+			s.wantLateBeginLost(w)
 		}
-		s.state(s.begin(rival(c)), driver.InProgress)
-		s.state(s.begin(other(c)), driver.Mismatch)
-		s.is(s.extend(c), nil)
-		s.late(w)
-		s.is(s.fail(c, true), nil)
-		s.late(w)
+		s.wantState(s.begin(rival(c)), driver.InProgress)
+		s.wantState(s.begin(other(c)), driver.Mismatch)
+		s.wantError(s.extend(c), nil)
+		s.wantLateBeginLost(w)
+		s.wantError(s.fail(c, true), nil)
+		s.wantLateBeginLost(w)
 		v := rival(w)
-		s.is(s.withdraw(v), driver.ErrLost)
-		s.late(w)
-		s.late(v)
-		s.late(c)
+		s.wantError(s.withdraw(v), driver.ErrLost)
+		s.wantLateBeginLost(w)
+		s.wantLateBeginLost(v)
+		s.wantLateBeginLost(c)
 		next := other(c)
-		s.attempt(&next, 2, false)
+		s.claimAttempt(&next, 2, false)
 		for _, ended := range []driver.Claim{w, v, c} {
-			s.late(ended)
+			s.wantLateBeginLost(ended)
 		}
-		s.is(s.complete(next, "kept"), nil)
-		s.is(s.withdraw(other(c)), driver.ErrLost)
-		s.outcome(next, "kept")
+		s.wantError(s.complete(next, "kept"), nil)
+		s.wantError(s.withdraw(other(c)), driver.ErrLost)
+		s.wantOutcome(next, "kept")
 	}},
 	{"LSE-18: a record notes the last 16 owners", func(s *suite) {
 		absent, started, failed := NewClaim(long, longer), s.claimed(long), s.claimed(long)
-		s.is(s.withdraw(absent), nil)
-		s.is(s.fail(failed, false), nil)
+		s.wantError(s.withdraw(absent), nil)
+		s.wantError(s.fail(failed, false), nil)
 		for _, c := range []driver.Claim{absent, started, failed} {
 			var owners []driver.Claim
 			for range 16 + 4 {
 				w := rival(c)
-				s.is(s.withdraw(w), driver.ErrLost)
+				s.wantError(s.withdraw(w), driver.ErrLost)
 				owners = append(owners, w)
 			}
 			for _, w := range owners[4:] {
-				s.late(w)
+				s.wantLateBeginLost(w)
 			}
 		}
-		s.is(s.complete(started, "kept"), nil)
-		s.outcome(started, "kept")
+		s.wantError(s.complete(started, "kept"), nil)
+		s.wantOutcome(started, "kept")
 	}},
 	{"a withdrawal from an absent record lasts for a lease", func(s *suite) {
 		c := NewClaim(moment, longer)
-		s.is(s.withdraw(c), nil)
-		s.late(c)
+		s.wantError(s.withdraw(c), nil)
+		s.wantLateBeginLost(c)
 		s.advance(moment + overtime)
-		s.attempt(&c, 1, false)
+		s.claimAttempt(&c, 1, false)
 	}},
 	{"a withdrawal does not prolong the record of another", func(s *suite) {
 		c := NewClaim(moment/2, moment)
 		s.claim(&c)
 		w := rival(c)
 		w.Lease, w.Retention = long, longer
-		s.is(s.withdraw(w), driver.ErrLost)
+		s.wantError(s.withdraw(w), driver.ErrLost)
 		s.advance(moment + overtime)
 		next := other(c)
 		next.Lease, next.Retention = long, longer
-		s.attempt(&next, 1, false)
+		s.claimAttempt(&next, 1, false)
 	}},
 	{"a withdrawal does not hide a tombstone", func(s *suite) {
 		c := s.claimed(long)
 		c.Retention, c.LateRetry = short, longer
-		s.is(s.complete(c, "kept"), nil)
+		s.wantError(s.complete(c, "kept"), nil)
 		s.advance(overtime)
 		late := rival(c)
 		late.Retention = longer
-		s.state(s.begin(late), driver.Expired)
-		s.is(s.withdraw(late), nil)
-		s.late(late)
-		s.state(s.begin(rival(late)), driver.Expired)
+		s.wantState(s.begin(late), driver.Expired)
+		s.wantError(s.withdraw(late), nil)
+		s.wantLateBeginLost(late)
+		s.wantState(s.begin(rival(late)), driver.Expired)
 	}},
 	{"EVT-08: a claim without a run gives its attempt back, and the key", func(s *suite) {
 		c := NewClaim(long, longer)
 		for range 5 {
 			c = other(c)
 			fence := c.Fence
-			s.attempt(&c, 1, false)
+			s.claimAttempt(&c, 1, false)
 			if c.Fence <= fence {
 				s.Fatalf("fence %d after %d", c.Fence, fence)
 			}
-			s.is(s.notRun(c), nil)
-			s.is(s.notRun(c), nil)
-			s.late(c)
+			s.wantError(s.notRun(c), nil)
+			s.wantError(s.notRun(c), nil)
+			s.wantLateBeginLost(c)
 		}
 	}},
 	{"EVT-08: a claim without a run leaves what earlier runs have done", func(s *suite) {
 		failed, vanished := s.claimed(long), s.claimed(short)
-		s.is(s.fail(failed, false), nil)
+		s.wantError(s.fail(failed, false), nil)
 		s.advance(overtime)
 		for c, takeover := range map[driver.Claim]bool{failed: false, vanished: true} {
 			for range 3 {
 				next := rival(c)
 				next.Lease = long
-				s.attempt(&next, 2, takeover)
-				s.is(s.notRun(next), nil)
-				s.state(s.begin(other(c)), driver.Mismatch)
+				s.claimAttempt(&next, 2, takeover)
+				s.wantError(s.notRun(next), nil)
+				s.wantState(s.begin(other(c)), driver.Mismatch)
 			}
 		}
 	}},
@@ -188,12 +188,12 @@ var withdrawing = []test{
 			if again := s.begin(c); c.Operation != want || again.Operation != want {
 				s.Fatalf("operation %d, again %d; want %d", c.Operation, again.Operation, want)
 			}
-			s.is(end(c), nil)
+			s.wantError(end(c), nil)
 		}
 		vanish := func(driver.Claim) error { s.advance(overtime); return nil }
 		failFree := func(c driver.Claim) error { return s.fail(c, true) }
 		fail := func(c driver.Claim) error { return s.fail(c, false) }
-		s.is(s.notRun(c), nil)
+		s.wantError(s.notRun(c), nil)
 		next(0, failFree)
 		next(0, fail)
 		first := c.Operation
@@ -213,25 +213,25 @@ var withdrawing = []test{
 var operations = []test{
 	{"steps end with their operation", func(s *suite) {
 		c := s.claimed(long)
-		s.is(s.checkpoint(c, "charge", "1"), nil)
-		s.is(s.fail(c, true), nil)
+		s.wantError(s.checkpoint(c, "charge", "1"), nil)
+		s.wantError(s.fail(c, true), nil)
 		next := rival(c)
 		s.claim(&next)
-		s.kept(next, nil)
+		s.wantSteps(next, nil)
 	}},
 	{"steps outlive claims without a run, and withdrawals", func(s *suite) {
 		c := s.claimed(short)
-		s.is(s.checkpoint(c, "charge", "1"), nil)
-		s.is(s.withdraw(rival(c)), driver.ErrLost)
+		s.wantError(s.checkpoint(c, "charge", "1"), nil)
+		s.wantError(s.withdraw(rival(c)), driver.ErrLost)
 		s.advance(overtime)
 		heir := rival(c)
 		heir.Lease = long
-		s.attempt(&heir, 2, true)
-		s.is(s.notRun(heir), nil)
-		s.is(s.withdraw(rival(c)), driver.ErrLost)
+		s.claimAttempt(&heir, 2, true)
+		s.wantError(s.notRun(heir), nil)
+		s.wantError(s.withdraw(rival(c)), driver.ErrLost)
 		next := rival(heir)
-		s.attempt(&next, 2, true)
-		s.kept(next, map[string]string{"charge": "1"})
+		s.claimAttempt(&next, 2, true)
+		s.wantSteps(next, map[string]string{"charge": "1"})
 	}},
 	{"who waits is woken by the end of a run in whose time others have withdrawn", func(s *suite) {
 		if _, ok := s.store.(driver.Notifier); !ok {
@@ -240,9 +240,9 @@ var operations = []test{
 		c := s.claimed(time.Hour)
 		woken, stop := s.watch(c.Key)
 		defer stop()
-		s.waits(c)
-		s.is(s.withdraw(rival(c)), driver.ErrLost)
-		s.is(s.complete(c, "kept"), nil)
-		s.isWoken(woken)
+		s.subscribe(c)
+		s.wantError(s.withdraw(rival(c)), driver.ErrLost)
+		s.wantError(s.complete(c, "kept"), nil)
+		s.wantWake(woken)
 	}},
 }
