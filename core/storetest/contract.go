@@ -1,0 +1,365 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"math/rand"
+	"sync"
+
+	"github.com/go-idem/idem/core/driver"
+)
+
+var contract = []test{
+	{"a new key is claimed", func(s *suite) {
+		c := NewClaim(long, longer)
+		entry := s.claim(&c)
+		if entry.Attempt != 1 || entry.Takeover || entry.Fence <= 0 || entry.Operation != entry.Fence || entry.Remaining <= 0 || entry.Remaining > long {
+			s.Fatalf("entry is %+v", entry)
+		}
+	}},
+	{"one of many rivals is claimed, the others are told it is in progress", func(s *suite) {
+		c := NewClaim(long, longer)
+		var claims sync.Map
+		var wg sync.WaitGroup
+		for i := range 32 {
+			wg.Go(func() {
+				entry, err := s.store.Begin(context.Background(), rival(c))
+				if err != nil {
+					s.Errorf("Begin: %v", err)
+				}
+				if entry.State == driver.Claimed {
+					claims.Store(i, true)
+				} else if entry.State != driver.InProgress || entry.Remaining <= 0 || entry.Remaining > long {
+					s.Errorf("entry is %+v", entry)
+				}
+			})
+		}
+		wg.Wait()
+		n := 0
+		claims.Range(func(any, any) bool { n++; return true })
+		if n != 1 {
+			s.Fatalf("%d rivals were claimed", n)
+		}
+	}},
+	{"a begin that is sent again gets the same claim", func(s *suite) {
+		c := NewClaim(long, longer)
+		first := s.claim(&c)
+		for range 3 {
+			again := s.begin(c)
+			if again.Remaining = first.Remaining; !sameEntry(again, first) {
+				s.Fatalf("again %+v, first %+v", again, first)
+			}
+		}
+	}},
+	{"a takeover that is sent again is still a takeover", func(s *suite) {
+		c := s.claimed(short)
+		s.advance(overtime)
+		heir := rival(c)
+		heir.Lease = long
+		first := s.claim(&heir)
+		if again := s.begin(heir); !first.Takeover || !again.Takeover || again.Fence != first.Fence || again.Attempt != 2 {
+			s.Fatalf("again %+v, first %+v", again, first)
+		}
+	}},
+	{"a begin that arrives after its own fail is lost", func(s *suite) {
+		c := s.claimed(long)
+		s.wantError(s.fail(c, false), nil)
+		_, err := s.store.Begin(context.Background(), c)
+		s.wantError(err, driver.ErrLost)
+		next := rival(c)
+		if s.claim(&next); next.Attempt != 2 {
+			s.Fatalf("attempt %d: the late begin changed the record", next.Attempt)
+		}
+	}},
+	{"a mismatch is reported in every state and changes nothing", func(s *suite) {
+		c := NewClaim(short, longer)
+		s.claim(&c)
+		mismatch := func() {
+			entry := s.begin(other(c))
+			if s.wantState(entry, driver.Mismatch); entry.Fingerprint != c.Fingerprint {
+				s.Fatalf("the record's fingerprint is %x, not %x", c.Fingerprint, entry.Fingerprint)
+			}
+		}
+		mismatch()
+		s.advance(overtime)
+		mismatch()
+		s.wantError(s.fail(c, false), nil)
+		mismatch()
+		next := rival(c)
+		next.Lease = long
+		s.claim(&next)
+		s.wantError(s.complete(next, "kept"), nil)
+		mismatch()
+		s.wantOutcome(c, "kept")
+	}},
+	{"a failed key is claimed by the next attempt under a higher fence", func(s *suite) {
+		c := s.claimed(long)
+		for attempt := 2; attempt < 5; attempt++ {
+			s.wantError(s.fail(c, false), nil)
+			next := rival(c)
+			entry := s.claim(&next)
+			if entry.Attempt != attempt || entry.Fence <= c.Fence || entry.Takeover {
+				s.Fatalf("attempt %d is %+v after fence %d", attempt, entry, c.Fence)
+			}
+			c = next
+		}
+	}},
+	{"a key that failed free accepts another request", func(s *suite) {
+		c := s.claimed(long)
+		s.wantError(s.fail(c, true), nil)
+		mended := other(c)
+		s.claim(&mended)
+		s.wantState(s.begin(rival(c)), driver.Mismatch)
+	}},
+	{"a key that fails free keeps its request when an earlier run may have had effects", func(s *suite) {
+		failed, vanished := s.claimed(long), s.claimed(short)
+		s.wantError(s.fail(failed, false), nil)
+		s.advance(overtime)
+		for _, c := range []driver.Claim{failed, vanished} {
+			next := rival(c)
+			next.Lease = long
+			s.claim(&next)
+			s.wantError(s.fail(next, true), nil)
+			s.wantState(s.begin(other(c)), driver.Mismatch)
+		}
+	}},
+	{"a takeover is remembered by the attempts that follow it", func(s *suite) {
+		c := s.claimed(short)
+		s.advance(overtime)
+		for range 3 {
+			c = rival(c)
+			c.Lease = long
+			if entry := s.claim(&c); !entry.Takeover {
+				s.Fatalf("entry is %+v", entry)
+			}
+			s.wantError(s.fail(c, false), nil)
+		}
+	}},
+	{"a claim whose lease ended is taken over", func(s *suite) {
+		c := s.claimed(moment)
+		s.wantState(s.begin(rival(c)), driver.InProgress)
+		s.advance(moment + overtime)
+		heir := rival(c)
+		entry := s.claim(&heir)
+		if !entry.Takeover || entry.Attempt != 2 || entry.Fence <= c.Fence {
+			s.Fatalf("entry is %+v after fence %d", entry, c.Fence)
+		}
+	}},
+	{"without takeover an ended lease is an unknown outcome", func(s *suite) {
+		c := s.claimed(short)
+		s.advance(overtime)
+		cautious := rival(c)
+		cautious.NoTakeover = true
+		entry := s.begin(cautious)
+		if s.wantState(entry, driver.Unknown); entry.Fence != c.Fence {
+			s.Fatalf("the vanished claim's fence is %d, not %d", c.Fence, entry.Fence)
+		}
+		s.wantError(s.complete(c, "kept"), nil)
+		s.wantOutcome(c, "kept")
+	}},
+	{"without takeover one vanished claim can be taken over, and no other", func(s *suite) {
+		c := s.claimed(short)
+		s.advance(overtime)
+		cautious := rival(c)
+		cautious.NoTakeover, cautious.TakeoverFence = true, c.Fence-1
+		s.wantState(s.begin(cautious), driver.Unknown)
+		cautious.TakeoverFence = c.Fence
+		if entry := s.claim(&cautious); !entry.Takeover || entry.Attempt != 2 {
+			s.Fatalf("entry is %+v", entry)
+		}
+	}},
+	{"an extended claim outlives its first lease", func(s *suite) {
+		c := s.claimed(short)
+		c.Lease = long
+		s.wantError(s.extend(c), nil)
+		s.advance(overtime)
+		s.wantState(s.begin(rival(c)), driver.InProgress)
+	}},
+	{"an owner whose lease ended is heard until it is taken over", func(s *suite) {
+		for _, verb := range calls {
+			c := s.claimed(short)
+			s.advance(overtime)
+			s.wantError(verb.do(s, c), nil)
+		}
+	}},
+	{"after a takeover the old owner is lost and changes nothing", func(s *suite) {
+		for _, verb := range calls {
+			c := s.claimed(short)
+			s.advance(overtime)
+			heir := rival(c)
+			heir.Lease = long
+			s.claim(&heir)
+			s.wantError(verb.do(s, c), driver.ErrLost)
+			s.wantError(s.complete(heir, "heir"), nil)
+			s.wantError(verb.do(s, c), driver.ErrLost)
+			s.wantOutcome(c, "heir")
+		}
+	}},
+	{"a stale fence is lost although the owner is right", func(s *suite) {
+		for _, verb := range calls {
+			c := s.claimed(long)
+			c.Fence--
+			s.wantError(verb.do(s, c), driver.ErrLost)
+		}
+	}},
+	{"every verb on an absent key is lost and leaves it absent", func(s *suite) {
+		for _, verb := range calls {
+			c := NewClaim(long, longer)
+			c.Fence = 1
+			s.wantError(verb.do(s, c), driver.ErrLost)
+			if s.claim(&c); c.Attempt != 1 {
+				s.Fatalf("%s left something behind: attempt %d", verb.name, c.Attempt)
+			}
+		}
+	}},
+	{"complete, extend and fail sent again answer the same", func(s *suite) {
+		c := s.claimed(long)
+		for range 3 {
+			s.wantError(s.extend(c), nil)
+		}
+		for range 3 {
+			s.wantError(s.complete(c, "kept"), nil)
+		}
+		s.wantOutcome(c, "kept")
+		c = s.claimed(long)
+		for range 3 {
+			s.wantError(s.fail(c, false), nil)
+		}
+		next := rival(c)
+		if s.claim(&next); next.Attempt != 2 {
+			s.Fatalf("attempt %d", next.Attempt)
+		}
+	}},
+	{"a kept outcome never changes", func(s *suite) {
+		c := s.claimed(long)
+		s.wantError(s.complete(c, "first"), nil)
+		s.wantError(s.complete(c, "second"), driver.ErrLost)
+		s.wantError(s.fail(c, true), driver.ErrLost)
+		s.wantError(s.extend(c), driver.ErrLost)
+		s.wantOutcome(c, "first")
+	}},
+	{"a failed claim can not be completed or extended", func(s *suite) {
+		c := s.claimed(long)
+		s.wantError(s.fail(c, false), nil)
+		s.wantError(s.complete(c, "late"), driver.ErrLost)
+		s.wantError(s.extend(c), driver.ErrLost)
+	}},
+	{"a fail that does not know its fence frees its own claim only", func(s *suite) {
+		c := s.claimed(long)
+		c.Fence = 0
+		s.wantError(s.fail(rival(c), false), driver.ErrLost)
+		s.wantError(s.fail(c, false), nil)
+		next := rival(c)
+		s.claim(&next)
+		s.wantError(s.fail(c, false), driver.ErrLost)
+	}},
+	{"an outcome comes back as it was", func(s *suite) {
+		random := make([]byte, 1<<20)
+		rand.Read(random)
+		for _, outcome := range []string{"", "\x00\r\n", "1", string(random[:512]), string(random)} {
+			c := s.claimed(long)
+			s.wantError(s.complete(c, outcome), nil)
+			entry := s.begin(rival(c))
+			if s.wantState(entry, driver.Completed); !bytes.Equal(entry.Outcome, []byte(outcome)) {
+				s.Fatalf("%d bytes came back as %d others", len(outcome), len(entry.Outcome))
+			}
+		}
+	}},
+	{"retention counts from the outcome; then the key is new, but for its fence", func(s *suite) {
+		c := s.claimed(long)
+		c.Retention = short
+		s.wantError(s.complete(c, "kept"), nil)
+		s.advance(overtime)
+		next := other(c)
+		if s.claim(&next); next.Attempt != 1 || next.Fence <= c.Fence {
+			s.Fatalf("attempt %d, fence %d after %d", next.Attempt, next.Fence, c.Fence)
+		}
+	}},
+	{"a tombstone outlives an outcome when the claims ask for it", func(s *suite) {
+		c := s.claimed(long)
+		c.Retention, c.LateRetry = short, moment
+		s.wantError(s.complete(c, "kept"), nil)
+		s.advance(overtime)
+		late := other(c)
+		late.Retention = longer
+		for range 2 {
+			s.wantState(s.begin(late), driver.Expired)
+		}
+		careless := rival(c)
+		careless.LateRetry, careless.Retention = 0, longer
+		s.claim(&careless)
+		c = s.claimed(long)
+		c.Retention, c.LateRetry = short, short
+		s.wantError(s.complete(c, "kept"), nil)
+		s.advance(2 * overtime)
+		next := other(c)
+		next.Retention = longer
+		s.claim(&next)
+	}},
+	{"a failed key leaves no tombstone", func(s *suite) {
+		c := s.claimed(long)
+		c.Retention, c.LateRetry = short, longer
+		s.wantError(s.fail(c, false), nil)
+		s.advance(overtime)
+		next := rival(c)
+		s.claim(&next)
+	}},
+	{"every verb starts the retention anew", func(s *suite) {
+		for _, verb := range calls {
+			c := NewClaim(moment/2, moment)
+			s.claim(&c)
+			c.Retention = longer
+			s.wantError(verb.do(s, c), nil)
+			s.advance(moment + overtime)
+			if entry := s.begin(other(c)); entry.State != driver.Mismatch {
+				s.Fatalf("after %s and the first retention, another request gets %q", verb.name, entry.State)
+			}
+		}
+	}},
+	{"the longest durations do not end", func(s *suite) {
+		c := NewClaim(longest, longest)
+		c.LateRetry = longest
+		if entry := s.claim(&c); entry.Remaining < long {
+			s.Fatalf("%v are left", entry.Remaining)
+		}
+		s.wantError(s.withdraw(rival(c)), driver.ErrLost)
+		for _, verb := range []func(driver.Claim) error{s.extend, func(c driver.Claim) error { return s.fail(c, false) }} {
+			s.wantError(verb(c), nil)
+			s.advance(overtime)
+			s.wantState(s.begin(other(c)), driver.Mismatch)
+		}
+		next := rival(c)
+		s.claim(&next)
+		s.wantState(s.begin(rival(c)), driver.InProgress)
+		s.wantError(s.complete(next, "kept"), nil)
+		s.advance(overtime)
+		s.wantOutcome(next, "kept")
+		c = NewClaim(longest, longest)
+		s.wantError(s.withdraw(c), nil)
+		s.wantLateBeginLost(c)
+	}},
+	{"an expired claim is lost", func(s *suite) {
+		for _, verb := range calls {
+			c := NewClaim(short/2, short)
+			s.claim(&c)
+			s.advance(overtime)
+			s.wantError(verb.do(s, c), driver.ErrLost)
+		}
+	}},
+	{"keys do not meet", func(s *suite) {
+		a, b := s.claimed(long), s.claimed(long)
+		s.wantError(s.complete(a, "a"), nil)
+		s.wantError(s.fail(b, false), nil)
+		s.wantOutcome(a, "a")
+	}},
+	{"a cancelled context is an error and no claim", func(s *suite) {
+		c := NewClaim(long, longer)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if entry, err := s.store.Begin(ctx, c); err == nil {
+			s.Fatalf("Begin: %+v", entry)
+		}
+		next := rival(c)
+		s.claim(&next)
+	}},
+}
