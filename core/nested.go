@@ -23,7 +23,7 @@ func (e *Engine) standsAside(outer *Engine) error {
 	}
 	n := nesting{}
 	if fields := differences(&e.cfg, &outer.cfg); len(fields) > 0 {
-		n.err = fmt.Errorf("idem: this engine stands behind another one, which differs in Config.%s: its own rules cannot hold; "+
+		n.err = fmt.Errorf("idem: this engine is inside another one, which differs in Config.%s: its own rules cannot hold; "+
 			"let the outer engine Skip the route, or remove the inner one", strings.Join(fields, ", Config."))
 	}
 	e.outers.Store(outer, n)

@@ -75,7 +75,8 @@ var problems = map[string]Problem{
 	},
 	codeKeyRefused: {
 		Status: 400, Title: "Idempotency key not accepted",
-		Detail: "This service asks for keys of a certain form, and this one has another. See its documentation.",
+		Detail: "This service accepts only keys of a certain form, and this key has another form. See the documentation " +
+			"of the service.",
 	},
 	codeFirstSentUnknown: {
 		Status: 400, Title: "Time of first sending unknown",
@@ -89,7 +90,7 @@ var problems = map[string]Problem{
 	},
 	codeScopeMissing: {
 		Status: 401, Title: "Caller not known",
-		Detail: "A key belongs to a caller, and this request does not say who that is. Authenticate first.",
+		Detail: "A key belongs to a caller, and the service could not tell who the caller of this request is. Authenticate first.",
 	},
 	codeQuotaExceeded: {
 		Status: 429, Title: "Too many keys", RetryAfter: time.Second,
@@ -121,8 +122,8 @@ var problems = map[string]Problem{
 	},
 	codeOutcomeUnknown: {
 		Status: 409, Title: "Outcome unknown",
-		Detail: "An earlier request with this key ended without telling its outcome. It is not run again; ask the operator, or " +
-			"look the operation up.",
+		Detail: "The outcome of an earlier request with this key is not known, so the request is not run again. Look the operation " +
+			"up, or ask the operator of this service.",
 	},
 	codeRetentionOver: {
 		Status: 410, Title: "Outcome no longer kept",
@@ -140,12 +141,12 @@ var problems = map[string]Problem{
 	},
 	codeRecordUnreadable: {
 		Status: 503, Title: "Record unreadable",
-		Detail: "What is stored under this key can not be read. Nothing was run or replayed; ask the operator.",
+		Detail: "The record of this key cannot be read. Nothing was run or replayed. Ask the operator of this service.",
 	},
 	codeNestedEngine: {
 		Status: 500, Title: "Two engines on one route",
-		Detail: "This route stands behind two idempotency engines whose rules differ, so those of the inner one cannot hold. " +
-			"It did not run the handler. Operators: let the outer engine skip the route, or remove the inner one.",
+		Detail: "Two idempotency engines with different rules guard this route, and those of the inner one cannot hold. The inner " +
+			"engine did not run the handler. Operators: let the outer engine skip the route, or remove the inner one.",
 	},
 }
 

@@ -70,7 +70,7 @@ func (c Config) validate() error {
 		f.secret(previous, "PreviousSecrets")
 		isSame := func(s []byte) bool { return bytes.Equal(s, previous) }
 		f.require(!isSame(c.Secret) && !slices.ContainsFunc(c.PreviousSecrets[:i], isSame), "PreviousSecrets",
-			"number %d is Secret, or comes twice", i+1)
+			"number %d is Secret, or is there twice", i+1)
 	}
 	c.Key.validate(&f)
 	c.Fingerprint.validate(&f, "Fingerprint.")
@@ -142,7 +142,7 @@ func (p *FingerprintConfig) validate(f *configErrors, in string) {
 	for _, name := range p.Headers {
 		f.require(sfv.IsToken(name), in+"Headers", "%q is not a header name", name)
 		f.require(!framing[strings.ToLower(name)], in+"Headers",
-			"%q belongs to the connection or to the framing of the body, which not every framework tells", name)
+			"%q belongs to the connection or to the framing of the body, which some frameworks hide", name)
 	}
 	if p.Previous != nil {
 		f.require(p.Previous.Previous == nil, in+"Previous", "has a Previous of its own; one is remembered")
@@ -175,7 +175,7 @@ func (c *Config) validateWait(f *configErrors) {
 	}
 	_, notifies := c.Store.(driver.Notifier)
 	f.require(notifies || c.Store == nil, "Wait.Timeout",
-		"%v: Store %T is no driver.Notifier, so nothing would wake who waits", w.Timeout, c.Store)
+		"%v: Store %T is no driver.Notifier, so nothing would notify waiting requests", w.Timeout, c.Store)
 	f.duration(w.Timeout, time.Millisecond, "Wait.Timeout")
 	f.require(w.MaxPerKey > 0, "Wait.MaxPerKey", "%d: must be positive", w.MaxPerKey)
 	f.require(w.Max >= w.MaxPerKey, "Wait.Max", "%d is less than Wait.MaxPerKey %d", w.Max, w.MaxPerKey)
@@ -191,14 +191,14 @@ func (k *KeepConfig) validate(f *configErrors) {
 	for _, name := range k.AllowHeaders {
 		f.require(sfv.IsToken(name), "Keep.AllowHeaders", "%q is not a header name", name)
 		f.require(!neverKept[strings.ToLower(name)] && !strings.EqualFold(name, k.Marker), "Keep.AllowHeaders",
-			"%q belongs to one exchange, or is Keep.Marker, and can not be repeated", name)
+			"%q belongs to one exchange, or is Keep.Marker, and cannot be repeated", name)
 		denied := slices.ContainsFunc(k.DenyHeaders, func(d string) bool { return strings.EqualFold(d, name) })
 		f.require(!denied, "Keep.AllowHeaders", "%q is in Keep.DenyHeaders, too", name)
 	}
 	for _, name := range k.DenyHeaders {
 		f.require(sfv.IsToken(name), "Keep.DenyHeaders", "%q is not a header name", name)
 	}
-	f.require(!slices.ContainsFunc(k.Codecs, func(c driver.Codec) bool { return isNil(c) }), "Keep.Codecs", "has a nil in it")
+	f.require(!slices.ContainsFunc(k.Codecs, func(c driver.Codec) bool { return isNil(c) }), "Keep.Codecs", "has a codec that is nil")
 	f.require(k.Blobs == nil || !isNil(k.Blobs), "Keep.Blobs", "is a nil %T: leave it out, or make one", k.Blobs)
 	f.require(k.Blobs != nil || k.BlobsFrom == 0, "Keep.BlobsFrom", "%d: is for Keep.Blobs, which is not set", k.BlobsFrom)
 	f.require(k.Blobs == nil || k.BlobsFrom > 0 && k.BlobsFrom < k.MaxBody, "Keep.BlobsFrom",
