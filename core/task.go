@@ -41,17 +41,17 @@ const (
 var errKind = errors.New("idem: Task.Kind must be one word: without it the key of a task could be the key of a request")
 
 // DoTask is [Engine.Do] for an operation that is no request: it runs each task at most once at a time, keeps what run returns,
-// and hands that to every retry. Config.Key, Config.Scope, Config.Fingerprint and Config.Limits.Quota do not apply; everything else
-// does. It is safe for concurrent use.
+// and hands that to every retry. Config.Key, Config.Scope, Config.Fingerprint and Config.Limits.Quota do not apply; everything
+// else does. It is safe for concurrent use.
 //
-// A task without a scope or a key is refused, by Result.Problem. Inside a run of the same task Result is Bypassed: the caller runs
-// it as a part of that run. The Response has no other header fields than run and the engine have set, and must not be
-// modified. Its Status counts for Config.Keep.Policy, unless run has called [Decide]. A response that is kept with Status 500 says
-// that the task is dead; [Engine.Resolve] revives it.
+// A task without a scope or a key is refused, by Result.Problem. Inside a run of the same task Result is Bypassed: the caller
+// runs it as a part of that run. The Response has no other header fields than run and the engine have set, and must not be
+// modified. Its Status counts for Config.Keep.Policy, unless run has called [Decide]. A response that is kept with Status 500
+// says that the task is dead; [Engine.Resolve] revives it.
 //
-// The first 200 bytes of an error of run are kept as the cause of the failure, and DoTask returns the error. If run has decided on
-// [Release], nothing has run as far as attempts are concerned: none is used up, unless a [Step] was kept. The only other error of
-// DoTask says that Task.Kind is not one word. A store that is unavailable is a refusal.
+// The first 200 bytes of an error of run are kept as the cause of the failure, and DoTask returns the error. If run has
+// decided on [Release], nothing has run as far as attempts are concerned: none is used up, unless a [Step] was kept. The only
+// other error of DoTask says that Task.Kind is not one word. A store that is unavailable is a refusal.
 func (e *Engine) DoTask(ctx context.Context, task Task, run func(context.Context) (*Response, error)) (Result, error) {
 	switch {
 	case task.Kind == "" || strings.Contains(task.Kind, " "):
@@ -78,7 +78,9 @@ type taskRun struct {
 // newTask returns the operation of a task. The kind takes the place of a method, and the scope that of a path.
 func (e *Engine) newTask(ctx context.Context, task *Task) *operation {
 	req := Request{Method: task.Kind, Path: task.Scope, Header: func(string) []string { return nil }}
-	op := &operation{engine: e, ctx: ctx, req: req, who: identity{task.Scope, task.Key}, body: task.Input, task: &taskRun{Task: *task}}
+	op := &operation{
+		engine: e, ctx: ctx, req: req, who: identity{task.Scope, task.Key}, body: task.Input, task: &taskRun{Task: *task},
+	}
 	op.claim.Key = e.namings[0].record(task.Scope, task.Key, &op.req, true)
 	op.claim.Fingerprint = (&FingerprintConfig{}).of(e.hashing, algorithm{algorithmBase}, &op.req, task.Input)
 	return op

@@ -118,9 +118,9 @@ func Dead(f func(msg *message.Message, cause error) error) Option {
 	return func(o *options) { o.dead = f }
 }
 
-// Watermill returns a middleware that runs handlers as c says. group names the consumers and must be the same in all its processes;
-// "" stands for the name of the router's handler. Two handlers of one group share their messages: one of them handles a message,
-// and for the other it is a duplicate. The middleware is safe for concurrent use.
+// Watermill returns a middleware that runs handlers by c. group names the consumers of the message and must be the same in all its
+// processes; "" stands for the name of the router's handler. Two handlers of one group share their messages: one of them
+// handles a message, and for the other it is a duplicate. The middleware is safe for concurrent use.
 //
 // While the handler runs, the message's context is that of the run. A produced message may have a context that is made of it;
 // that context ends with the delivery's, as it does without the engine.
@@ -148,7 +148,9 @@ func Watermill(c *consumer.Consumer, group string, opts ...Option) message.Handl
 }
 
 // handle runs next for msg by c and turns the verdict into what the router gets: messages to publish, or an error.
-func (o *options) handle(c *consumer.Consumer, m consumer.Message, msg *message.Message, next message.HandlerFunc) ([]*message.Message, error) {
+func (o *options) handle(
+	c *consumer.Consumer, m consumer.Message, msg *message.Message, next message.HandlerFunc,
+) ([]*message.Message, error) {
 	d, produced := consume(c, m, msg, next)
 	switch {
 	case d.Verdict == consumer.Done: // The handler's own messages may have contexts.
@@ -167,7 +169,9 @@ func (o *options) handle(c *consumer.Consumer, m consumer.Message, msg *message.
 
 // consume runs next for msg by c and returns the delivery's verdict and the produced messages. Unless the verdict is done, msg
 // is then as it was delivered, so that the next try gets the original.
-func consume(c *consumer.Consumer, m consumer.Message, msg *message.Message, next message.HandlerFunc) (d consumer.Delivery[[]storedMessage], produced []*message.Message) {
+func consume(
+	c *consumer.Consumer, m consumer.Message, msg *message.Message, next message.HandlerFunc,
+) (d consumer.Delivery[[]storedMessage], produced []*message.Message) {
 	undo := func() {}
 	defer func() {
 		if d.Verdict != consumer.Done { // This includes a panic of the handler.

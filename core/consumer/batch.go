@@ -11,47 +11,51 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// Batch is [Consume] for many messages. It calls handle with those that are to be handled, in order, and handle returns
-// as many results. A message that is handled for the first time shares a call with its neighbours; one whose earlier run failed
-// or vanished comes alone, in a call of its own. So a poison message, even one that kills its process, fails its neighbours
-// once, and uses up no more of their attempts.
+// Batch is [Consume] for many messages. It calls handle with the messages that are to be handled, in order, and handle returns
+// as many results. A message that is handled for the first time shares a call with its neighbours. A message whose earlier run
+// failed or vanished has a call of its own. So a poison message, even one that kills its process, fails its neighbours once,
+// and uses up no more of their attempts.
 //
-// An error of handle fails all messages of the call. Handle may return one error for each message instead, nil for those that
-// were handled: in an error whose method Unwrap() []error returns as many errors as there are messages. An error from
-// [errors.Join] with as many is taken for such.
+// An error of handle fails all messages of the call. Handle may instead return one error for each message, nil for a message that
+// was handled: an error with a method Unwrap() []error that returns as many errors as there are messages. An error of
+// [errors.Join] with as many errors counts as such.
 //
-// Messages with one ID are deliveries one after the other, in calls of their own. The context of handle ends with ctx, unlike
-// that of Consume's, or when the claim of one of its messages is lost; it belongs to no run, so FromContext, ChildKey and Step do
-// not know it. A panic of handle fails the messages of its call; it passes on to the caller when the others are handled, as does one of a hook, of a marshaller, and of
-// everything else that runs for a message. With Config.Wait a message that is in progress elsewhere holds up the others.
-// However many messages there are, no more than 64 of them are at the store at once.
-func Batch[T any](ctx context.Context, c *Consumer, messages []Message, handle func(context.Context, []Message) ([]T, error)) []Delivery[T] {
+// Messages with one ID are handled one after the other, in calls of their own. The context of handle ends with ctx, unlike the
+// context in Consume, or when the claim of one of its messages is lost. The context belongs to no run, so core.FromContext,
+// core.ChildKey and core.Step do not find one.
+//
+// A panic of handle fails the messages of its call and reaches the caller when the others are handled. So does a panic of a
+// hook, a marshaller, or anything else that runs for a message. With Config.Wait a message that is in progress elsewhere holds
+// up the others. At most 64 messages of a batch use the store at the same time.
+func Batch[T any](
+	ctx context.Context, c *Consumer, messages []Message, handle func(context.Context, []Message) ([]T, error),
+) []Delivery[T] {
 	b := &batch[T]{
 		ctx: ctx, consumer: c, messages: messages, handle: handle,
-		deliveries: make([]Delivery[T], len(messages)), store: make(chan struct{}, atStoreAtOnce),
+		deliveries: make([]Delivery[T], len(messages)), store: make(chan struct{}, maxAtStore),
 	}
-	for _, round := range rounds(messages) {
-		b.consume(round)
+	for _, wave := range waves(messages) {
+		b.consume(wave)
 	}
 	return b.deliveries
 }
 
-// atStoreAtOnce is how many messages of a batch are at the store at once. Each call of it has the time of one, waiting for a
-// connection included, of which small pools have 4.
-const atStoreAtOnce = 64
+// maxAtStore is how many messages of a batch use the store at the same time. Limits.StoreTimeout bounds each call with its
+// wait for a connection, and a small pool has four connections.
+const maxAtStore = 64
 
-// rounds puts the indices of messages into lists in which no ID is twice.
-func rounds(messages []Message) (rounds [][]int) {
+// waves divides the indices of messages into lists that have each message once at most.
+func waves(messages []Message) (waves [][]int) {
 	seen := map[name]int{}
 	for i, m := range messages {
 		n := m.name()
-		if seen[n] == len(rounds) {
-			rounds = append(rounds, nil)
+		if seen[n] == len(waves) {
+			waves = append(waves, nil)
 		}
-		rounds[seen[n]] = append(rounds[seen[n]], i)
+		waves[seen[n]] = append(waves[seen[n]], i)
 		seen[n]++
 	}
-	return rounds
+	return waves
 }
 
 var (
@@ -59,7 +63,8 @@ var (
 	errNotHandled = errors.New("idem: the run was over before the handler of its batch was called")
 )
 
-// batch is many messages, each of which has a run of its own, and calls of a handler for those that run at the same time.
+// batch is one call of Batch. Each message has a run of its own, in a goroutine of its own. When all runs of a wave have
+// begun, or turned out not to be necessary, the batch calls the handler for them.
 type batch[T any] struct {
 	ctx        context.Context
 	consumer   *Consumer
@@ -67,47 +72,47 @@ type batch[T any] struct {
 	handle     func(context.Context, []Message) ([]T, error)
 	deliveries []Delivery[T]
 
-	store   chan struct{}   // has room for those that are at the store
-	claimed chan *member[T] // whose run is here and waits; nil for a message that needs none
-	over    chan struct{}   // closed when all members are handled
+	store   chan struct{}   // has one element for each message that uses the store
+	claimed chan *member[T] // gets a member when its run waits for the handler, and nil for a message that is not to be handled
+	done    chan struct{}   // closed when all members are handled
 
 	mu    sync.Mutex
 	ended bool // a goroutine of a message has ended by a panic or by runtime.Goexit
-	value any  // of the first panic
+	value any  // the value of the first panic
 }
 
-// member is a message whose run waits for the batch.
+// member is a message that has a run, which waits until the batch has called the handler.
 type member[T any] struct {
-	index  int
-	run    context.Context
-	called bool // the handler was, with it
+	index  int             // in the messages of the batch
+	run    context.Context // of the message's run
+	called bool            // the handler was called with this message
 	result T
 	err    error
 }
 
-// consume consumes messages that have different IDs.
-func (b *batch[T]) consume(round []int) {
-	b.claimed, b.over = make(chan *member[T]), make(chan struct{})
+// consume handles a wave: messages that have different names.
+func (b *batch[T]) consume(wave []int) {
+	b.claimed, b.done = make(chan *member[T]), make(chan struct{})
 	var runs sync.WaitGroup
-	for _, i := range round {
+	for _, i := range wave {
 		runs.Go(func() { b.guarded(i) })
 	}
-	var mine []*member[T]
-	for range round {
+	var claimed []*member[T]
+	for range wave {
 		if m := <-b.claimed; m != nil {
-			mine = append(mine, m)
+			claimed = append(claimed, m)
 		}
 	}
-	slices.SortFunc(mine, func(x, y *member[T]) int { return x.index - y.index })
+	slices.SortFunc(claimed, func(x, y *member[T]) int { return x.index - y.index })
 	func() {
 		defer runs.Wait()
-		defer close(b.over) // also when handle panics
-		b.callAll(calls(mine))
+		defer close(b.done) // also when handle panics
+		b.callAll(calls(claimed))
 	}()
 	b.passOn()
 }
 
-// guarded is the delivery of one message, in a goroutine whose panic is the caller's.
+// guarded handles one message, and notes how its goroutine ends if that is not by a return.
 func (b *batch[T]) guarded(i int) {
 	returned := false
 	defer func() {
@@ -125,7 +130,7 @@ func (b *batch[T]) guarded(i int) {
 	returned = true
 }
 
-// passOn ends the caller as a message's goroutine has ended.
+// passOn panics, or ends its goroutine, if a goroutine of a message has done so.
 func (b *batch[T]) passOn() {
 	switch {
 	case b.value != nil:
@@ -135,7 +140,7 @@ func (b *batch[T]) passOn() {
 	}
 }
 
-// one is the delivery of one message. Its run waits for the batch, and lets others to the store meanwhile.
+// one handles one message. While its run waits for the handler of the batch, another message may use the store.
 func (b *batch[T]) one(i int) Delivery[T] {
 	var m *member[T]
 	b.store <- struct{}{}
@@ -149,7 +154,7 @@ func (b *batch[T]) one(i int) Delivery[T] {
 		m = &member[T]{index: i, run: run}
 		<-b.store
 		b.claimed <- m
-		<-b.over
+		<-b.done
 		b.store <- struct{}{}
 		return m.result, m.err
 	})
@@ -159,15 +164,15 @@ func (b *batch[T]) one(i int) Delivery[T] {
 	return d
 }
 
-// wait lets another message to the store while one waits for a run elsewhere.
+// wait lets another message use the store while one waits for a run elsewhere.
 func (b *batch[T]) wait() (done func()) {
 	<-b.store
 	return func() { b.store <- struct{}{} }
 }
 
-// calls divides members into those that share a call of the handler.
+// calls divides members by the calls of the handler that they share.
 func calls[T any](members []*member[T]) (calls [][]*member[T]) {
-	shared := false // the last of calls is open
+	shared := false // another new message may join the last call
 	for _, m := range members {
 		run, _ := core.FromContext(m.run)
 		isNew := run.Attempt <= 1
@@ -182,7 +187,7 @@ func calls[T any](members []*member[T]) (calls [][]*member[T]) {
 	return calls
 }
 
-// callAll makes the calls. A panic passes on behind the others.
+// callAll makes the calls. A panic goes on when all calls are made.
 func (b *batch[T]) callAll(calls [][]*member[T]) {
 	made := 0
 	defer func() {
@@ -196,7 +201,7 @@ func (b *batch[T]) callAll(calls [][]*member[T]) {
 	}
 }
 
-// call calls the handler with those of members whose runs go on.
+// call calls the handler with the members that still have their claims.
 func (b *batch[T]) call(members []*member[T]) {
 	together := &shared{Context: b.ctx}
 	for _, m := range members {
@@ -224,7 +229,7 @@ func (b *batch[T]) call(members []*member[T]) {
 	settleCall(members, results, err)
 }
 
-// shared is the context of a call for many messages: it is in none of their runs, which are all around it.
+// shared is the context of a call for many messages. It belongs to none of their runs, and all of them go on around it.
 type shared struct {
 	context.Context
 	runs []context.Context
@@ -235,7 +240,7 @@ func (s *shared) Value(key any) any {
 	if key == core.ContextKey {
 		return s
 	}
-	if _, ok := key.(name); ok { // whose consumer each run has
+	if _, ok := key.(name); ok {
 		return s.consumer(key)
 	}
 	return s.Context.Value(key)
@@ -254,7 +259,7 @@ func (s *shared) consumer(name any) any {
 // Runs returns the contexts of the runs: see core.ContextKey.
 func (s *shared) Runs() []context.Context { return s.runs }
 
-// settleCall tells members what the handler has returned for each.
+// settleCall gives each member its result and its error.
 func settleCall[T any](members []*member[T], results []T, err error) {
 	each := make([]error, len(members))
 	if own, ok := err.(interface{ Unwrap() []error }); ok && len(own.Unwrap()) == len(members) {
@@ -263,7 +268,8 @@ func settleCall[T any](members []*member[T], results []T, err error) {
 		each = slices.Repeat([]error{err}, len(members))
 	}
 	if len(results) != len(members) && slices.Contains(each, nil) {
-		each = slices.Repeat([]error{fmt.Errorf("idem: the handler of %d messages returned %d results", len(members), len(results))}, len(members))
+		err = fmt.Errorf("idem: the handler of %d messages returned %d results", len(members), len(results))
+		each = slices.Repeat([]error{err}, len(members))
 	}
 	for n, m := range members {
 		if m.err = each[n]; m.err == nil {

@@ -18,8 +18,8 @@ var (
 	errDecided = errors.New("idem: the handler decided so")
 
 	errNoAttempt = errors.New("idem: no attempt is left after runs that did not end")
-	errNested    = errors.New("idem: this consumer is inside another one of the same message, and their MaxAttempts, SkipMismatch or " +
-		"MaxUnreadable differ: remove one of the two")
+	errNested    = errors.New("idem: this consumer is inside another one of the same message, and their MaxAttempts, " +
+		"SkipMismatch or MaxUnreadable differ: remove one of the two")
 )
 
 // The codes of refusals that docs/problems.md lists and that a consumer knows.
@@ -42,25 +42,28 @@ const (
 const maxCause = 200
 
 // Consume handles a message at most once at a time in its group, keeps the result, and hands it to later deliveries: claim,
-// run, keep; then the caller acknowledges (EVT-01 to EVT-06). An error of handle counts an attempt, and the first 200 bytes of its
-// text are kept as the cause; so does a panic, which passes on. A crash between the effects of handle and the kept result runs handle
-// again (EVT-04); use [core.Step], [core.ChildKey] and the fence for what must not happen twice.
+// run, keep; then the caller acknowledges (EVT-01 to EVT-06). An error of handle counts an attempt, and the first 200 bytes of
+// its text are kept as the cause; so does a panic, which passes on. A crash between the effects of handle and the kept result
+// runs handle again (EVT-04); use [core.Step], [core.ChildKey] and the fence for what must not happen twice.
 //
-// A handler that could do nothing, because its database is unavailable, calls [core.Decide] with [core.Release] and returns its
-// error. The message is then Failed, and no attempt is used up, unless a step was kept, which is an effect. A delivery that
-// does not reach handle uses up no attempt either: it is Busy (EVT-08). If LeaseConfig.OnUnknown finds the outcome of a run that
-// vanished, the message is a Duplicate, with the body of that response as its Result; with Status 500 it is Dead, and the body says
-// why (EVT-10).
+// A handler that could do nothing, because its database is unavailable, calls [core.Decide] with [core.Release] and returns
+// its error. The message is then Failed, and no attempt is used up, unless a step was kept, which is an effect. A delivery
+// that does not reach handle uses up no attempt either: it is Busy (EVT-08). If LeaseConfig.OnUnknown finds the outcome of a
+// run that vanished, the message is a Duplicate, with the body of that response as its Result; with Status 500 it is Dead, and
+// the body says why (EVT-10).
 //
-// The context of handle is that of a run: see [core.Engine.Do]. Inside a run of the same message, Consume only calls handle, and the
-// outer run keeps the result. If the consumer or its engine differs from the outer one in its rules for runs, the message is Failed
-// and handle is not called: remove one of the two.
+// The context of handle is that of a run: see [core.Engine.Do]. Inside a run of the same message, Consume only calls handle,
+// and the outer run keeps the result. If the consumer or its engine differs from the outer one in its rules for runs, the
+// message is Failed and handle is not called: remove one of the two.
 func Consume[T any](ctx context.Context, c *Consumer, m Message, handle func(context.Context) (T, error)) Delivery[T] {
 	return consume(ctx, c, m, nil, handle)
 }
 
+// handler is the function that handles one message.
+type handler[T any] = func(context.Context) (T, error)
+
 // consume is Consume with the OnWait of the message's task.
-func consume[T any](ctx context.Context, c *Consumer, m Message, onWait func() func(), handle func(context.Context) (T, error)) (d Delivery[T]) {
+func consume[T any](ctx context.Context, c *Consumer, m Message, onWait func() func(), handle handler[T]) (d Delivery[T]) {
 	if m.Group == "" || m.ID == "" {
 		return Delivery[T]{Verdict: Dead, Err: errMissing}
 	}
@@ -126,9 +129,9 @@ func (c *Consumer) result(v any) (*core.Response, error) {
 	return &core.Response{Status: statusDone, Body: body}, nil
 }
 
-// nested handles a message inside a run of the same message, for example when two middlewares guard one handler. The context of that
-// run has its consumer, under the name of the message.
-func nested[T any](ctx context.Context, c *Consumer, m Message, attempt int, handle func(context.Context) (T, error)) Delivery[T] {
+// nested handles a message inside a run of the same message, for example when two middlewares guard one handler. The context
+// of that run has its consumer, under the name of the message.
+func nested[T any](ctx context.Context, c *Consumer, m Message, attempt int, handle handler[T]) Delivery[T] {
 	if outer, ok := ctx.Value(m.name()).(*Consumer); ok && outer.cfg != c.cfg {
 		return Delivery[T]{Verdict: Failed, Err: errNested, RedeliverAfter: time.Second}
 	}

@@ -32,8 +32,8 @@ type Config struct {
 	SkipMismatch bool
 
 	// MaxUnreadable is how long a message whose record cannot be read is Busy, counted from when this consumer first found the
-	// record unreadable. After that the message is Dead, with an error that wraps driver.ErrUnreadable. It should outlast a rolling
-	// deploy, in which a newer process may have written the record. From 1 ms to 100 years. Default 15 minutes.
+	// record unreadable. After that the message is Dead, with an error that wraps driver.ErrUnreadable. It should outlast a
+	// rolling deploy, in which a newer process may have written the record. From 1 ms to 100 years. Default 15 minutes.
 	MaxUnreadable time.Duration
 }
 
@@ -41,7 +41,7 @@ type Config struct {
 type Consumer struct {
 	cfg        Config
 	engine     *core.Engine
-	engines    core.Config // of engine; copied once, since Engine.Config copies lists
+	engines    core.Config // of engine, copied once, because Engine.Config makes a copy at each call
 	unreadable unreadable
 }
 
