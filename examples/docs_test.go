@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
 )
 
 // pages returns the README and every page of docs, as paths from this directory.
@@ -109,6 +110,9 @@ func TestEveryOptionIsExplained(t *testing.T) {
 		for _, option := range reflect.VisibleFields(group.Type) {
 			assert.Contains(t, text, "`"+group.Name+"."+option.Name)
 		}
+	}
+	for _, option := range reflect.VisibleFields(reflect.TypeFor[consumer.Config]()) {
+		assert.Contains(t, readFile(t, "../docs/messages.md"), "| `"+option.Name+"` |")
 	}
 }
 
