@@ -1,10 +1,10 @@
-// Command consumer handles the payments of a Redis Stream, while consumers crash and messages are delivered again:
+// Command consumer handles the payments of a Redis Stream. Consumers may crash, and messages may be delivered again:
 //
 //	$ REDIS_URL=redis://127.0.0.1:6379/0 go run ./examples/consumer
 //	$ redis-cli XADD payments '*' id p-1 payload 100
 //
-// Add p-1 again: it is a duplicate, and has the result of the first delivery. Kill a consumer at work (WORK=1m gives it time),
-// and another takes the message over. It needs Redis 6.2 or later.
+// If you add p-1 again, it is a duplicate, and has the result of the first delivery. If you kill a consumer while it works,
+// another one takes the message over; WORK=1m makes each payment take a minute. The command needs Redis 6.2 or later.
 package main
 
 import (
@@ -28,7 +28,7 @@ const (
 	stream, group, dead = "payments", "ledger", "payments-dead"
 
 	lease     = 2 * time.Second
-	abandoned = lease + time.Second // a delivery that is older is taken from who has it
+	abandoned = lease + time.Second // After this time a delivery without acknowledgement goes to another consumer.
 )
 
 func main() {
@@ -51,7 +51,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for ctx.Err() == nil { // what is in hand when a signal comes is finished
+	for ctx.Err() == nil { // After a signal the messages that were read are still handled.
 		for _, m := range next(rdb) {
 			consume(rdb, payments, m)
 		}
@@ -59,10 +59,10 @@ func main() {
 	_ = engine.Close(context.Background())
 }
 
-// next returns messages that a consumer has left, or else new ones.
+// next returns messages that another consumer has not acknowledged in time, or else new ones.
 func next(rdb *redis.Client) []redis.XMessage {
 	ctx := context.Background()
-	_ = rdb.XGroupCreateMkStream(ctx, stream, group, "0").Err() // it is there already, or else the next call fails, too
+	_ = rdb.XGroupCreateMkStream(ctx, stream, group, "0").Err() // The group may exist; after another error the next call fails, too.
 	left, _, err := rdb.XAutoClaim(ctx, &redis.XAutoClaimArgs{
 		Stream: stream, Group: group, Consumer: "any", MinIdle: abandoned, Start: "0-0", Count: 10,
 	}).Result()
@@ -75,14 +75,15 @@ func next(rdb *redis.Client) []redis.XMessage {
 	if err == nil {
 		return read[0].Messages
 	}
-	if !errors.Is(err, redis.Nil) { // which says that there is none
+	if !errors.Is(err, redis.Nil) { // redis.Nil means that there is no message.
 		log.Print(err)
 		time.Sleep(time.Second)
 	}
 	return nil
 }
 
-// consume handles a message and acknowledges it, unless it is to come again: what is left pending does, after abandoned.
+// consume handles a message. It acknowledges the message unless that must be delivered again: a message that stays pending is
+// delivered again after abandoned. A dead message goes to the stream of the dead first.
 func consume(rdb *redis.Client, payments *consumer.Consumer, m redis.XMessage) {
 	ctx := context.Background()
 	id, payload := fmt.Sprint(m.Values["id"]), fmt.Sprint(m.Values["payload"])
@@ -95,10 +96,11 @@ func consume(rdb *redis.Client, payments *consumer.Consumer, m redis.XMessage) {
 	if d.Verdict == consumer.Dead && rdb.XAdd(ctx, &redis.XAddArgs{Stream: dead, Values: m.Values}).Err() != nil {
 		return
 	}
-	_ = rdb.XAck(ctx, stream, group, m.ID).Err() // if it fails, the message comes again, as a duplicate
+	_ = rdb.XAck(ctx, stream, group, m.ID).Err() // If this fails, the message is delivered again, as a duplicate.
 }
 
-// book is the effect. A crash before its result is kept runs it again: give core.ChildKey(ctx, "book") to who does it.
+// book is the effect. After a crash before its result is stored, it runs again: a service that makes the booking should get
+// core.ChildKey(ctx, "book") as its idempotency key.
 func book(ctx context.Context, id, payload string) (string, error) {
 	run, _ := core.FromContext(ctx)
 	log.Printf("%s: run %d", id, run.Attempt)

@@ -1,5 +1,5 @@
-// Command http is a payments service on net/http whose POST /payments is idempotent. A session, without the header
-// lines that do not matter here:
+// Command http is a payments service on net/http. Its POST /payments is idempotent. A session, without the header fields that do
+// not matter here:
 //
 //	$ go run ./examples/http
 //	$ curl -si localhost:8080/payments -H 'Authorization: Bearer alice-token' --json '{"amount": 100, "currency": "EUR"}' \
@@ -20,7 +20,8 @@
 //	$ curl -s localhost:8080/payments -H 'Authorization: Bearer alice-token'
 //	[{"id":"3CXG7N2WVQJ4KZ5BHLTAYMD6RE","amount":100,"currency":"EUR"}]
 //
-// ADDR sets where it listens, REDIS_URL where its records are kept.
+// ADDR sets the address that it listens on (default 127.0.0.1:8080). REDIS_URL sets the Redis that stores the records; without
+// it they are in memory.
 package main
 
 import (
@@ -55,8 +56,8 @@ func main() {
 	}
 	engine, err := core.New(core.Config{
 		Store: store,
-		Scope: func(ctx context.Context, _ *core.Request) string { return userOf(ctx) }, // whose key it is
-		Key:   core.KeyConfig{Required: true, Accept: core.UUIDKey},                     // no request without a key, none with a key to guess
+		Scope: func(ctx context.Context, _ *core.Request) string { return userOf(ctx) }, // Each user has keys of their own.
+		Key:   core.KeyConfig{Required: true, Accept: core.UUIDKey},                     // 400 without a UUID as key
 		Lease: core.LeaseConfig{OnUnknown: core.RefuseUnknown},                          // after a crash 409, no second payment
 	})
 	if err != nil {
@@ -67,6 +68,7 @@ func main() {
 	}
 }
 
+// newStore returns a store in the Redis of redisURL, or in memory if that is empty.
 func newStore(redisURL string) (driver.Store, error) {
 	if redisURL == "" {
 		log.Print("records live in this process's memory; set REDIS_URL=redis://127.0.0.1:6379/0 to keep them in Redis")
@@ -74,10 +76,10 @@ func newStore(redisURL string) (driver.Store, error) {
 	}
 	options, err := redis.ParseURL(redisURL)
 	if err != nil {
-		// err may quote the password.
+		// err is not returned, because it may quote the password.
 		return nil, errors.New("REDIS_URL is not a URL such as redis://user:password@host:6379/0")
 	}
-	options.ContextTimeoutEnabled = true // or a dead Redis holds requests up for longer than Limits.StoreTimeout
+	options.ContextTimeoutEnabled = true // Otherwise a dead Redis delays requests for longer than Limits.StoreTimeout.
 	return redisstore.New(redis.NewClient(options)), nil
 }
 
@@ -89,12 +91,13 @@ func newServer(engine *core.Engine) *http.Server {
 	return &http.Server{Handler: authenticate(mux), ReadHeaderTimeout: 5 * time.Second}
 }
 
-// tokens are this example's users. A real service has an authentication of its own.
+// tokens are the users of this example, by their tokens. A real service has another authentication.
 var tokens = map[string]string{"alice-token": "alice", "bob-token": "bob"}
 
+// userKey is the context key of the authenticated user.
 type userKey struct{}
 
-// userOf returns whom authenticate has found.
+// userOf returns the user that authenticate has stored in the context; "" if there is none.
 func userOf(ctx context.Context) string {
 	user, _ := ctx.Value(userKey{}).(string)
 	return user
@@ -102,7 +105,7 @@ func userOf(ctx context.Context) string {
 
 const unauthenticated = "send Authorization: Bearer alice-token"
 
-// authenticate puts the user into the context, where the engine finds whose key it is.
+// authenticate stores the user in the context, where Config.Scope reads it, and refuses requests without a known token.
 func authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, ok := tokens[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]
@@ -114,7 +117,7 @@ func authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// serve serves until a signal comes, and returns when the requests in progress are answered.
+// serve serves until SIGINT or SIGTERM. It returns when the requests in progress have their responses.
 func serve(server *http.Server, engine *core.Engine) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -130,16 +133,17 @@ func serve(server *http.Server, engine *core.Engine) error {
 		return err
 	case <-ctx.Done():
 	}
-	stop() // a second signal ends the process at once
+	stop() // A second signal ends the process at once.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	err = server.Shutdown(ctx)
-	return errors.Join(err, engine.Close(ctx)) // after the server, so that no request is left with an outcome to keep
+	return errors.Join(err, engine.Close(ctx)) // The engine comes last: it waits until all outcomes are stored.
 }
 
+// payment is the body of a request and of its response.
 type payment struct {
 	ID       string `json:"id"`
-	Amount   int64  `json:"amount"` // in the smallest unit of the currency
+	Amount   int64  `json:"amount"` // in the smallest unit of the currency, such as cents
 	Currency string `json:"currency"`
 }
 
@@ -147,7 +151,7 @@ func (p payment) valid() bool { return p.Amount > 0 && p.Currency != "" }
 
 const badPayment = `send a payment in JSON, such as {"amount": 100, "currency": "EUR"}`
 
-// payments is what was really made, by user.
+// payments holds the payments of each user. A second run of create would add a second payment.
 type payments struct {
 	mu   sync.Mutex
 	made map[string][]payment
@@ -172,7 +176,7 @@ func (p *payments) list(w http.ResponseWriter, r *http.Request) {
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // an error means that the client has left
+	_ = json.NewEncoder(w).Encode(v) // An error means that the client has left.
 }
 
 func (p *payments) add(user string, made payment) {

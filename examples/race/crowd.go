@@ -13,13 +13,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// scene is a load: for one key after another, so many clients send the same request at once.
+// scene is a load. For each key in turn, all clients send the same request at once.
 type scene struct {
 	title         string
 	keys, clients int
-	work          time.Duration // of the handler
-	life          time.Duration // of a lock or a lease that nobody gives back
-	pause         time.Duration // of a client after a 409
+	work          time.Duration // how long the handler runs
+	life          time.Duration // the TTL of the lock, or the lease
+	pause         time.Duration // how long a client waits after a 409
 }
 
 var (
@@ -35,21 +35,21 @@ var (
 	}
 )
 
-// tally counts what happened.
+// tally counts what happened in a scene.
 type tally struct {
-	runs    int // of the handler
-	maxRuns int // for one key
-	maxIDs  int // payments that the clients of one key were told of
+	runs    int // runs of the handler
+	maxRuns int // the most runs for one key
+	maxIDs  int // the most payment IDs that clients got for one key
 
 	mu        sync.Mutex
-	created   int // clients with a 201
-	replays   int // of them, with the marker
-	conflicts int // 409 answers; their clients ask again
-	errors    int // clients with anything else
-	ids       map[string]bool
+	created   int             // clients with a 201
+	replays   int             // clients with a 201 that has the marker of a replay
+	conflicts int             // 409 responses; their clients retry
+	errors    int             // clients with any other response, or none
+	ids       map[string]bool // the payment IDs of the current key
 }
 
-// play plays the scene at p.
+// play runs the scene against a server with the pattern p.
 func (sc scene) play(rdb *redis.Client, p pattern) *tally {
 	s := &shop{work: func() { time.Sleep(sc.work) }}
 	server := httptest.NewServer(p.wrap(rdb, s, sc.life))
@@ -67,7 +67,7 @@ func (sc scene) play(rdb *redis.Client, p pattern) *tally {
 	return t
 }
 
-// crowd sends all requests of one key at once, and returns when each client has its answer.
+// crowd sends all requests of one key at once, and returns when each client has a response other than 409.
 func (sc scene) crowd(c *caller, t *tally) {
 	key, start := rand.Text(), make(chan struct{})
 	var clients sync.WaitGroup
@@ -83,7 +83,7 @@ func (sc scene) crowd(c *caller, t *tally) {
 	clients.Wait()
 }
 
-// count counts one answer and returns its status.
+// count counts one response and returns its status.
 func (t *tally) count(r reply) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -113,13 +113,14 @@ type caller struct {
 	url string
 }
 
-// reply is an answer as a client sees it.
+// reply is a response as a client sees it.
 type reply struct {
-	status   int // 0: there was none
+	status   int // 0 if there was no response
 	replayed bool
 	id       string
 }
 
+// post sends one payment with this key.
 func (c *caller) post(key string) reply {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -128,12 +129,12 @@ func (c *caller) post(key string) reply {
 		return reply{}
 	}
 	r.Header.Set(keyHeader, key)
-	answer, err := c.Do(r)
+	response, err := c.Do(r)
 	if err != nil {
 		return reply{}
 	}
-	defer answer.Body.Close()
+	defer response.Body.Close()
 	var payment struct{ ID string }
-	_ = json.NewDecoder(answer.Body).Decode(&payment) // a refusal has no id
-	return reply{answer.StatusCode, answer.Header.Get(marker) != "", payment.ID}
+	_ = json.NewDecoder(response.Body).Decode(&payment) // A refusal has no ID.
+	return reply{response.StatusCode, response.Header.Get(marker) != "", payment.ID}
 }

@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	died      = 3 // exit code of a process that died as it was meant to
-	deathLife = time.Second
+	died      = 3           // the exit code of die
+	deathLife = time.Second // the TTL of the lock, or the lease
 )
 
-// die serves one request in a process that ends in the middle of it: the payment is made, its answer is not kept.
+// die serves one request and ends the process in the middle of it: the payment is made, and its response is not stored.
 func die(rdb *redis.Client, name, key string) {
 	s := &shop{work: func() { os.Exit(died) }}
 	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
@@ -31,8 +31,8 @@ func die(rdb *redis.Client, name, key string) {
 	}
 }
 
-// bury runs die in a process of its own, and returns when it is dead.
-func bury(redisURL string, p pattern, key string) error {
+// runDie runs die in a child process, and returns when that has ended.
+func runDie(redisURL string, p pattern, key string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -46,19 +46,19 @@ func bury(redisURL string, p pattern, key string) error {
 	return fmt.Errorf("the process that should die did not: %v\n%s", err, out)
 }
 
-// aftermath is what a client meets that retries after the death.
+// aftermath is what a client sees that retries after the process died.
 type aftermath struct {
-	runs      int64 // besides the one that died
-	conflicts int
-	waited    time.Duration
-	status    int
-	told      bool // the run knew that an earlier one had vanished
+	runs      int64         // runs of the handler, without the one that died
+	conflicts int           // 409 responses
+	waited    time.Duration // until the first response that is no 409
+	status    int           // of that response
+	told      bool          // the handler learned that an earlier run had ended without an outcome
 }
 
-// death lets a process die over a key and retries until the answer is not 409.
+// death runs one request in a process that dies, and retries it until the response is not 409.
 func death(rdb *redis.Client, redisURL string, p pattern) (aftermath, error) {
 	key := rand.Text()
-	if err := bury(redisURL, p, key); err != nil {
+	if err := runDie(redisURL, p, key); err != nil {
 		return aftermath{}, err
 	}
 	s := &shop{work: func() {}}

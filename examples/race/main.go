@@ -1,10 +1,11 @@
-// Command race sends concurrent requests with one key at three ways to make a handler idempotent on Redis, and counts
-// how often the handler ran: (a) look for the answer, then set it; (b) the same under a SETNX lock; (c) this engine.
+// Command race compares three ways to make a handler idempotent on Redis. It sends concurrent requests with one key, and counts
+// how often the handler runs: (a) look for a stored response, and store one if there is none; (b) the same under a SETNX lock;
+// (c) this engine.
 //
 //	$ go run ./examples/race
 //	$ REDIS_URL=redis://127.0.0.1:6379/0 go run ./examples/race
 //
-// It ends with exit code 1 when the engine ran the handler more than once for a key.
+// Its exit code is 1 if the engine ran the handler more than once for a key.
 package main
 
 import (
@@ -31,7 +32,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if len(os.Args) == 4 && os.Args[1] == "die" { // started by bury
+	if len(os.Args) == 4 && os.Args[1] == "die" { // This process is a child, started by runDie.
 		die(rdb, os.Args[2], os.Args[3])
 		return
 	}
@@ -44,7 +45,7 @@ func main() {
 	}
 }
 
-// server returns the URL of the Redis to use: the one given, or that of one in this process.
+// server returns redisURL, or the URL of a miniredis in this process if redisURL is empty.
 func server(redisURL string) (string, error) {
 	if redisURL != "" {
 		fmt.Println("On the Redis of REDIS_URL.")
@@ -54,7 +55,7 @@ func server(redisURL string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	go func() { // its TTLs do not run by themselves
+	go func() { // The time of a miniredis only passes by FastForward.
 		for last := time.Now(); ; last = last.Add(10 * time.Millisecond) {
 			time.Sleep(time.Until(last.Add(10 * time.Millisecond)))
 			embedded.FastForward(10 * time.Millisecond)
@@ -64,10 +65,11 @@ func server(redisURL string) (string, error) {
 	return "redis://" + embedded.Addr(), nil
 }
 
+// connect returns a client of the Redis, after a first PING.
 func connect(redisURL string) (*redis.Client, error) {
 	options, err := redis.ParseURL(redisURL)
 	if err != nil {
-		// err may quote the password.
+		// err is not returned, because it may quote the password.
 		return nil, errors.New("REDIS_URL is not a URL such as redis://user:password@host:6379/0")
 	}
 	options.ContextTimeoutEnabled = true
@@ -78,7 +80,7 @@ func connect(redisURL string) (*redis.Client, error) {
 	return rdb, nil
 }
 
-// race plays a scene at each pattern, and tells whether the engine ran the handler at most once for each key.
+// race runs a scene against each pattern. It reports whether the engine ran the handler at most once for each key.
 func race(rdb *redis.Client, sc scene) (once bool) {
 	fmt.Printf("\n%s Lock TTL and lease: %v.\n", sc.title, sc.life)
 	fmt.Printf("Keys: %d. Clients at once for each: %d.\n", sc.keys, sc.clients)
@@ -86,13 +88,13 @@ func race(rdb *redis.Client, sc scene) (once bool) {
 	for _, p := range patterns {
 		t := sc.play(rdb, p)
 		row(w, p.name, t.runs, t.maxRuns, t.created, t.replays, t.conflicts, t.errors, t.maxIDs)
-		once = t.maxRuns <= 1 // the engine is the last
+		once = t.maxRuns <= 1 // The engine is the last pattern.
 	}
 	_ = w.Flush()
 	return once
 }
 
-// deaths shows what a retry meets after a process has died.
+// deaths prints what a client sees that retries after a process died.
 func deaths(rdb *redis.Client, redisURL string) error {
 	fmt.Printf("\nThe process dies after the payment, before its answer is kept. Lock TTL and lease: %v.\n", deathLife)
 	w := table("pattern", "handler runs", "409", "answer", "after", "second run is told of the first")

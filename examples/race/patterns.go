@@ -19,27 +19,28 @@ import (
 const (
 	keyHeader = "Idempotency-Key"
 	marker    = "Idempotent-Replayed"
-	retention = time.Minute // short, so that this command leaves nothing behind on a real Redis
+	retention = time.Minute // short, so that a real Redis soon forgets this command
 )
 
 // shop makes payments. It is the handler that must not run twice for one key.
 type shop struct {
-	work func()       // what a payment takes
-	runs atomic.Int64 // how many payments there are
-	told atomic.Bool  // a run was told that an earlier one had vanished
+	work func()       // takes the time of a payment
+	runs atomic.Int64 // the number of payments
+	told atomic.Bool  // the last run learned that an earlier run had ended without an outcome
 }
 
+// pay makes one payment and returns the body of its response.
 func (s *shop) pay(ctx context.Context) []byte {
 	run, _ := core.FromContext(ctx)
 	s.told.Store(run.Takeover)
 	s.runs.Add(1)
 	s.work()
-	body, _ := json.Marshal(map[string]string{"id": rand.Text()}) // a string: cannot fail
+	body, _ := json.Marshal(map[string]string{"id": rand.Text()}) // A map of strings can always be encoded.
 	return body
 }
 
-// pattern puts something in front of a shop that should make it idempotent. life is how long a claim lasts when nobody
-// gives it back: the TTL of the lock, the lease.
+// pattern is a way to make a shop idempotent. wrap returns the shop's handler with the pattern around it. life is how long a
+// claim lasts if its process dies: the TTL of the lock, or the lease.
 type pattern struct {
 	name string
 	wrap func(rdb *redis.Client, s *shop, life time.Duration) http.Handler
@@ -51,11 +52,12 @@ var patterns = []pattern{
 	{"c: this engine", engine},
 }
 
-// checkThenSet looks for a kept answer, and makes and keeps one when there is none.
+// checkThenSet looks for a stored response. If there is none, it runs the handler and stores the response. Two requests at once
+// both find none.
 func checkThenSet(rdb *redis.Client, s *shop, _ time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, result := r.Context(), "race:result:"+r.Header.Get(keyHeader)
-		if answered(w, rdb.Get(ctx, result)) {
+		if replayed(w, rdb.Get(ctx, result)) {
 			return
 		}
 		body := s.pay(ctx)
@@ -67,15 +69,17 @@ func checkThenSet(rdb *redis.Client, s *shop, _ time.Duration) http.Handler {
 	})
 }
 
-// lockThenSet does the same under a lock. The lock has a TTL, or a process that dies would leave it for ever, and it is
-// given back after the answer is kept, not before. But answer and lock are two keys: between the GET that finds no
-// answer and the SETNX that finds no lock, another request can come to its end. And nobody renews the TTL: a handler
-// that takes longer loses the lock without a sign, and then gives back the lock of another.
+// lockThenSet does the same under a lock. The lock has a TTL, because a process that dies would leave it for ever. It is released
+// after the response is stored. Two gaps remain:
+//   - Response and lock are two keys. Between a GET that finds no response and the SETNX that finds no lock, another request can
+//     run from start to end.
+//   - Nobody renews the TTL. A handler that takes longer loses the lock without notice, and then releases the lock of another
+//     request.
 func lockThenSet(rdb *redis.Client, s *shop, life time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, key := r.Context(), r.Header.Get(keyHeader)
 		result, lock := "race:result:"+key, "race:lock:"+key
-		if answered(w, rdb.Get(ctx, result)) {
+		if replayed(w, rdb.Get(ctx, result)) {
 			return
 		}
 		locked, err := rdb.SetNX(ctx, lock, "1", life).Result()
@@ -97,7 +101,7 @@ func lockThenSet(rdb *redis.Client, s *shop, life time.Duration) http.Handler {
 	})
 }
 
-// engine keeps claim and outcome in one record, which one script reads and changes in one step.
+// engine is this library. Claim and outcome are one record, which one script reads and changes atomically.
 func engine(rdb *redis.Client, s *shop, life time.Duration) http.Handler {
 	e, err := core.New(core.Config{
 		Store: redisstore.New(rdb, redisstore.Prefix("race:")),
@@ -107,13 +111,13 @@ func engine(rdb *redis.Client, s *shop, life time.Duration) http.Handler {
 		Keep:  core.KeepConfig{Retention: retention},
 	})
 	if err != nil {
-		panic(err) // nothing in the configuration comes from outside
+		panic(err) // No value of the configuration comes from outside.
 	}
 	return idem.HTTP(e)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { created(w, s.pay(r.Context())) }))
 }
 
-// answered answers with what a GET found, and tells whether the request is done with.
-func answered(w http.ResponseWriter, found *redis.StringCmd) bool {
+// replayed writes the response that a GET found. It reports whether it wrote one, or an error.
+func replayed(w http.ResponseWriter, found *redis.StringCmd) bool {
 	body, err := found.Bytes()
 	if errors.Is(err, redis.Nil) {
 		return false
@@ -127,8 +131,9 @@ func answered(w http.ResponseWriter, found *redis.StringCmd) bool {
 	return true
 }
 
+// created writes the response to a payment.
 func created(w http.ResponseWriter, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
-	_, _ = w.Write(body) // an error means that the client has left
+	_, _ = w.Write(body) // An error means that the client has left.
 }
