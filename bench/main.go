@@ -49,6 +49,7 @@ func main() {
 	}
 }
 
+// names returns the names of all parts.
 func names() (all []string) {
 	for _, p := range measure.Parts {
 		all = append(all, p.Name)
@@ -104,6 +105,7 @@ func measureParts(plan measure.Plan, only, file, docs string) error {
 	return results.Render(docs)
 }
 
+// renderFile renders the report from a file of results.
 func renderFile(file, docs string) error {
 	results, err := report.Load(file)
 	if err != nil {
@@ -112,6 +114,7 @@ func renderFile(file, docs string) error {
 	return results.Render(docs)
 }
 
+// compareWith writes the comparison with a commit to standard output.
 func compareWith(commit string) error {
 	var program measure.Program
 	defer program.End()

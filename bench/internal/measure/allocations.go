@@ -15,7 +15,8 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// allocations serves requests in process, without a body and one after the other, unguarded and on the memory store.
+// allocations counts what requests allocate. They are served in process, without a body and one after the other, unguarded and on
+// the memory store, so that only the engine and its adapter differ.
 func allocations(b *Bench) (rows []report.Row, err error) {
 	for _, f := range subject.Frameworks {
 		row := report.Row{Name: []string{f.Name}, Figures: map[string]float64{}}
@@ -76,6 +77,7 @@ func prepare(app subject.App, n int) (serve func(i int)) {
 	return func(i int) { app.Std.ServeHTTP(&writers[i], requests[i]) }
 }
 
+// prepareFast is prepare for fasthttp.
 func prepareFast(server *fasthttp.Server, keys *subject.Keys, n int) (serve func(i int)) {
 	requests := make([]fasthttp.Request, n)
 	for i := range requests {
@@ -97,6 +99,7 @@ func prepareFast(server *fasthttp.Server, keys *subject.Keys, n int) (serve func
 // discard is an http.ResponseWriter that keeps nothing.
 type discard struct{ header http.Header }
 
+// The methods of http.ResponseWriter.
 func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d *discard) WriteHeader(int)             {}

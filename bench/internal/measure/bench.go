@@ -105,6 +105,7 @@ type Program struct {
 	ends []func()
 }
 
+// The methods of testing.TB that package redistest calls. A failure ends the program.
 func (*Program) Helper()                           {}
 func (*Program) Fatal(args ...any)                 { log.Fatal(args...) }
 func (*Program) Fatalf(format string, args ...any) { log.Fatalf(format, args...) }

@@ -9,7 +9,7 @@ import (
 	"github.com/go-idem/idem/bench/internal/subject"
 )
 
-// codecs weighs records of many bodies, each in all forms and as two keys with JSON.
+// codecs weighs records of many bodies, each in all forms and as two keys with JSON. The bodies are the same for each form.
 func codecs(b *Bench) (rows []report.Row, err error) {
 	forms, err := subject.Forms()
 	if err != nil {

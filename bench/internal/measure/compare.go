@@ -19,7 +19,7 @@ import (
 	"github.com/go-idem/idem/internal/redistest"
 )
 
-// How much Compare measures.
+// How much Compare measures. More sessions make the ranges tell more; more turns make the medians more exact.
 const (
 	sessions    = 8 // of processes, which are started anew in each, since two processes of one binary differ, too
 	warmTurns   = 4 // which do not count
@@ -74,10 +74,12 @@ func difference(own, beside []float64, turns int) string {
 		medians = append(medians, median(session))
 	}
 	middle := median(all)
-	return fmt.Sprintf("%+.2f (%+.1f %%), %+.2f to %+.2f", middle, 100*middle/median(beside), slices.Min(medians), slices.Max(medians))
+	percent := 100 * middle / median(beside)
+	return fmt.Sprintf("%+.2f (%+.1f %%), %+.2f to %+.2f", middle, percent, slices.Min(medians), slices.Max(medians))
 }
 
-// session starts a process of each binary and lets each handle the same number of requests, in turns.
+// session starts a process of each binary and lets each handle the same number of requests, in turns. The order within a turn is
+// random, so that no process is always the one after another. It appends the CPU of each turn to used.
 func session(used *[3][]float64, binaries [3]string, w workload, args []string) error {
 	var services [3]*service
 	for i, binary := range binaries {
@@ -109,6 +111,8 @@ type service struct {
 	players []*player
 }
 
+// start starts a process of serve and its clients, whose numbers depend on the number of the process: no two processes get one
+// key, since they share a Redis.
 func start(binary string, w workload, number int, args []string) (*service, error) {
 	s := &service{process: exec.Command(binary, args...)}
 	s.process.Stderr = os.Stderr
@@ -131,6 +135,7 @@ func start(binary string, w workload, number int, args []string) (*service, erro
 	return s, together(s.players, (*player).warm)
 }
 
+// stop ends the process.
 func (s *service) stop() {
 	_ = s.process.Process.Kill()
 	_ = s.process.Wait() // it was killed
@@ -166,7 +171,9 @@ func (s *service) used() (float64, error) {
 	return strconv.ParseFloat(string(text), 64)
 }
 
-// build returns the paths of serve built with a commit and with the working tree.
+// build returns the paths of serve built with a commit and with the working tree. The commit is checked out into a temporary git
+// worktree. serve is that of the working tree both times: a copy of go.mod replaces the library by the worktree, so that the two
+// binaries differ in nothing else.
 func build(tb testing.TB, commit string) (older, newer string, err error) {
 	dir := tb.TempDir()
 	tree, mod := filepath.Join(dir, "tree"), filepath.Join(dir, "go.mod")

@@ -13,12 +13,14 @@ import (
 // usage is the CPU time that this process and the server have used so far.
 type usage struct{ own, server time.Duration }
 
+// used returns the CPU time so far. Measure it before and after a round.
 func (b *Bench) used() usage {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // cannot fail
 	return usage{time.Duration(u.Utime.Nano() + u.Stime.Nano()), usedByServer(b.client)}
 }
 
+// usedCPU matches the two lines of INFO cpu that are about the whole server.
 var usedCPU = regexp.MustCompile(`used_cpu_(?:sys|user):([0-9.]+)`)
 
 // usedByServer returns the CPU time of the server. If the server does not respond, all that is measured fails, too.
@@ -42,4 +44,5 @@ func newRound(latencies []time.Duration, took time.Duration, before, after usage
 	}
 }
 
+// micros returns a duration in µs.
 func micros(d time.Duration) float64 { return d.Seconds() * 1e6 }

@@ -27,6 +27,7 @@ var pairings = []struct {
 	{subject.Local, subject.Bare, allReplays},
 }
 
+// duels measures all pairings, each with all its bouts before the next one, so that the two subjects are neighbours in time.
 func duels(b *Bench) (rows []report.Row, err error) {
 	for _, f := range subject.Frameworks {
 		for _, p := range pairings {

@@ -14,6 +14,7 @@ import (
 	"github.com/go-idem/idem/bench/internal/subject"
 )
 
+// connections is how many clients send requests at once, each one request at a time.
 const connections = 64
 
 // workload is the sequence of keys that a client sends.
@@ -22,6 +23,7 @@ type workload struct {
 	isReplays bool
 }
 
+// The workloads of loads and duels.
 var (
 	allNew     = workload{"all new keys", false}
 	allReplays = workload{"all replays", true}
@@ -104,6 +106,7 @@ type target struct {
 	stop     func()
 }
 
+// newTarget returns the service at an address. Its stop closes the connections of the clients.
 func newTarget(addr string) *target {
 	client := &fasthttp.HostClient{
 		Addr: addr, MaxConns: connections, NoDefaultUserAgentHeader: true, ReadTimeout: 20 * time.Second,
@@ -140,6 +143,7 @@ type player struct {
 // keptKeys is how many keys a player repeats. No two players share one.
 const keptKeys = 8
 
+// newPlayer returns the client with a number. Clients with different numbers send different keys.
 func newPlayer(t *target, w workload, i int) *player {
 	p := &player{
 		target: t, workload: w, request: &fasthttp.Request{}, response: &fasthttp.Response{},

@@ -14,6 +14,7 @@ import (
 	"github.com/go-idem/idem/bench/internal/subject"
 )
 
+// sizes are the lengths of response bodies, in bytes.
 var sizes = []int{512, 4 << 10, 64 << 10}
 
 // pipelined is how many calls come to a busy server at once.
@@ -104,6 +105,7 @@ func grouped(client *redis.Client, names []string, together int, send func(to re
 	}
 }
 
+// commandStat matches a line of INFO commandstats: name, calls, µs, and failed calls.
 var commandStat = regexp.MustCompile(`cmdstat_(\w+):calls=(\d+),usec=(\d+)(?:.*failed_calls=(\d+))?`)
 
 // serverTime is how long the commands of one call take the server on average of n calls, in µs. What a script calls is part of

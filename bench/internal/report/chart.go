@@ -22,6 +22,7 @@ type group struct {
 	values []float64
 }
 
+// The geometry of a chart, in pixels.
 const (
 	labelWidth = 330
 	plotWidth  = 440
@@ -30,6 +31,7 @@ const (
 	topSpace   = 56
 )
 
+// The colours of a series: this library's bars are blue, others are grey.
 var (
 	ownColours   = []string{"#1f6feb", "#79b8ff", "#c8e1ff"}
 	otherColours = []string{"#57606a", "#8c959f", "#d0d7de"}

@@ -20,6 +20,7 @@ func NewOrigin(serverInfo string) Origin {
 	}
 }
 
+// machine describes the processor and the platform.
 func machine() string {
 	info, _ := os.ReadFile("/proc/cpuinfo") // Linux only
 	name := cmp.Or(firstMatch(`model name\s*: (.+)`, string(info)), "unknown processor")
@@ -40,6 +41,7 @@ func commit() string {
 	return strings.TrimSpace(string(name))
 }
 
+// firstMatch returns the first group of a pattern in a text, "" if the pattern does not match.
 func firstMatch(pattern, text string) string {
 	if found := regexp.MustCompile(pattern).FindStringSubmatch(text); found != nil {
 		return strings.TrimSpace(found[1])

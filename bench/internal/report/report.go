@@ -36,6 +36,7 @@ func (r Results) Render(dir string) error {
 	return nil
 }
 
+// page renders PERFORMANCE.md. Template functions that find no figure end it with an error.
 func (r Results) page() (string, error) {
 	parsed, err := template.New("report").Funcs(template.FuncMap{
 		"figure": r.Figure, "rows": r.Rows, "times": times, "fixed": fixed, "grouped": grouped, "faster": r.faster,
@@ -91,7 +92,7 @@ func (r Results) faster(s *subject.Subject) (string, error) {
 	return "**" + strings.Join(where, ", ") + "**: " + s.Reason, nil
 }
 
-// times formats a ratio.
+// times formats a ratio as a factor.
 func times(ratio float64) string { return fmt.Sprintf("%.2f×", ratio) }
 
 // fixed formats a number with some digits after the point.

@@ -15,6 +15,7 @@ type Bodies struct{ *rand.Rand }
 // NewBodies returns the bodies of a seed.
 func NewBodies(seed uint64) Bodies { return Bodies{rand.New(rand.NewPCG(seed, seed))} }
 
+// payment is the response body.
 type payment struct {
 	ID       string    `json:"id"`
 	Object   string    `json:"object"`
@@ -27,6 +28,7 @@ type payment struct {
 	Note     string    `json:"note"`
 }
 
+// customer is the part of a payment about its customer.
 type customer struct {
 	ID    string `json:"id"`
 	Name  string `json:"name"`
@@ -34,6 +36,7 @@ type customer struct {
 	City  string `json:"city"`
 }
 
+// line is one article of a payment.
 type line struct {
 	Article  string `json:"article"`
 	Title    string `json:"title"`
@@ -41,6 +44,7 @@ type line struct {
 	Price    int    `json:"unit_price"`
 }
 
+// The lists that texts come from.
 var (
 	firstNames = strings.Fields("Ada Bela Carla Dario Elif Femi Greta Hana Ivan Jun Katja " +
 		"Luis Mina Noor Olga Priya Quentin Rosa Sven Tomo")
@@ -55,6 +59,7 @@ var (
 		"gift wrap no invoice inside second floor left side thanks")
 )
 
+// one returns a random element.
 func (r Bodies) one(of []string) string { return of[r.IntN(len(of))] }
 
 // id returns a random id with a number of hexadecimal digits.
@@ -62,6 +67,7 @@ func (r Bodies) id(prefix string, digits int) string {
 	return prefix + fmt.Sprintf("%016x", r.Uint64())[16-digits:]
 }
 
+// payment returns a random payment without lines.
 func (r Bodies) payment() payment {
 	first, last := r.one(firstNames), r.one(lastNames)
 	return payment{
@@ -74,6 +80,7 @@ func (r Bodies) payment() payment {
 	}
 }
 
+// line returns a random line.
 func (r Bodies) line() line {
 	return line{r.id("art_", 12), r.one(kinds) + " " + r.one(goods), 1 + r.IntN(9), 100 + r.IntN(9900)}
 }
@@ -94,6 +101,7 @@ func (r Bodies) Next(size int) string {
 	return p.json()
 }
 
+// json returns the payment as text.
 func (p payment) json() string {
 	b, _ := json.Marshal(p) // cannot fail
 	return string(b)

@@ -14,6 +14,7 @@ import (
 	"github.com/go-idem/idem/lua"
 )
 
+// What every claim asks for, in the units of the scripts.
 const (
 	leaseMicros     = 30_000_000
 	retentionMillis = 86_400_000

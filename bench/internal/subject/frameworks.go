@@ -18,7 +18,7 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// Framework serves a handler.
+// Framework serves a handler with its router, with this library's adapter for it, and with a guard by hand where there is one.
 type Framework struct {
 	Name  string
 	mount func(h handler, by protection) App
@@ -45,6 +45,7 @@ type App struct {
 	Fast *fasthttp.Server
 }
 
+// mountHTTP serves a handler on net/http.
 func mountHTTP(h handler, by protection) App {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+Path, func(w http.ResponseWriter, r *http.Request) {
@@ -65,6 +66,7 @@ func mountHTTP(h handler, by protection) App {
 	return App{Std: mux}
 }
 
+// mountGin serves a handler on Gin.
 func mountGin(h handler, by protection) App {
 	gin.SetMode(gin.ReleaseMode)
 	router := gin.New()
@@ -81,6 +83,7 @@ func mountGin(h handler, by protection) App {
 	return App{Std: router}
 }
 
+// mountEcho serves a handler on Echo.
 func mountEcho(h handler, by protection) App {
 	router := echo.New()
 	if by.engine != nil {
@@ -96,6 +99,7 @@ func mountEcho(h handler, by protection) App {
 	return App{Std: router}
 }
 
+// mountFiber serves a handler on Fiber, which is built on fasthttp.
 func mountFiber(h handler, by protection) App {
 	switch {
 	case by.engine != nil:

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// held is a response as it is kept.
+// held is a response as it is kept: what a replay must send again.
 type held struct {
 	status int
 	fields []string // header fields: name, value, name, value
@@ -59,6 +59,7 @@ func (g *guard) begin(ctx context.Context, key, method, path string, body []byte
 	return &granted{c, fence, g.client}, nil
 }
 
+// requestHash is the fingerprint by which two requests are the same.
 func requestHash(method, path string, body []byte) (sum [32]byte) {
 	h := sha256.New()
 	for _, part := range []string{method, path} {
@@ -77,6 +78,7 @@ func (g *granted) keep(ctx context.Context, h *held) bool {
 	return err == nil && word == "ok"
 }
 
+// packed encodes a response: status, number of fields, the fields with their lengths, and the body.
 func (h *held) packed() []byte {
 	size := 3 * binary.MaxVarintLen64
 	for _, text := range h.fields {
@@ -90,6 +92,7 @@ func (h *held) packed() []byte {
 	return append(b, h.body...)
 }
 
+// unpacked decodes what packed returned.
 func unpacked(b []byte) *held {
 	number := func() int {
 		n, length := binary.Uvarint(b)
@@ -112,6 +115,7 @@ type recorder struct {
 	body   bytes.Buffer
 }
 
+// The methods of http.ResponseWriter.
 func (r *recorder) Header() http.Header         { return r.header }
 func (r *recorder) WriteHeader(status int)      { r.status = status }
 func (r *recorder) Write(p []byte) (int, error) { return r.body.Write(p) }
@@ -127,6 +131,7 @@ func (r *recorder) held() *held {
 	return h
 }
 
+// send writes a response. It adds to header fields that are already set.
 func (h *held) send(w http.ResponseWriter) {
 	for i := 0; i < len(h.fields); i += 2 {
 		w.Header().Add(h.fields[i], h.fields[i+1])

@@ -50,6 +50,7 @@ func Packed(body string) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
+// checksumLength is the length of the CRC-32C that ends an outcome, in bytes.
 const checksumLength = 4
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -89,6 +90,7 @@ type keeper struct {
 	outcome []byte
 }
 
+// Complete remembers the outcome and stores it.
 func (k *keeper) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	k.outcome = outcome
 	return k.Store.Complete(ctx, c, outcome)
@@ -108,6 +110,7 @@ func Own(key string) []string { return []string{"idem:{" + key + "}"} }
 // fences are those of the claims that ownBegin made, by key.
 var fences sync.Map
 
+// ownBegin begins a record and remembers its fence for ownComplete.
 func ownBegin(ctx context.Context, to redis.Cmdable, key string) {
 	_, fence, _, _ := ParseBegin(ClaimOf(key).Begin(ctx, to))
 	fences.Store(key, fence)
@@ -162,10 +165,12 @@ redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[2])
 return 'ok'`)
 )
 
+// The owner and the fingerprint of every record in two keys have the lengths that people use: a UUID and SHA-256 in hex.
 const pairOwner = "0b2ef1c0-7c4e-4a53-8f6e-93ab7f5ad3a1"
 
 var pairFingerprint = strings.Repeat("f", 64)
 
+// pairResult is the JSON of a result.
 type pairResult struct {
 	Status      int         `json:"status"`
 	Header      [][2]string `json:"header"`
@@ -189,8 +194,10 @@ func PairBegin(ctx context.Context, to redis.Cmdable, key string) {
 	pairBegin.EvalSha(ctx, to, PairKeys(key), pairOwner, pairFingerprint, retentionMillis)
 }
 
+// pairReplay begins a record that is complete; the script returns the result.
 func pairReplay(ctx context.Context, to redis.Cmdable, key string, _ int) { PairBegin(ctx, to, key) }
 
+// pairClose completes a record with the result for a body.
 func pairClose(ctx context.Context, to redis.Cmdable, key, body string) {
 	PairComplete(ctx, to, key, PairResult([]byte(body)))
 }

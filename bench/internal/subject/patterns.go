@@ -15,6 +15,7 @@ import (
 // The handlers of this file are what people write by hand. None of them compares requests, keeps a lock that its handler needs
 // for longer, or notices that it has lost the lock.
 
+// How long locks and responses live, and how long lockCheckUnlock sleeps between two tries.
 const (
 	lockLife  = 30 * time.Second
 	keepLife  = 24 * time.Hour
@@ -120,6 +121,7 @@ func oneJSONKey(client *redis.Client, p *Payments) handler {
 	}
 }
 
+// replayEntry returns the response of an entry, or a conflict while its run goes on.
 func replayEntry(kept []byte, err error) reply {
 	var e entry
 	switch {
@@ -153,4 +155,5 @@ func lockCheckUnlock(client *redis.Client, p *Payments) handler {
 	}
 }
 
+// unlockScript deletes a lock if it has this owner.
 var unlockScript = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)

@@ -28,6 +28,7 @@ type Payments struct{ runs atomic.Int64 }
 // Runs returns how often the handler ran.
 func (p *Payments) Runs() int64 { return p.runs.Load() }
 
+// The response body before and after the number of the payment.
 var (
 	bodyHead = `{"id":"`
 	bodyTail = `","note":"` + strings.Repeat("x", ResponseBytes-len(bodyHead)-16-len(`","note":""}`)) + `"}`
@@ -56,6 +57,7 @@ func (p *Payments) handle(_ context.Context, _ string, body func() []byte) reply
 	return created(p.pay())
 }
 
+// The responses of a first run and of a replay.
 func created(body []byte) reply  { return reply{status: http.StatusCreated, body: body} }
 func replayed(body []byte) reply { return reply{http.StatusCreated, body, true} }
 

@@ -127,6 +127,7 @@ var patterns = []*Subject{
 	pattern("lock, check, unlock", lockCheckUnlock, "requests are not compared, and a lock that runs out is not noticed"),
 }
 
+// pattern is a subject of patterns.go on net/http.
 func pattern(name string, handle func(*redis.Client, *Payments) handler, reason string) *Subject {
 	return &Subject{Framework: "http", Name: name, Beside: Redis, Reason: reason, mount: func(c Clients, p *Payments) App {
 		return mountHTTP(handle(c.Plain, p), protection{})
@@ -142,6 +143,7 @@ var gofiber = []*Subject{
 		"its lock is in the process, so two processes run twice; a replay is a plain GET, and requests are not compared"),
 }
 
+// ownFiber is Fiber's middleware with a storage; without one it keeps responses in memory.
 func ownFiber(name, beside string, storage func(Clients) fiber.Storage, reason string) *Subject {
 	return &Subject{Framework: "fiber", Name: name, Beside: beside, Reason: reason, Unmarked: true,
 		mount: func(c Clients, p *Payments) App {
