@@ -9,7 +9,7 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// watch returns a channel that gets what wakes key, and what ends that.
+// watch watches a key. Each wake sends a value to the returned channel; stop ends the watch.
 func (s *suite) watch(key [32]byte) (woken <-chan struct{}, stop func()) {
 	s.Helper()
 	wakes := make(chan struct{}, 100)
@@ -20,7 +20,7 @@ func (s *suite) watch(key [32]byte) (woken <-chan struct{}, stop func()) {
 	return wakes, stop
 }
 
-// subscribe is a begin of a rival that meets a running claim and is going to wait for it.
+// subscribe sends the Begin of a rival of a running claim that will wait for its end.
 func (s *suite) subscribe(c driver.Claim) {
 	s.Helper()
 	waiter := rival(c)
@@ -28,6 +28,7 @@ func (s *suite) subscribe(c driver.Claim) {
 	s.wantState(s.begin(waiter), driver.InProgress)
 }
 
+// wantWake fails the test unless a wake comes within 10 seconds.
 func (s *suite) wantWake(woken <-chan struct{}) {
 	s.Helper()
 	select {
@@ -99,11 +100,12 @@ var notifying = []test{
 	}},
 }
 
+// checkpoint stores the result of a step.
 func (s *suite) checkpoint(c driver.Claim, step, result string) error {
 	return s.store.(driver.Checkpointer).Checkpoint(context.Background(), c, step, []byte(result))
 }
 
-// wantSteps checks what the run of c finds of earlier steps.
+// wantSteps fails the test unless the run of c finds exactly these steps and results.
 func (s *suite) wantSteps(c driver.Claim, want map[string]string) {
 	s.Helper()
 	steps, err := s.store.(driver.Checkpointer).Checkpoints(context.Background(), c)

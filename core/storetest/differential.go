@@ -12,9 +12,9 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// Differential runs one random sequence of verbs, made from seed, on two stores and fails at the first answer that
-// differs. Three owners with two requests compete for one key; leases and retentions end now or never, so that both
-// clocks agree on what is over; verbs are repeated, late and out of order. A failing seed fails again.
+// Differential makes one random sequence of calls from seed, sends it to two stores, and fails the test at the first result
+// that differs. Three owners with two requests compete for one key. Calls are repeated, late and out of order. Leases and
+// retentions end at once or never, so that both clocks agree on what is over. The same seed makes the same sequence.
 func Differential(tb testing.TB, seed int64, steps int, a, b Harness) {
 	tb.Helper()
 	random := rand.New(rand.NewSource(seed))
@@ -35,7 +35,7 @@ func Differential(tb testing.TB, seed int64, steps int, a, b Harness) {
 	}
 }
 
-// A duration of the sequence is over at once or never.
+// duration is a lease or retention of the sequence, which is over at once or never.
 type duration bool
 
 const now duration = true
@@ -47,7 +47,7 @@ func (l duration) of(whenOver, whenNot time.Duration) time.Duration {
 	return whenNot
 }
 
-// op is one step: a verb by one of the owners.
+// op is one call of the sequence, by one of the owners.
 type op struct {
 	call                  string
 	owner                 int
@@ -62,6 +62,7 @@ type op struct {
 	lease, retention      duration
 }
 
+// randomOp returns a random call.
 func randomOp(r *rand.Rand) op {
 	verbs := []string{"begin", "begin", "begin", "extend", "complete", "fail", "fail"}
 	o := op{
@@ -84,7 +85,7 @@ func randomOp(r *rand.Rand) op {
 	return o
 }
 
-// player runs a sequence on one store. Fences differ between stores, so they are named by the order they appear in.
+// player runs a sequence on one store. Fences differ between stores, so results name them by the order in which they appear.
 type player struct {
 	store    driver.Store
 	claims   [3]driver.Claim // as the owner last began
@@ -102,7 +103,7 @@ func newPlayer(h Harness, base driver.Claim) *player {
 	return p
 }
 
-// newRun makes the owner begin a new run.
+// newRun gives the owner a new run, whose owner bytes are made from the number run.
 func (p *player) newRun(owner int, run int64, other bool) {
 	c := &p.claims[owner]
 	*c = driver.Claim{Key: c.Key, Fingerprint: c.Fingerprint}
@@ -114,7 +115,7 @@ func (p *player) newRun(owner int, run int64, other bool) {
 	p.first[owner] = 0
 }
 
-// play runs one step and puts the answer, and only what both stores must agree on, into words.
+// play sends one call. It returns those parts of the result that must be equal for both stores, as text.
 func (p *player) play(o op) string {
 	if o.run != 0 {
 		p.newRun(o.owner, o.run, o.other)
@@ -166,7 +167,7 @@ func (p *player) describe(owner int, e driver.Entry, err error) string {
 	return fmt.Sprintf("claimed fence %d attempt %d operation %d takeover %t", fence, e.Attempt, p.rank(e.Operation), e.Takeover)
 }
 
-// rank names a fence, and says -1 when it was not told and is lower than one that was.
+// rank returns the index of a fence among those seen so far, or -1 for a new one that is lower than a seen one.
 func (p *player) rank(fence int64) int {
 	for i, f := range p.fences {
 		if f == fence {

@@ -11,38 +11,38 @@ import (
 // ErrInjected is what a Faulty store fails with.
 var ErrInjected = errors.New("storetest: injected fault")
 
-// Fault is a way for a call of a store to go wrong.
+// Fault is a way in which a call of a store can fail.
 type Fault int
 
 const (
 	// Before: the request is lost; nothing happens.
 	Before Fault = iota + 1
-	// After: the verb takes effect, and its answer is lost.
+	// After: the call takes effect, and its result is lost.
 	After
 	// Hang: nothing happens until the context ends.
 	Hang
-	// Late: a begin is on its way for so long that it is given up, and takes effect after the fail that follows it. Another
-	// verb is lost, as with Before.
+	// Late: a Begin returns an error, and takes effect after the Fail that follows it. Other calls fail as with Before.
 	Late
 )
 
-// Faulty wraps a store and fails calls as it is told. It counts calls per verb, once they
-// are over: "begin", "extend", "complete", "fail", and of the abilities "watch", "checkpoint", "checkpoints", "reopen".
+// Faulty wraps a store, and fails calls as Inject plans. It counts the calls that have returned, by name: "begin", "extend",
+// "complete", "fail", and for optional abilities "watch", "checkpoint", "checkpoints" and "reopen". It is safe for concurrent
+// use.
 type Faulty struct {
 	driver.Store
 
 	mu     sync.Mutex
 	faults map[string][]Fault
 	calls  map[string]int
-	late   map[[16]byte]driver.Claim // by owner
+	late   map[[16]byte]driver.Claim // claims of calls with fault Late, by owner
 }
 
-// NewFaulty returns a wrapper that fails nothing yet.
+// NewFaulty returns a wrapper of s that fails no call yet.
 func NewFaulty(s driver.Store) *Faulty {
 	return &Faulty{Store: s, faults: map[string][]Fault{}, calls: map[string]int{}, late: map[[16]byte]driver.Claim{}}
 }
 
-// Inject makes the next n calls of verb fail.
+// Inject makes the next n calls with this name fail, after those that earlier calls of Inject have planned.
 func (f *Faulty) Inject(verb string, fault Fault, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,14 +51,14 @@ func (f *Faulty) Inject(verb string, fault Fault, n int) {
 	}
 }
 
-// Calls returns how many calls of verb are over.
+// Calls returns how many calls with this name have returned.
 func (f *Faulty) Calls(verb string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls[verb]
 }
 
-// nextFault takes the fault planned for a call.
+// nextFault takes the fault that is planned for a call.
 func (f *Faulty) nextFault(verb string) (fault Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -68,17 +68,19 @@ func (f *Faulty) nextFault(verb string) (fault Fault) {
 	return fault
 }
 
-// count counts a call that is over.
+// count counts a call that returns.
 func (f *Faulty) count(verb string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls[verb]++
 }
 
+// call makes a call with the fault that is planned for it.
 func (f *Faulty) call(ctx context.Context, verb string, do func() error) error {
 	return f.callWith(ctx, verb, f.nextFault(verb), do)
 }
 
+// callWith makes a call with this fault.
 func (f *Faulty) callWith(ctx context.Context, verb string, fault Fault, do func() error) error {
 	defer f.count(verb)
 	switch fault {
@@ -131,7 +133,7 @@ func (f *Faulty) Fail(ctx context.Context, c driver.Claim, failure driver.Failur
 	})
 }
 
-// executeLate lets a begin take effect that was late.
+// executeLate sends the Begin of an owner whose call had the fault Late.
 func (f *Faulty) executeLate(ctx context.Context, owner [16]byte) {
 	f.mu.Lock()
 	c, ok := f.late[owner]
@@ -142,7 +144,7 @@ func (f *Faulty) executeLate(ctx context.Context, owner [16]byte) {
 	}
 }
 
-// Reopen is the store's, if the store below has it: see core.Engine.Resolve.
+// Reopen calls the wrapped store's Reopen, if it has one: see core.Engine.Resolve.
 func (f *Faulty) Reopen(ctx context.Context, c driver.Claim, outcome []byte) error {
 	store, ok := f.Store.(reopener)
 	if !ok {
@@ -151,10 +153,10 @@ func (f *Faulty) Reopen(ctx context.Context, c driver.Claim, outcome []byte) err
 	return f.call(ctx, "reopen", func() error { return store.Reopen(ctx, c, outcome) })
 }
 
-// errNoAbility says that the store below has not got an ability.
+// errNoAbility says that the wrapped store does not have an ability.
 var errNoAbility = errors.New("storetest: the store has not got this ability")
 
-// Watch implements driver.Notifier, if the store below does.
+// Watch implements driver.Notifier, if the wrapped store does.
 func (f *Faulty) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error) {
 	store, ok := f.Store.(driver.Notifier)
 	if !ok {
@@ -170,7 +172,7 @@ func (f *Faulty) Watch(ctx context.Context, key [32]byte, wake func()) (stop fun
 	return stop, err
 }
 
-// Checkpoint implements driver.Checkpointer, if the store below does.
+// Checkpoint implements driver.Checkpointer, if the wrapped store does.
 func (f *Faulty) Checkpoint(ctx context.Context, c driver.Claim, step string, result []byte) error {
 	store, ok := f.Store.(driver.Checkpointer)
 	if !ok {
@@ -179,7 +181,7 @@ func (f *Faulty) Checkpoint(ctx context.Context, c driver.Claim, step string, re
 	return f.call(ctx, "checkpoint", func() error { return store.Checkpoint(ctx, c, step, result) })
 }
 
-// Checkpoints implements driver.Checkpointer, if the store below does.
+// Checkpoints implements driver.Checkpointer, if the wrapped store does.
 func (f *Faulty) Checkpoints(ctx context.Context, c driver.Claim) (steps map[string][]byte, err error) {
 	store, ok := f.Store.(driver.Checkpointer)
 	if !ok {

@@ -12,11 +12,12 @@ type reopener interface {
 	Reopen(ctx context.Context, c driver.Claim, outcome []byte) error
 }
 
+// reopen calls the store's Reopen.
 func (s *suite) reopen(c driver.Claim, outcome string) error {
 	return s.store.(reopener).Reopen(context.Background(), c, []byte(outcome))
 }
 
-// deadClaim returns the claim of a run whose outcome is kept, and was that of its third attempt.
+// deadClaim returns the claim of a record that was completed with the outcome "dead" at its third attempt.
 func (s *suite) deadClaim() driver.Claim {
 	s.Helper()
 	c := s.claimed(long)

@@ -1,5 +1,5 @@
-// Package storetest checks that a driver.Store keeps its contract. It needs nothing but the standard library, so that
-// stores elsewhere can use it:
+// Package storetest checks that a driver.Store keeps its contract. It needs only the standard library, so stores in other
+// modules can use it:
 //
 //	func TestStore(t *testing.T) {
 //		storetest.Run(t, func(tb testing.TB) storetest.Harness {
@@ -17,26 +17,26 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// Harness is a store under test. Tests use keys of their own, so one store may serve many.
+// Harness is a store under test. Each test uses its own keys, so many tests may share a store.
 type Harness struct {
 	Store driver.Store
 
-	// Advance lets at least d pass on the store's clock: time.Sleep for a store with a clock of its own.
+	// Advance lets at least d pass on the store's clock. For a store with a clock of its own that is time.Sleep.
 	Advance func(d time.Duration)
 }
 
-// The durations of the suite: a lease or retention that does not end during a test, and one that ends at once.
+// The durations of the suite: leases and retentions that do not end during a test, and some that do.
 const (
 	long     = time.Hour
 	longer   = 2 * time.Hour
-	longest  = 100 * 365 * 24 * time.Hour // that an engine takes
+	longest  = 100 * 365 * 24 * time.Hour // the longest that an engine accepts
 	short    = 20 * time.Millisecond
 	overtime = 25 * time.Millisecond
 	moment   = 500 * time.Millisecond // ends during a test, but not between two calls on a busy machine
 )
 
-// Run runs the suite on stores from newHarness. There is nothing to opt out of: the abilities that a store has are
-// checked, too.
+// Run runs the suite on stores from newHarness, each test in parallel with the others. It also checks the optional abilities
+// that the store has. No test can be left out.
 func Run(t *testing.T, newHarness func(testing.TB) Harness) {
 	tests := slices.Concat(contract, withdrawing)
 	store := newHarness(t).Store
@@ -58,7 +58,7 @@ func Run(t *testing.T, newHarness func(testing.TB) Harness) {
 	}
 }
 
-// NewClaim returns the claim of a new run of a key that nobody else uses.
+// NewClaim returns the claim of a new run, with a random key, owner and fingerprint.
 func NewClaim(lease, retention time.Duration) driver.Claim {
 	c := driver.Claim{Lease: lease, Retention: retention}
 	rand.Read(c.Key[:])
@@ -67,6 +67,7 @@ func NewClaim(lease, retention time.Duration) driver.Claim {
 	return c
 }
 
+// test is one named test of the suite.
 type test struct {
 	name string
 	run  func(*suite)

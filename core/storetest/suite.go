@@ -12,7 +12,7 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// suite is one test: a store and what is expected of it.
+// suite is one running test with its store. Its functions call the store and check the results.
 type suite struct {
 	testing.TB
 	store   driver.Store
@@ -33,6 +33,7 @@ func other(c driver.Claim) driver.Claim {
 	return c
 }
 
+// begin sends a Begin, which must return no error.
 func (s *suite) begin(c driver.Claim) driver.Entry {
 	s.Helper()
 	entry, err := s.store.Begin(context.Background(), c)
@@ -42,7 +43,7 @@ func (s *suite) begin(c driver.Claim) driver.Entry {
 	return entry
 }
 
-// claim begins c, which must succeed, and fills in what the store answered.
+// claim sends the Begin of c, which must return Claimed, and fills in the results.
 func (s *suite) claim(c *driver.Claim) driver.Entry {
 	s.Helper()
 	entry := s.begin(*c)
@@ -51,7 +52,7 @@ func (s *suite) claim(c *driver.Claim) driver.Entry {
 	return entry
 }
 
-// claimed returns a claim that was just begun on a new key.
+// claimed returns the claim of a new key after its Begin.
 func (s *suite) claimed(lease time.Duration) driver.Claim {
 	s.Helper()
 	c := NewClaim(lease, longer)
@@ -59,6 +60,7 @@ func (s *suite) claimed(lease time.Duration) driver.Claim {
 	return c
 }
 
+// wantState fails the test unless entry has this state.
 func (s *suite) wantState(entry driver.Entry, want driver.State) {
 	s.Helper()
 	if entry.State != want {
@@ -66,6 +68,7 @@ func (s *suite) wantState(entry driver.Entry, want driver.State) {
 	}
 }
 
+// wantError fails the test unless err is or wraps want.
 func (s *suite) wantError(err, want error) {
 	s.Helper()
 	if !errors.Is(err, want) {
@@ -85,7 +88,7 @@ func (s *suite) fail(c driver.Claim, free bool) error {
 	return s.store.Fail(context.Background(), c, driver.Failure{Cause: "test", NoEffects: free})
 }
 
-// wantOutcome checks that a retry of c gets want.
+// wantOutcome fails the test unless a retry of c gets this outcome, and the rest of the retention only if it asks for that.
 func (s *suite) wantOutcome(c driver.Claim, want string) {
 	s.Helper()
 	retry := rival(c)
@@ -102,7 +105,7 @@ func (s *suite) wantOutcome(c driver.Claim, want string) {
 	}
 }
 
-// calls are the three that need a claim.
+// calls are the three calls that need a claim.
 var calls = []struct {
 	name string
 	do   func(*suite, driver.Claim) error
@@ -112,5 +115,5 @@ var calls = []struct {
 	{"fail", func(s *suite, c driver.Claim) error { return s.fail(c, false) }},
 }
 
-// sameEntry compares all that a claim is answered with.
+// sameEntry reports whether all fields of two entries are equal.
 func sameEntry(a, b driver.Entry) bool { return fmt.Sprint(a) == fmt.Sprint(b) }

@@ -7,13 +7,13 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// withdraw is the fail of an owner whose begin had no answer.
+// withdraw sends the Fail of an owner that has no response to its Begin.
 func (s *suite) withdraw(c driver.Claim) error {
 	c.Fence = 0
 	return s.store.Fail(context.Background(), c, driver.Failure{Cause: "begin had no answer", NoEffects: true, NotRun: true})
 }
 
-// wantLateBeginLost checks that the begin of an owner that has failed or withdrawn gets nothing.
+// wantLateBeginLost fails the test unless a Begin of c is lost, because its owner has failed or withdrawn.
 func (s *suite) wantLateBeginLost(c driver.Claim) {
 	s.Helper()
 	for _, c.NoTakeover = range []bool{false, true} {
@@ -22,12 +22,12 @@ func (s *suite) wantLateBeginLost(c driver.Claim) {
 	}
 }
 
-// notRun is the fail of an owner that never ran.
+// notRun sends the Fail of an owner that had a claim and never ran.
 func (s *suite) notRun(c driver.Claim) error {
 	return s.store.Fail(context.Background(), c, driver.Failure{Cause: "test", NoEffects: true, NotRun: true})
 }
 
-// claimAttempt claims c, and checks what it is told of the past.
+// claimAttempt claims c, and checks the attempt and whether it is a takeover.
 func (s *suite) claimAttempt(c *driver.Claim, want int, takeover bool) {
 	s.Helper()
 	if entry := s.claim(c); entry.Attempt != want || entry.Takeover != takeover {
@@ -35,7 +35,7 @@ func (s *suite) claimAttempt(c *driver.Claim, want int, takeover bool) {
 	}
 }
 
-// What a store owes to owners that never ran, and how it tells one operation from the next.
+// withdrawing are the tests of withdrawals, of claims without a run, and of operations.
 var withdrawing = []test{
 	{"LSE-18: a begin that comes after its own fail found nothing is lost, and the key is free at once", func(s *suite) {
 		for _, next := range []func(driver.Claim) driver.Claim{rival, other} {

@@ -1,5 +1,5 @@
-// Package badnet is a network between a client and its servers that misbehaves as a test tells it to. It works inside the
-// client's process, as the Dialer of its options, so that what it does is exact and counted.
+// Package badnet is a network between a client and its servers that loses, delays and splits traffic as a test configures. It
+// works inside the client's process, as the Dialer of the client's options, so its faults are exact and can be counted.
 package badnet
 
 import (
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Faults is what a network does to the traffic. The zero value does nothing.
+// Faults configures what a network does to the traffic. The zero value has no faults.
 type Faults struct {
 	LoseReplies  float64       // share of replies that get lost when the server has executed the request; the connection breaks
 	LoseRequests float64       // share of requests that never arrive; the connection breaks
@@ -25,8 +25,8 @@ type Faults struct {
 	Hole         bool          // requests vanish, replies do not come, and no connection breaks
 	Refuse       bool          // no connection is made
 
-	// What is above, but for Refuse, hits all connections, or only those that have sent a SUBSCRIBE or SSUBSCRIBE in one
-	// piece, or only those that are made from now on.
+	// All faults except Refuse affect all connections. With Listeners they affect only connections that have sent a SUBSCRIBE
+	// or SSUBSCRIBE, with Later only connections that are made after the call of Set.
 	Listeners, Later bool
 }
 
@@ -40,18 +40,18 @@ type Net struct {
 	mu     sync.Mutex
 	random *rand.Rand
 	faults Faults
-	lose   int // replies that get lost whatever the share
+	lose   int // how many of the next replies get lost: see Lose
 	epoch  int // how often Set was called
 	hits   int
 	conns  map[*conn]struct{}
 }
 
-// New returns a network without faults. What it does by chance depends on seed.
+// New returns a network without faults. seed determines its random choices.
 func New(seed int64) *Net {
 	return &Net{random: rand.New(rand.NewSource(seed)), conns: map[*conn]struct{}{}}
 }
 
-// Set replaces the faults, also those of connections that are open.
+// Set replaces the faults, also for connections that are open.
 func (n *Net) Set(f Faults) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -59,7 +59,7 @@ func (n *Net) Set(f Faults) {
 	n.epoch++
 }
 
-// Lose lets the next replies get lost.
+// Lose makes this many of the next replies get lost.
 func (n *Net) Lose(replies int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -85,7 +85,7 @@ func (n *Net) Reset() {
 	}
 }
 
-// Dial is a Dialer.
+// Dial opens a connection through the network. Use it as the Dialer of a client.
 func (n *Net) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	if n.hit(func(f *Faults) bool { return f.Refuse }) {
 		return nil, errRefused
@@ -108,7 +108,7 @@ func (n *Net) Open() int {
 	return len(n.conns)
 }
 
-// hit tells whether a fault hits now, and counts it.
+// hit reports whether a fault applies now, and counts it.
 func (n *Net) hit(fault func(*Faults) bool) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -119,7 +119,7 @@ func (n *Net) hit(fault func(*Faults) bool) bool {
 	return hit
 }
 
-// slow returns how long a transfer of some bytes takes, and how many of them go at once.
+// slow returns how long a transfer must wait, and how many of its bytes may go at once.
 func (c *conn) slow(size int, request bool) (time.Duration, int) {
 	n := c.net
 	n.mu.Lock()
@@ -143,6 +143,7 @@ func (c *conn) slow(size int, request bool) (time.Duration, int) {
 	return wait, size
 }
 
+// conn is a connection with the faults of its network.
 type conn struct {
 	net.Conn
 	net     *Net
@@ -160,12 +161,12 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// isSpared tells whether the faults are for other connections; the caller holds the net's mutex.
+// isSpared reports whether the faults affect only other connections. The caller holds the net's mutex.
 func (c *conn) isSpared(f *Faults) bool {
 	return f.Listeners && !c.listens || f.Later && c.epoch < c.net.epoch
 }
 
-// hit is that of the net, for one connection.
+// hit reports whether a fault applies to this connection now, and counts it.
 func (c *conn) hit(fault func(*Faults) bool) bool {
 	return c.net.hit(func(f *Faults) bool { return !c.isSpared(f) && fault(f) })
 }
@@ -194,7 +195,7 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 	return c.Conn.SetWriteDeadline(t)
 }
 
-// keep remembers the deadline that was set last: clients write and read in turn.
+// keep stores the deadline that was set last. One is enough, because clients write and read in turn.
 func (c *conn) keep(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -254,6 +255,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, c.wait(wait)
 }
 
+// losesReply decides whether a reply gets lost. The caller holds the net's mutex.
 func (c *conn) losesReply(f *Faults) bool {
 	if c.net.lose > 0 {
 		c.net.lose--

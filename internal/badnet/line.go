@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// Line is a long way to a server, for processes that take no Dialer: whatever goes over it, in either direction, arrives so
-// much later.
+// Line is a proxy that delays all traffic to and from a server. It is for processes that take no Dialer.
 type Line struct {
-	Addr string // where it begins
+	Addr string // the address that clients connect to
 
 	target   string
 	delay    time.Duration
@@ -18,7 +17,7 @@ type Line struct {
 	once     sync.Once
 }
 
-// NewLine returns a line to target, until it is cut.
+// NewLine returns a line to target, which works until it is cut.
 func NewLine(target string, delay time.Duration) (*Line, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -29,7 +28,7 @@ func NewLine(target string, delay time.Duration) (*Line, error) {
 	return l, nil
 }
 
-// Cut ends the line. What is under way does not arrive.
+// Cut ends the line. Bytes that have not arrived yet are lost.
 func (l *Line) Cut() {
 	l.once.Do(func() {
 		close(l.cut)
@@ -53,13 +52,13 @@ func (l *Line) accept() {
 	}
 }
 
-// parcel is what was read at once, and when it is to arrive.
+// parcel is the bytes of one read, and the time at which they must arrive.
 type parcel struct {
 	bytes []byte
 	due   time.Time
 }
 
-// carry takes what comes from one end to the other until one is closed, or the line is cut: then both are.
+// carry copies bytes from one end to the other, until one end is closed or the line is cut. Then it closes both ends.
 func (l *Line) carry(from, to net.Conn) {
 	defer from.Close()
 	defer to.Close()
@@ -78,7 +77,7 @@ func (l *Line) carry(from, to net.Conn) {
 	}
 }
 
-// deliver tells whether p has arrived.
+// deliver writes p when it is due, and reports whether that succeeded.
 func (l *Line) deliver(p parcel, to net.Conn) bool {
 	select {
 	case <-time.After(time.Until(p.due)):
@@ -89,6 +88,7 @@ func (l *Line) deliver(p parcel, to net.Conn) bool {
 	}
 }
 
+// collect reads from an end of the line into parcels.
 func collect(from net.Conn, delay time.Duration, parcels chan<- parcel, done <-chan struct{}) {
 	defer close(parcels)
 	for {

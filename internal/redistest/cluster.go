@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Shards is a cluster. Its masters share the slots evenly.
+// Shards is a Redis Cluster. Its masters share the slots evenly.
 type Shards struct {
 	Nodes []*Server // masters first, until a failover; the replica of the first master is the first behind them, and so on
 
@@ -98,7 +98,7 @@ func (c *Shards) WaitReady(tb testing.TB) {
 	}
 }
 
-// MasterOf returns the node that serves a key: the one that says so itself, since others may not have heard of a move.
+// MasterOf returns the node that serves a key. It follows redirects, because a node may not know of a move yet.
 func (c *Shards) MasterOf(tb testing.TB, key string) *Server {
 	tb.Helper()
 	for _, node := range c.Nodes {
@@ -113,7 +113,7 @@ func (c *Shards) MasterOf(tb testing.TB, key string) *Server {
 	return nil
 }
 
-// masterOf asks the server for the key: it has it, or says who has.
+// masterOf returns the address of the node that has the key, as this server knows it, or "" if it does not answer.
 func (s *Server) masterOf(key string) string {
 	client := redis.NewClient(&redis.Options{Addr: s.Addr, DialTimeout: time.Second, ReadTimeout: time.Second})
 	defer client.Close()

@@ -18,7 +18,7 @@ import (
 	"github.com/go-idem/idem/internal/badnet"
 )
 
-// groupName is what sentinels call the group.
+// groupName is the name of the group in the configuration of the sentinels.
 const groupName = "main"
 
 // Group is a primary and two replicas, watched by three sentinels, two of which agree on a failover.
@@ -62,7 +62,7 @@ func startGroup(tb testing.TB, replicaEnv, args []string) *Group {
 	return g
 }
 
-// Lag puts a long way between the primary and its replicas. cut ends it; what the primary has sent on it does not arrive.
+// Lag delays the traffic between the primary and its replicas. cut breaks their connections: what is on the way is lost.
 func (g *Group) Lag(tb testing.TB, delay time.Duration) (cut func()) {
 	tb.Helper()
 	g.failoverTimeout(tb, time.Minute) // until it is over the sentinels leave alone who replicates in a way that is not theirs
@@ -94,7 +94,8 @@ func (g *Group) failoverTimeout(tb testing.TB, d time.Duration) {
 	}
 }
 
-// startSentinels tells each of the others beforehand, which saves the seconds that they need to find each other.
+// startSentinels starts three sentinels. Their configurations name the other two, which saves the seconds to discover each
+// other.
 func (g *Group) startSentinels(tb testing.TB, tries int) (err error) {
 	ports, ids := make([]int, 3), make([]string, 3)
 	for i := range ports {
@@ -168,8 +169,8 @@ func (g *Group) Primary(tb testing.TB) *Server {
 	return primary
 }
 
-// Agreed is Primary where they may not agree, and then it is nil: a failover reaches one after the other, and a client may ask
-// any of them.
+// Agreed returns the primary, or nil if the sentinels do not agree. A failover reaches one sentinel after the other, and a
+// client may ask any of them.
 func (g *Group) Agreed() *Server {
 	votes := map[string]int{}
 	for _, s := range g.Sentinels {
@@ -185,7 +186,7 @@ func (g *Group) Agreed() *Server {
 	return nil
 }
 
-// Failovers returns how many there were.
+// Failovers returns how many failovers there were.
 func (g *Group) Failovers(tb testing.TB) (n int) {
 	tb.Helper()
 	for _, s := range g.Sentinels {

@@ -31,9 +31,9 @@ type Server struct {
 	process     *os.Process
 }
 
-// Binary returns the path of the server to test with: $REDIS_SERVER, or redis-server or valkey-server on the PATH.
-// Without one the test is skipped, and fails where CI is set: there a missing server is a broken set-up. With -short no test
-// gets a server.
+// Binary returns the path of the server to test with: $REDIS_SERVER, or redis-server or valkey-server on the PATH. Without
+// one it skips the test, or fails it if CI is set, because there a missing server is an error of the set-up. With -short it
+// skips all tests.
 func Binary(tb testing.TB) string {
 	tb.Helper()
 	if testing.Testing() && testing.Short() { // bench starts servers, too, and is no test
@@ -48,7 +48,7 @@ func Binary(tb testing.TB) string {
 	return ""
 }
 
-// missing ends a test that can not run: loudly, and as a failure where a missing server is a broken set-up.
+// missing skips a test that needs a missing server, or fails it if CI is set.
 func missing(tb testing.TB, server string) {
 	tb.Helper()
 	const format = "NO %s: this test needs it on the PATH (Debian: apt-get install redis-server redis-sentinel, or make tools)"
@@ -58,8 +58,8 @@ func missing(tb testing.TB, server string) {
 	tb.Skipf(format, strings.ToUpper(server))
 }
 
-// Start starts a server for this test alone. It keeps nothing on disk, unless the arguments say otherwise: they are those of
-// redis-server, such as "--appendonly", "yes", and stay when it is started again.
+// Start starts a server for this test alone. args are arguments of redis-server, such as "--appendonly", "yes"; Restart uses
+// them again. Without arguments the server keeps nothing on disk.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	return startWith(tb, nil, args)
@@ -112,21 +112,21 @@ func start(binary, dir string, env, args []string) (s *Server, err error) {
 	return nil, fmt.Errorf("redistest: no server started: %w", err)
 }
 
-// newServer is a server that was not started yet. Of arguments that come twice the last counts.
+// newServer returns a server that is not started yet. Of repeated arguments the last one counts.
 func newServer(binary, dir string, port int, args []string) *Server {
 	common := []string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir, "--logfile", filepath.Join(dir, "redis.log")}
 	return &Server{Addr: fmt.Sprintf("127.0.0.1:%d", port), binary: binary, dir: dir, args: slices.Concat(args, common)}
 }
 
-// ports are the sockets that keep ports for this process, as long as it lives.
+// ports are the UDP sockets with which this process reserves ports.
 var ports struct {
 	sync.Mutex
 	sockets []net.PacketConn
 }
 
-// freePort returns a port that nobody listens on, and that no other server of any test gets while this process lives: a
-// sentinel goes on watching the address of a server that was killed, and would take who came to live there into its group. It is
-// below 22000, so that the bus of a cluster node, 10000 above, is clear of the ephemeral range too.
+// freePort returns a free port, and reserves it for this process. No other test gets it, because a sentinel continues to
+// watch the address of a server that was killed, and would add a new server at that address to its group. The port is below
+// 22000, so that the bus port of a cluster node, which is 10000 higher, is below the ephemeral range.
 func freePort() int {
 	for {
 		port := 12000 + rand.IntN(10000)
@@ -148,11 +148,10 @@ func freePort() int {
 	}
 }
 
-// silence is how long a server may say nothing before it is given up.
+// silence is how long a server may send nothing before its start counts as failed.
 const silence = 10 * time.Second
 
-// spawn starts the process and waits until it answers. One that loads its data may take its time: on a busy machine that is
-// longer than the data say.
+// spawn starts the process and waits until it answers. A server that loads its data may take as long as it needs.
 func (s *Server) spawn() error {
 	cmd := exec.Command(s.binary, s.args...)
 	cmd.Env = append(os.Environ(), s.env...)
@@ -198,7 +197,8 @@ func (s *Server) answer() string {
 	return string(answer)
 }
 
-// owned tells whether the server that answers is this process: another one may have taken the port, and then this one ends.
+// owned reports whether the server that answers is this process. Another server may have taken the port, and then this one
+// ends.
 func (s *Server) owned() bool {
 	client := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer client.Close()
@@ -261,7 +261,7 @@ func must(tb testing.TB, err error) {
 	}
 }
 
-// Eventually waits for other processes to get somewhere.
+// Eventually waits, for at most two minutes, until done returns true. It is for changes in other processes.
 func Eventually(tb testing.TB, what string, done func() bool) {
 	tb.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !done(); time.Sleep(10 * time.Millisecond) {

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Reshard is the move of slots, with their keys, from one master of a cluster to another, as redis-cli does it, in steps.
+// Reshard moves slots with their keys from one master of a cluster to another. It does so in steps, as redis-cli does.
 type Reshard struct {
 	tb       testing.TB
 	cluster  *Shards
@@ -18,7 +18,7 @@ type Reshard struct {
 	slots    []int
 }
 
-// Reshard begins to move slots: from now on a key that the one master has not got is on the other.
+// Reshard begins to move slots. From now on keys of these slots may be on either master.
 func (c *Shards) Reshard(tb testing.TB, from, to *Server, slots ...int) *Reshard {
 	tb.Helper()
 	r := &Reshard{tb, c, from, to, slots}
@@ -64,7 +64,7 @@ func (r *Reshard) set(on *Server, state string, other *Server) {
 	}
 }
 
-// Keys moves keys that are there now, at most so many of each slot, and returns how many there were.
+// Keys moves at most this many keys of each slot, and returns how many it has moved.
 func (r *Reshard) Keys(most int) (moved int) {
 	r.tb.Helper()
 	ctx, from := context.Background(), r.from.Client(r.tb)
@@ -100,7 +100,7 @@ func (r *Reshard) End() (moved int) {
 	return moved
 }
 
-// knows tells whether the server knows that another has a slot.
+// knows reports whether the server knows that holder has a slot.
 func (s *Server) knows(tb testing.TB, slot int, holder *Server) bool {
 	for _, r := range s.slotRanges(tb) {
 		if r.Start <= slot && slot <= r.End {

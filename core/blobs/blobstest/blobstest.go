@@ -1,5 +1,5 @@
-// Package blobstest checks that a driver.Blobs keeps its contract. It needs nothing but the standard library, so that
-// implementations elsewhere can use it:
+// Package blobstest checks that a driver.Blobs keeps its contract. It needs only the standard library, so implementations in
+// other modules can use it:
 //
 //	func TestBlobs(t *testing.T) {
 //		blobstest.Run(t, func(tb testing.TB) blobstest.Harness {
@@ -21,11 +21,12 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// Harness is what is under test. Tests use ids of their own, so one place may serve many.
+// Harness is a blob store under test. Each test uses its own ids, so many tests may share a store.
 type Harness struct {
 	Blobs driver.Blobs
 
-	// Advance lets at least d pass on the clock by which blobs expire: time.Sleep for a clock that is not the test's.
+	// Advance lets at least d pass on the clock by which blobs expire. For a clock that the test does not control that is
+	// time.Sleep.
 	Advance func(d time.Duration)
 }
 
@@ -37,7 +38,7 @@ const (
 	overtime = 1100 * time.Millisecond
 )
 
-// Run runs the suite on what newHarness returns. There is nothing to opt out of.
+// Run runs the suite on stores from newHarness, each test in parallel with the others. No test can be left out.
 func Run(t *testing.T, newHarness func(testing.TB) Harness) {
 	for _, test := range contract {
 		t.Run(test.name, func(t *testing.T) {
@@ -66,14 +67,14 @@ var contract = []struct {
 	{"verbs at one time see whole blobs", areWhole},
 }
 
-// suite is one test: a place for blobs and what is expected of it.
+// suite is one running test with its blob store.
 type suite struct {
 	testing.TB
 	blobs   driver.Blobs
 	advance func(time.Duration)
 }
 
-// newID returns an id that nobody else uses.
+// newID returns a random id.
 func newID() string { return "id-" + rand.Text() }
 
 func random(size int) []byte {
@@ -245,7 +246,7 @@ func isCancelled(s *suite) {
 	s.is(id, []byte("kept"))
 }
 
-// areWhole has writers and readers of one id: whoever reads gets what one of the writers put.
+// areWhole runs writers and readers of one id at once. Each reader must get the whole blob of one writer.
 func areWhole(s *suite) {
 	const writers, rounds = 4, 10
 	id := newID()
