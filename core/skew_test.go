@@ -157,9 +157,12 @@ func deploysPage(t *testing.T) string {
 		}
 		fmt.Fprintf(&page, "| %s | %s | %s | %s | %s | %s |\n", name, set, unset, messageSet, messageUnset, cmp.Or(childrenOf(children), "-"))
 	}
-	page.WriteString("\nWith another `Store` every key is new. After a change of any of these the retry is replayed, the message is a duplicate, and child keys\n" +
-		"stay the same: " + strings.Join(harmless, ", ") + ".\n")
-	return page.String()
+	page.WriteString("\nWith another `Store` every key is new. After a change of any of these the retry is replayed, the message is a duplicate,\n" +
+		"and child keys stay the same:\n")
+	for line := range slices.Chunk(harmless, 5) {
+		page.WriteString(strings.Join(line, ", ") + ",\n")
+	}
+	return strings.TrimSuffix(page.String(), ",\n") + ".\n"
 }
 
 const deploysHead = `# Deploys that change options
@@ -171,8 +174,8 @@ change. The same holds for two processes, one with each value, while the deploy 
 - **runs again** is a second run that no process can notice, because the record has another name, or because the request has no
   key for the new process. Wait until live keys have expired (` + "`Keep.Retention`" + `), send the traffic through one version at a
   time, or do not change the option.
-- *503* means that the retry is refused and does not run, until the record has expired or ` + "`Fingerprint.Previous`" + ` names the earlier
-  comparison.
+- *503* means that the retry is refused and does not run, until the record has expired or ` + "`Fingerprint.Previous`" + ` names the
+  earlier comparison.
 - *child keys* derive from scope, key, method, path and step alone. If a key runs again with the same child keys, they keep its
   effects from happening twice.
 
@@ -187,8 +190,8 @@ A secret changes in three deploys:
 Processes of neighbouring steps never run a key twice. Step 2 without step 1 replays what was stored before, but does not see
 runs of older processes in the meantime.
 
-` + "`Key.PerRoute`" + ` changes in the same way: set ` + "`Key.PerRouteChanged`" + `, change ` + "`Key.PerRoute`" + `, and unset ` + "`Key.PerRouteChanged`" + ` after twice
-` + "`Keep.Retention`" + `.
+` + "`Key.PerRoute`" + ` changes in the same way: set ` + "`Key.PerRouteChanged`" + `, change ` + "`Key.PerRoute`" + `, and unset
+` + "`Key.PerRouteChanged`" + ` after twice ` + "`Keep.Retention`" + `.
 
 ## The table
 
