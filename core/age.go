@@ -10,18 +10,18 @@ import (
 // firstSentHeader is the header field of the Repeatable Requests specification (OASIS) that says when a request was first sent.
 const firstSentHeader = "Repeatability-First-Sent"
 
-// age returns the code of the problem with the time at which a request was first sent, or "" if there is none. It implements
+// checkAge returns the code of the problem with the time at which a request was first sent, or "" if there is none. It implements
 // KeyConfig.MaxAge.
-func (e *Engine) age(req *Request, key string) string {
+func (e *Engine) checkAge(req *Request, key string) string {
 	limit := e.cfg.Key.MaxAge
 	if limit <= 0 {
 		return ""
 	}
-	tell := e.cfg.Key.SentAt
-	if tell == nil {
-		tell = sentAt
+	sentAt := e.cfg.Key.SentAt
+	if sentAt == nil {
+		sentAt = defaultSentAt
 	}
-	sent, ok := tell(req, key)
+	sent, ok := sentAt(req, key)
 	age := time.Since(sent)
 	switch {
 	case !ok || age < -limit: // with a clock that is so far ahead, the request could be retried after its record has expired
@@ -32,12 +32,12 @@ func (e *Engine) age(req *Request, key string) string {
 	return ""
 }
 
-// sentAt is the default of KeyConfig.SentAt: it reads the header field, or else the time in the key.
-func sentAt(req *Request, key string) (time.Time, bool) {
-	lines := req.Header(firstSentHeader)
-	if len(lines) > 0 {
-		sent, err := http.ParseTime(lines[0])
-		return sent, err == nil && len(lines) == 1
+// defaultSentAt is the default of KeyConfig.SentAt: it reads the header field, or else the time in the key.
+func defaultSentAt(req *Request, key string) (time.Time, bool) {
+	values := req.Header(firstSentHeader)
+	if len(values) > 0 {
+		sent, err := http.ParseTime(values[0])
+		return sent, err == nil && len(values) == 1
 	}
 	return uuidTime(key)
 }

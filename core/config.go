@@ -314,21 +314,21 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// clearDerived unsets the defaults that depend on other fields, where given did not set these fields.
-func (c *Config) clearDerived(given *Config) {
-	if given.Marshal == nil {
+// clearDerived unsets the defaults that depend on other fields, where original did not set these fields.
+func (c *Config) clearDerived(original *Config) {
+	if original.Marshal == nil {
 		c.Marshal, c.Unmarshal = nil, nil
 	}
-	if given.Limits.StoreTimeout == 0 {
+	if original.Limits.StoreTimeout == 0 {
 		c.Limits.StoreTimeout = 0
 	}
-	if given.Wait.MaxPerKey == 0 {
+	if original.Wait.MaxPerKey == 0 {
 		c.Wait.MaxPerKey = 0
 	}
-	if given.Wait.Max == 0 {
+	if original.Wait.Max == 0 {
 		c.Wait.Max = 0
 	}
-	if given.Keep.BlobsFrom == 0 {
+	if original.Keep.BlobsFrom == 0 {
 		c.Keep.BlobsFrom = 0
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/go-idem/idem/core/internal/digest"
 )
 
-// plainHashing hashes without a secret. It is for values that say nothing about a key, and for child keys.
-var plainHashing = digest.New(nil)
+// plainHasher hashes without a secret. It is for values that say nothing about a key, and for child keys.
+var plainHasher = digest.New(nil)
 
 // algorithm identifies how a fingerprint was made. It is the first two bytes of the fingerprint.
 type algorithm [2]byte
@@ -37,7 +37,7 @@ func (f *FingerprintConfig) algorithm() algorithm {
 		}
 	}
 	if len(f.Headers) > 0 {
-		names := plainHashing.Sum(nil, f.Headers...)
+		names := plainHasher.Sum(nil, f.Headers...)
 		a[1] = names[0]
 	}
 	if a[0]&(algorithmHeaders|algorithmFunc|algorithmOff) != 0 {
@@ -60,19 +60,19 @@ func (a algorithm) hasRoute() bool {
 	}
 }
 
-// likeness is the result of comparing a record with a request whose fingerprint differs from the record's.
-type likeness int
+// comparison is the result of comparing a record with a request whose fingerprint differs from the record's.
+type comparison int
 
 const (
-	otherRequest likeness = iota // the record belongs to another request
-	sameRequest                  // the record belongs to this request, by the record's algorithm, which f trusts
-	cannotTell                   // f cannot compute the record's algorithm, or that takes requests for the same that f tells apart
+	otherRequest comparison = iota // the record belongs to another request
+	sameRequest                    // the record belongs to this request, by the record's algorithm, which f trusts
+	cannotTell                     // f cannot compute the record's algorithm, or that takes requests for the same that f tells apart
 )
 
 // compare returns whether a record belongs to the request whose fingerprint is own. After sameRequest, the caller uses the
 // record's fingerprint. An algorithm that is weaker than f never decides that two requests are the same, unless Previous names
 // it (FPR-18).
-func (f *FingerprintConfig) compare(h digest.Hasher, own, record [32]byte, req *Request, body []byte) likeness {
+func (f *FingerprintConfig) compare(h digest.Hasher, own, record [32]byte, req *Request, body []byte) comparison {
 	a := algorithm(record[:2])
 	config, isTrusted := f.configFor(a)
 	switch {
@@ -179,9 +179,9 @@ func (f *FingerprintConfig) digest(h digest.Hasher, a algorithm, req *Request, b
 	bodyForm, body := f.body(req, body)
 	parts := []string{"idem request 2", req.Method, req.Path, queryForm, query, bodyForm}
 	for _, name := range f.Headers {
-		lines := req.Header(name)
-		parts = append(parts, name, string(binary.AppendUvarint(nil, uint64(len(lines)))))
-		parts = append(parts, lines...)
+		values := req.Header(name)
+		parts = append(parts, name, string(binary.AppendUvarint(nil, uint64(len(values)))))
+		parts = append(parts, values...)
 	}
 	return h.Sum(body, parts...)
 }
@@ -198,11 +198,11 @@ func (f *FingerprintConfig) query(raw string) (form, query string) {
 
 // body returns the form in which a body is compared, and the name of that form.
 func (f *FingerprintConfig) body(req *Request, body []byte) (form string, compared []byte) {
-	line := ""
-	if lines := req.Header("Content-Type"); len(lines) == 1 {
-		line = lines[0]
+	contentType := ""
+	if values := req.Header("Content-Type"); len(values) == 1 {
+		contentType = values[0]
 	}
-	media, _, _ := mime.ParseMediaType(line)
+	media, _, _ := mime.ParseMediaType(contentType)
 	isJSON := media == "application/json" || strings.HasPrefix(media, "application/") && strings.HasSuffix(media, "+json")
 	if f.JSON && isJSON {
 		if canonical, ok := canonical.JSON(body); ok {
@@ -210,7 +210,7 @@ func (f *FingerprintConfig) body(req *Request, body []byte) (form string, compar
 		}
 	}
 	if f.Multipart && media == "multipart/form-data" {
-		if canonical, ok := canonical.Multipart(line, body); ok {
+		if canonical, ok := canonical.Multipart(contentType, body); ok {
 			return "multipart", canonical
 		}
 	}

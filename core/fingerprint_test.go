@@ -12,7 +12,7 @@ import (
 // The names of records and the fingerprints in them outlive the process that made them: services that replace each other
 // share a store. If these values change, so must the number in the digest's first part.
 func TestDigestsAreStable(t *testing.T) {
-	key := recordName(plainHashing, "tenant", "K")
+	key := recordName(plainHasher, "tenant", "K")
 	assert.Equal(t, "920295b3e559ce7d031f046013f2ee3a87fe53cab934a9e7297328cedb9b26fb", hex.EncodeToString(key[:]))
 
 	print := fingerprintOf(&Request{Method: "POST", Path: "/orders", RawQuery: "a=1"}, []byte(`{"n":1}`))
@@ -42,7 +42,7 @@ func TestAlgorithmsAreStable(t *testing.T) {
 			config := c.config.clone()
 			header := map[string][]string{"Content-Type": {"application/json"}, "accept": {"a", "b"}}
 			request := Request{Method: "POST", Path: "/orders", RawQuery: "a=1", Header: func(name string) []string { return header[name] }}
-			print := config.of(plainHashing, config.algorithm(), &request, []byte(`{"n":1}`))
+			print := config.of(plainHasher, config.algorithm(), &request, []byte(`{"n":1}`))
 			assert.Equal(t, c.want, hex.EncodeToString(print[:]))
 		})
 	}
@@ -54,7 +54,7 @@ func TestOlderRecordsAreComparedOrNotReplayed(t *testing.T) {
 	for name, c := range map[string]struct {
 		config FingerprintConfig
 		record string
-		want   likeness
+		want   comparison
 	}{
 		"headers":                {accept, "480ff9e8b22882c06a6fbf0ce1c0816e5dc14bc1fbf1c4373afd1c6430d24bef", sameRequest},
 		"headers of another":     {accept, "480ff9e8b22882c06a6fbf0ce1c0816e5dc14bc1fbf1c4373afd1c6430d24bee", otherRequest},
@@ -71,7 +71,7 @@ func TestOlderRecordsAreComparedOrNotReplayed(t *testing.T) {
 			_, err := hex.Decode(record[:], []byte(c.record))
 			require.NoError(t, err)
 			body := []byte(`{"n":1}`)
-			got := config.compare(plainHashing, config.of(plainHashing, config.algorithm(), &request, body), record, &request, body)
+			got := config.compare(plainHasher, config.of(plainHasher, config.algorithm(), &request, body), record, &request, body)
 			assert.Equal(t, c.want, got)
 		})
 	}
@@ -86,9 +86,9 @@ func TestSeparatorsInsideScopeAndKeyDoNotMoveTheBorder(t *testing.T) {
 		{"a", "b", "b", "a"},
 		{"a\x00\x00\x00\x00\x00\x00\x00\x01b", "", "a", "b"},
 	} {
-		assert.NotEqual(t, recordName(plainHashing, c.scope, c.key), recordName(plainHashing, c.otherScope, c.otherKey), "%q", c)
+		assert.NotEqual(t, recordName(plainHasher, c.scope, c.key), recordName(plainHasher, c.otherScope, c.otherKey), "%q", c)
 	}
-	assert.NotEqual(t, recordName(plainHashing, "POST", "/"), fingerprintOf(&Request{Method: "POST", Path: "/"}, nil),
+	assert.NotEqual(t, recordName(plainHasher, "POST", "/"), fingerprintOf(&Request{Method: "POST", Path: "/"}, nil),
 		"a record's name must not be a fingerprint")
 }
 
@@ -144,11 +144,11 @@ func split(text string, lengths []byte) (parts []string) {
 // fingerprintOf is what engines make by default.
 func fingerprintOf(req *Request, body []byte) [32]byte {
 	var f FingerprintConfig
-	return f.of(plainHashing, f.algorithm(), req, body)
+	return f.of(plainHasher, f.algorithm(), req, body)
 }
 
 // digestOf takes the last of parts for the body.
 func digestOf(parts []string) [32]byte {
 	last := len(parts) - 1
-	return plainHashing.Sum([]byte(parts[last]), parts[:last]...)
+	return plainHasher.Sum([]byte(parts[last]), parts[:last]...)
 }

@@ -23,11 +23,11 @@ var notKept = map[string]bool{
 	"authentication-info": true, "x-request-id": true, "traceparent": true, "tracestate": true, "server-timing": true,
 }
 
-// notKeptFamilies has the prefixes of more such names.
-var notKeptFamilies = []string{"ratelimit", "x-ratelimit"}
+// notKeptPrefixes has the prefixes of more such names.
+var notKeptPrefixes = []string{"ratelimit", "x-ratelimit"}
 
 // headerRules maps names of header fields, in lower case, to whether they are stored. A name that is not in the map is stored
-// unless it has one of the prefixes in notKeptFamilies.
+// unless it has one of the prefixes in notKeptPrefixes.
 type headerRules map[string]bool
 
 // newHeaderRules returns the rules of a config. DenyHeaders and neverKept override AllowHeaders.
@@ -50,7 +50,7 @@ func (h headerRules) keeps(name []byte) bool {
 	if keeps, ok := h[string(name)]; ok {
 		return keeps
 	}
-	return !slices.ContainsFunc(notKeptFamilies, func(family string) bool {
+	return !slices.ContainsFunc(notKeptPrefixes, func(family string) bool {
 		return len(name) >= len(family) && string(name[:len(family)]) == family
 	})
 }

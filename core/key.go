@@ -32,17 +32,17 @@ func (k *KeyConfig) read(req *Request) (key, problem string) {
 // parse returns the key in the values of one header field, or the code of the problem with them. A key is a structured-field
 // String (RFC 9651, section 3.3.3), whose parameters are ignored, or the same text without quotes, as most deployed clients
 // send it (KEY-05, KEY-06, KEY-10). Several values form a list, and a list is not a key (KEY-11).
-func (k *KeyConfig) parse(lines []string) (key, problem string) {
-	if len(lines) == 0 {
+func (k *KeyConfig) parse(values []string) (key, problem string) {
+	if len(values) == 0 {
 		return "", codeKeyMissing
 	}
-	if len(lines) > 1 {
+	if len(values) > 1 {
 		return "", codeKeyRepeated
 	}
-	line := strings.Trim(lines[0], " \t")
-	key, ok := sfv.String(line)
-	if !strings.HasPrefix(line, `"`) {
-		key, ok = line, isBareKey(line) && (!k.Strict || line == "")
+	value := strings.Trim(values[0], " \t")
+	key, ok := sfv.String(value)
+	if !strings.HasPrefix(value, `"`) {
+		key, ok = value, isBareKey(value) && (!k.Strict || value == "")
 	}
 	switch {
 	case !ok:

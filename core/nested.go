@@ -10,11 +10,11 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// standsAside is called if a run of the same record, under the engine outer, encloses the request. It returns nil if e may let
+// checkNesting is called if a run of the same record, under the engine outer, encloses the request. It returns nil if e may let
 // the request pass without a claim of its own. By then e has applied its rules for keys, and its scope is that of outer. Its
 // other rules have no effect inside the run, so an option that differs from outer's is an error instead of being dropped
 // silently (FRM-06).
-func (e *Engine) standsAside(outer *Engine) error {
+func (e *Engine) checkNesting(outer *Engine) error {
 	if e == outer {
 		return nil
 	}
@@ -30,7 +30,7 @@ func (e *Engine) standsAside(outer *Engine) error {
 	return n.err
 }
 
-// nesting is the result of standsAside for one outer engine.
+// nesting is the result of checkNesting for one outer engine.
 type nesting struct{ err error }
 
 // appliedBefore has the fields of Config that need not agree: they have taken effect before an engine stands aside, or have no
@@ -76,7 +76,7 @@ func isSame(a, b reflect.Value) bool {
 	case reflect.Map:
 		return a.UnsafePointer() == b.UnsafePointer()
 	case reflect.Interface:
-		return isSameIn(a.Elem(), b.Elem())
+		return isSameInterface(a.Elem(), b.Elem())
 	case reflect.Pointer:
 		isOurs := a.Type().Elem().PkgPath() == reflect.TypeFor[Config]().PkgPath() // other types may have cycles
 		return a.UnsafePointer() == b.UnsafePointer() || isOurs && !a.IsNil() && !b.IsNil() && isSame(a.Elem(), b.Elem())
@@ -98,8 +98,8 @@ func isSame(a, b reflect.Value) bool {
 	return a.Equal(b)
 }
 
-// isSameIn compares the values in two interfaces.
-func isSameIn(a, b reflect.Value) bool {
+// isSameInterface compares the values in two interfaces.
+func isSameInterface(a, b reflect.Value) bool {
 	switch {
 	case !a.IsValid() || !b.IsValid():
 		return a.IsValid() == b.IsValid()
@@ -110,11 +110,11 @@ func isSameIn(a, b reflect.Value) bool {
 	case !a.CanInterface() || !b.CanInterface(): // in an unexported field, which cannot be copied
 		return false
 	}
-	return isSame(copied(a), copied(b))
+	return isSame(addressableCopy(a), addressableCopy(b))
 }
 
-// copied returns an addressable copy of v.
-func copied(v reflect.Value) reflect.Value {
+// addressableCopy returns an addressable copy of v.
+func addressableCopy(v reflect.Value) reflect.Value {
 	c := reflect.New(v.Type()).Elem()
 	c.Set(v)
 	return c

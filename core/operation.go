@@ -42,9 +42,9 @@ type operation struct {
 	renamed bool          // the record has the name of a previous secret,
 	home    [32]byte      // and not this one
 
-	likeness likeness // of the record that Begin found a mismatch
-	task     *taskRun // nil for a request
-	blobErr  error    // why a replay lacks its body, which is in a blob
+	likeness comparison // of the record that Begin found a mismatch
+	task     *taskRun   // nil for a request
+	blobErr  error      // why a replay lacks its body, which is in a blob
 
 	beginContext  deadline.Context // of the first Begin
 	keeper        keeper           // from the moment the handler runs
@@ -56,7 +56,7 @@ type operation struct {
 // when the request is part of a run of the same record: a middleware on a route, inside one on all routes. Nothing is stored yet.
 func (op *operation) admit(key string) (problem string, bypassed bool) {
 	e, ctx, req := op.engine, op.ctx, &op.req
-	if problem := e.age(req, key); problem != "" {
+	if problem := e.checkAge(req, key); problem != "" {
 		return problem, false
 	}
 	scope := e.scope(ctx, req)
@@ -65,7 +65,7 @@ func (op *operation) admit(key string) (problem string, bypassed bool) {
 	}
 	op.claim.Key = e.namings[0].record(scope, key, req, false)
 	if k := e.enclosing(ctx, scope, key, req, false); k != nil {
-		if err := e.standsAside(k.op.engine); err != nil {
+		if err := e.checkNesting(k.op.engine); err != nil {
 			op.emit(e.cfg.Hooks.StoreError, 0, err)
 			return codeNestedEngine, false
 		}
@@ -99,7 +99,7 @@ type identity struct{ scope, key string }
 // identify fills in what child keys derive from: nothing that a config, a store or time changes. It is called when the handler is
 // about to run, because adapters may use the memory of scope and key again when it has returned.
 func (op *operation) identify() {
-	op.root = plainHashing.Sum(nil, "idem child root 1", op.who.scope, op.who.key, op.req.Method, op.req.Path)
+	op.root = plainHasher.Sum(nil, "idem child root 1", op.who.scope, op.who.key, op.req.Method, op.req.Path)
 }
 
 // isTooLarge tells whether err says that a body is longer than it may be.

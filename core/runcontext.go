@@ -46,7 +46,7 @@ func ChildKey(ctx context.Context, step string) string {
 	if p == nil || p.op == nil {
 		return ""
 	}
-	key := plainHashing.Sum(nil, "idem child key 2", string(p.op.root[:]), step)
+	key := plainHasher.Sum(nil, "idem child key 2", string(p.op.root[:]), step)
 	return hex.EncodeToString(key[:])
 }
 

@@ -18,7 +18,7 @@ var uuid7 = regexp.MustCompile(`^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[
 func FuzzSentAt(f *testing.F) {
 	f.Fuzz(func(t *testing.T, lines, key string, limit int64) {
 		req := &Request{Header: func(string) []string { return strings.Split(lines, "\n")[1:] }}
-		sent, ok := sentAt(req, key)
+		sent, ok := defaultSentAt(req, key)
 		switch n := strings.Count(lines, "\n"); {
 		case n > 1:
 			assert.False(t, ok, "of two times one may be wrong")
@@ -53,7 +53,7 @@ func checkAge(t *testing.T, req *Request, key string, limit time.Duration, sent 
 		return ""
 	}
 	before := want(time.Now())
-	got := (&Engine{cfg: Config{Key: KeyConfig{MaxAge: limit}}}).age(req, key)
+	got := (&Engine{cfg: Config{Key: KeyConfig{MaxAge: limit}}}).checkAge(req, key)
 	if after := want(time.Now()); before == after {
 		assert.Equal(t, want(time.Now()), got, "%v, %v", sent, limit)
 	}

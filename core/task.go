@@ -88,7 +88,7 @@ func (e *Engine) newTask(ctx context.Context, task *Task) *operation {
 
 // nestedIn is the result of a task inside a run of the same task, which k keeps alive.
 func (op *operation) nestedIn(k *keeper) Result {
-	if err := op.engine.standsAside(k.op.engine); err != nil {
+	if err := op.engine.checkNesting(k.op.engine); err != nil {
 		op.emit(op.engine.cfg.Hooks.StoreError, 0, err)
 		result := op.engine.refusals.refuse(codeNestedEngine, 0)
 		result.Err = err

@@ -26,19 +26,19 @@ func (f *configErrors) require(ok bool, field, format string, args ...any) {
 	}
 }
 
-// duration requires that d is from least to 100 years.
-func (f *configErrors) duration(d, least time.Duration, field string) {
-	f.require(d >= least && d <= longest, field, "%v: must be at least %v and at most 100 years", d, least)
+// requireDuration requires that d is from least to 100 years.
+func (f *configErrors) requireDuration(d, least time.Duration, field string) {
+	f.require(d >= least && d <= maxDuration, field, "%v: must be at least %v and at most 100 years", d, least)
 }
 
 // Upper bounds of options.
 const (
-	longest      = 100 * 365 * 24 * time.Hour
-	longestLease = longest / 100
+	maxDuration = 100 * 365 * 24 * time.Hour
+	maxLease    = maxDuration / 100
 )
 
-// secret requires that the secret is fit for an HMAC, or empty.
-func (f *configErrors) secret(secret []byte, field string) {
+// requireSecret requires that the secret is fit for an HMAC, or empty.
+func (f *configErrors) requireSecret(secret []byte, field string) {
 	f.require(len(secret) == 0 || len(secret) >= 16, field, "%d bytes: must have at least 16, or none", len(secret))
 	isSet := slices.ContainsFunc(secret, func(b byte) bool { return b != 0 })
 	f.require(len(secret) == 0 || isSet, field,
@@ -65,9 +65,9 @@ func (c Config) validate() error {
 		"is required; memstore.New() needs no server, redisstore.New(client) shares records between processes")
 	f.require(c.Scope != nil, "Scope",
 		"is required: say who a key belongs to, or core.SingleTenant if every caller may share one set of keys")
-	f.secret(c.Secret, "Secret")
+	f.requireSecret(c.Secret, "Secret")
 	for i, previous := range c.PreviousSecrets {
-		f.secret(previous, "PreviousSecrets")
+		f.requireSecret(previous, "PreviousSecrets")
 		isSame := func(s []byte) bool { return bytes.Equal(s, previous) }
 		f.require(!isSame(c.Secret) && !slices.ContainsFunc(c.PreviousSecrets[:i], isSame), "PreviousSecrets",
 			"number %d is Secret, or is there twice", i+1)
@@ -107,21 +107,21 @@ func (k *KeyConfig) validate(f *configErrors) {
 	f.require(k.MaxLength >= k.MinLength, "Key.MaxLength", "%d is less than Key.MinLength %d", k.MaxLength, k.MinLength)
 }
 
-// reserved has header fields that requests and responses use for other purposes, so that neither a key nor the marker can be in
+// reservedHeaders has header fields that requests and responses use for other purposes, so that neither a key nor the marker can be in
 // them.
-var reserved = []string{
+var reservedHeaders = []string{
 	"Host", "Content-Type", "Content-Length", "Content-Encoding", "Transfer-Encoding", "Connection", "Cookie", "Set-Cookie",
 	"Authorization", "Date", "Retry-After", "Link", "Location", bodyHeader, unprotectedHeader, firstSentHeader,
 }
 
-// isReserved reports whether name, in any case, is reserved.
+// isReserved reports whether name, in any case, is in reservedHeaders.
 func isReserved(name string) bool {
-	return slices.ContainsFunc(reserved, func(r string) bool { return strings.EqualFold(r, name) })
+	return slices.ContainsFunc(reservedHeaders, func(r string) bool { return strings.EqualFold(r, name) })
 }
 
-// framing has header fields, in lower case, that some servers remove from a request or set themselves, so that they cannot be
+// framingHeaders has header fields, in lower case, that some servers remove from a request or set themselves, so that they cannot be
 // compared on every framework (FPR-19).
-var framing = map[string]bool{
+var framingHeaders = map[string]bool{
 	"connection": true, "content-length": true, "expect": true, "keep-alive": true, "proxy-connection": true, "te": true,
 	"trailer": true, "transfer-encoding": true, "upgrade": true,
 }
@@ -132,16 +132,16 @@ var safeMethods = []string{"GET", "HEAD", "OPTIONS", "TRACE", "PRI", "PROPFIND",
 
 // validate checks a FingerprintConfig that is the field named in, such as "Fingerprint.", of Config.
 func (p *FingerprintConfig) validate(f *configErrors, in string) {
-	part := p.JSON || p.Multipart || p.SortQuery || len(p.Headers) > 0
-	f.require(!p.Off || !part && p.Func == nil, in+"Off",
+	hasParts := p.JSON || p.Multipart || p.SortQuery || len(p.Headers) > 0
+	f.require(!p.Off || !hasParts && p.Func == nil, in+"Off",
 		"goes with no other field: Fingerprint.JSON, Multipart, SortQuery, Headers and Func compare requests, and Off "+
 			"compares none")
-	f.require(p.Func == nil || !part, in+"Func", "replaces Fingerprint.JSON, Multipart, SortQuery and Headers: leave them out")
+	f.require(p.Func == nil || !hasParts, in+"Func", "replaces Fingerprint.JSON, Multipart, SortQuery and Headers: leave them out")
 	f.require(p.Version == 0 || p.Func != nil, in+"Version",
 		"%d: tells one Fingerprint.Func from the next, and there is none", p.Version)
 	for _, name := range p.Headers {
 		f.require(sfv.IsToken(name), in+"Headers", "%q is not a header name", name)
-		f.require(!framing[strings.ToLower(name)], in+"Headers",
+		f.require(!framingHeaders[strings.ToLower(name)], in+"Headers",
 			"%q belongs to the connection or to the framing of the body, which some frameworks hide", name)
 	}
 	if p.Previous != nil {
@@ -153,14 +153,14 @@ func (p *FingerprintConfig) validate(f *configErrors, in string) {
 // validateTimes checks the durations that depend on each other.
 func (c *Config) validateTimes(f *configErrors) {
 	lease, retention := c.Lease.Duration, c.Keep.Retention
-	f.require(lease >= 10*time.Millisecond && lease <= longestLease, "Lease.Duration",
+	f.require(lease >= 10*time.Millisecond && lease <= maxLease, "Lease.Duration",
 		"%v: must be at least 10ms and at most 1 year: it is how long a retry waits for a process that died", lease)
-	f.require(c.Lease.MaxRun == 0 || c.Lease.MaxRun > lease && c.Lease.MaxRun <= longest, "Lease.MaxRun",
+	f.require(c.Lease.MaxRun == 0 || c.Lease.MaxRun > lease && c.Lease.MaxRun <= maxDuration, "Lease.MaxRun",
 		"%v: must be longer than Lease.Duration %v and at most 100 years, or 0 for no limit", c.Lease.MaxRun, lease)
-	f.require(retention > lease && retention <= longest, "Keep.Retention",
+	f.require(retention > lease && retention <= maxDuration, "Keep.Retention",
 		"%v: must be longer than Lease.Duration %v, or a record ends before its run, and at most 100 years", retention, lease)
-	f.duration(c.Keep.LateRetry, 0, "Keep.LateRetry")
-	f.duration(c.Key.MaxAge, 0, "Key.MaxAge")
+	f.requireDuration(c.Keep.LateRetry, 0, "Keep.LateRetry")
+	f.requireDuration(c.Key.MaxAge, 0, "Key.MaxAge")
 	f.require(c.Key.MaxAge <= max(retention, 0), "Key.MaxAge",
 		"%v: must be at most Keep.Retention %v, or a retry within it finds no outcome and runs", c.Key.MaxAge, retention)
 }
@@ -176,7 +176,7 @@ func (c *Config) validateWait(f *configErrors) {
 	_, notifies := c.Store.(driver.Notifier)
 	f.require(notifies || c.Store == nil, "Wait.Timeout",
 		"%v: Store %T is no driver.Notifier, so nothing would notify waiting requests", w.Timeout, c.Store)
-	f.duration(w.Timeout, time.Millisecond, "Wait.Timeout")
+	f.requireDuration(w.Timeout, time.Millisecond, "Wait.Timeout")
 	f.require(w.MaxPerKey > 0, "Wait.MaxPerKey", "%d: must be positive", w.MaxPerKey)
 	f.require(w.Max >= w.MaxPerKey, "Wait.Max", "%d is less than Wait.MaxPerKey %d", w.Max, w.MaxPerKey)
 }
