@@ -40,8 +40,8 @@ func newNotifier(client redis.UniversalClient) *notifier {
 	return n
 }
 
-// sharded reports whether the store uses SSUBSCRIBE. PUBLISH sends a message to all nodes of a Cluster, which wakes nobody
-// earlier.
+// sharded reports whether the store uses SSUBSCRIBE. PUBLISH would send each message to all nodes of a Cluster, which wakes no
+// request earlier.
 func (n *notifier) sharded() bool { return n.cluster != nil && !n.unsharded.Load() }
 
 // subscription is the set of watches on one node. Its goroutine, see listen, talks to the node.

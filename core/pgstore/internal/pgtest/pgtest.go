@@ -33,8 +33,8 @@ type Server struct {
 }
 
 // Binaries returns the directory of the initdb and postgres to test with: $POSTGRES_BIN, one on the PATH, or the newest that
-// Debian's packages have installed. Without one the test is skipped, and fails where CI is set: there a missing server is a
-// broken set-up. With -short no test gets a server.
+// Debian's packages have installed. Without one it skips the test, or fails it if CI is set, because there a missing server is
+// an error of the set-up. With -short it skips all tests.
 func Binaries(tb testing.TB) string {
 	tb.Helper()
 	if testing.Testing() && testing.Short() {
@@ -100,8 +100,8 @@ func Shared(tb testing.TB) *Server {
 	return shared.server
 }
 
-// start makes a database in a directory of its own, which goes when this process does, and tries ports until a server
-// answers on one.
+// start makes a database in a new directory, and tries ports until a server answers on one. The directory is removed when this
+// process ends.
 func start(binaries string, settings []string) (*Server, error) {
 	dir, err := os.MkdirTemp("", "pgtest")
 	if err != nil {
@@ -134,7 +134,8 @@ func start(binaries string, settings []string) (*Server, error) {
 	return nil, fmt.Errorf("pgtest: no server started: %w", err)
 }
 
-// clearBehind removes dir when what it returns is closed, or this process has ended, however it did: a shell's input ends.
+// clearBehind starts a shell that removes dir when its input ends. That happens when the returned lifeline is closed, or when
+// this process ends in any way.
 func clearBehind(dir string) (io.Closer, error) {
 	const script = `cat; for i in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$1" && break; sleep 1; done 2>/dev/null`
 	shell := exec.Command("sh", "-c", script, "sh", dir)
@@ -184,7 +185,7 @@ func (s *Server) spawn(settings ...string) error {
 	return fmt.Errorf("postgres on %s does not answer", s.URL)
 }
 
-// answers tells whether the server is up and has recovered its data.
+// answers reports whether the server is up and has recovered its data.
 func (s *Server) answers() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
