@@ -41,8 +41,9 @@ type Config struct {
 	// Default none.
 	PreviousSecrets [][]byte
 
-	// Marshal and Unmarshal turn what steps and messages return into bytes and back. Both are set or none. They must be safe for
-	// concurrent use, and Unmarshal must not keep or change the bytes, which others may be given, too. Default: JSON.
+	// Marshal and Unmarshal convert the results of steps and messages to bytes and back. Set both or neither. They must be safe
+	// for concurrent use, and Unmarshal must not keep or change its argument, since other calls may get the same bytes. Default
+	// JSON.
 	Marshal   func(any) ([]byte, error)
 	Unmarshal func([]byte, any) error
 

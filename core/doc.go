@@ -59,13 +59,14 @@
 //   - A failover of Redis can lose acknowledged writes. The keys of these records are new again.
 //   - After the retention a key is new.
 //
-// # Messages and steps
+// # Tasks, messages and steps
 //
-// [Engine.DoTask] takes operations that are no requests through the same states: messages, jobs, calls, commands. Package consumer
-// does that for the deliveries of a message broker: the group is the scope, the message's ID the key. What it counts as attempts
-// are runs. A task that is dead is COMPLETED, with the cause of its death as its outcome; only an operator leads it from there back to
-// FAILED, by [Engine.Resolve].
-// [Step] keeps the results of finished steps under the claim of a run, of either kind, until there is an outcome.
+// [Engine.DoTask] runs operations that are not HTTP requests, such as messages, jobs, gRPC calls and commands, through the same
+// states. Package consumer does that for the deliveries of a message broker: the group is the scope, and the message's ID is the
+// key. Attempts count runs, and not deliveries. A dead task is COMPLETED, with the cause of its death as its outcome; only an
+// operator can return it to FAILED, by [Engine.Resolve].
+//
+// [Step] stores the results of finished steps under the claim of a run, until the run has an outcome.
 //
 // # Runs inside runs
 //

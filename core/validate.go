@@ -81,9 +81,11 @@ func (c Config) validate() error {
 		f.require(!sfv.IsToken(name) || !strings.EqualFold(name, c.Keep.Marker), "Keep.Marker",
 			"%q must be a header name other than Key.Header and Key.Aliases", name)
 	}
-	f.require(c.Limits.RequestBody > 0 && c.Limits.RequestBody < math.MaxInt64, "Limits.RequestBody", "%d: must be positive, and a limit", c.Limits.RequestBody)
+	f.require(c.Limits.RequestBody > 0 && c.Limits.RequestBody < math.MaxInt64, "Limits.RequestBody",
+		"%d: must be positive, and a limit", c.Limits.RequestBody)
 	f.require(c.Limits.StoreTimeout >= time.Millisecond && c.Limits.StoreTimeout <= c.Lease.Duration/2, "Limits.StoreTimeout",
-		"%v: must be at least 1ms, since no store answers sooner, and at most half of Lease.Duration %v, or one slow call could outlast the lease", c.Limits.StoreTimeout, c.Lease.Duration)
+		"%v: must be at least 1ms, since no store answers sooner, and at most half of Lease.Duration %v, or one slow "+
+			"call could outlast the lease", c.Limits.StoreTimeout, c.Lease.Duration)
 	f.require((c.Marshal == nil) == (c.Unmarshal == nil), "Marshal", "goes together with Unmarshal: one is set and the other is not")
 	c.Problems.validate(&f)
 	return errors.Join(f...)
@@ -107,8 +109,8 @@ func (k *KeyConfig) validate(f *configErrors) {
 	f.require(k.MaxLength >= k.MinLength, "Key.MaxLength", "%d is less than Key.MinLength %d", k.MaxLength, k.MinLength)
 }
 
-// reservedHeaders has header fields that requests and responses use for other purposes, so that neither a key nor the marker can be in
-// them.
+// reservedHeaders has header fields that requests and responses use for other purposes, so that neither a key nor the marker can
+// be in them.
 var reservedHeaders = []string{
 	"Host", "Content-Type", "Content-Length", "Content-Encoding", "Transfer-Encoding", "Connection", "Cookie", "Set-Cookie",
 	"Authorization", "Date", "Retry-After", "Link", "Location", bodyHeader, unprotectedHeader, firstSentHeader,
@@ -119,8 +121,8 @@ func isReserved(name string) bool {
 	return slices.ContainsFunc(reservedHeaders, func(r string) bool { return strings.EqualFold(r, name) })
 }
 
-// framingHeaders has header fields, in lower case, that some servers remove from a request or set themselves, so that they cannot be
-// compared on every framework (FPR-19).
+// framingHeaders has header fields, in lower case, that some servers remove from a request or set themselves, so that they cannot
+// be compared on every framework (FPR-19).
 var framingHeaders = map[string]bool{
 	"connection": true, "content-length": true, "expect": true, "keep-alive": true, "proxy-connection": true, "te": true,
 	"trailer": true, "transfer-encoding": true, "upgrade": true,
@@ -198,7 +200,8 @@ func (k *KeepConfig) validate(f *configErrors) {
 	for _, name := range k.DenyHeaders {
 		f.require(sfv.IsToken(name), "Keep.DenyHeaders", "%q is not a header name", name)
 	}
-	f.require(!slices.ContainsFunc(k.Codecs, func(c driver.Codec) bool { return isNil(c) }), "Keep.Codecs", "has a codec that is nil")
+	f.require(!slices.ContainsFunc(k.Codecs, func(c driver.Codec) bool { return isNil(c) }), "Keep.Codecs",
+		"has a codec that is nil")
 	f.require(k.Blobs == nil || !isNil(k.Blobs), "Keep.Blobs", "is a nil %T: leave it out, or make one", k.Blobs)
 	f.require(k.Blobs != nil || k.BlobsFrom == 0, "Keep.BlobsFrom", "%d: is for Keep.Blobs, which is not set", k.BlobsFrom)
 	f.require(k.Blobs == nil || k.BlobsFrom > 0 && k.BlobsFrom < k.MaxBody, "Keep.BlobsFrom",
