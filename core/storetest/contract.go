@@ -3,7 +3,7 @@ package storetest
 import (
 	"bytes"
 	"context"
-	"math/rand"
+	"crypto/rand"
 	"sync"
 
 	"github.com/go-idem/idem/core/driver"

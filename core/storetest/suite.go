@@ -3,9 +3,9 @@ package storetest
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"math/rand"
 	"testing"
 	"time"
 
