@@ -59,7 +59,7 @@ func main() {
 		Store: store,
 		Scope: func(ctx context.Context, _ *core.Request) string { return userOf(ctx) }, // Each user has keys of their own.
 		Key:   core.KeyConfig{Required: true, Accept: core.UUIDKey},                     // 400 without a UUID as key
-		Lease: core.LeaseConfig{OnUnknown: core.RefuseUnknown},                          // after a crash 409, no second payment
+		Lease: core.LeaseConfig{OnUnknown: core.RefuseUnknown},                          // after a crash 409, no second run
 	})
 	if err != nil {
 		log.Fatal(err)
