@@ -66,11 +66,11 @@ func (a *api) place(w http.ResponseWriter, r *http.Request) {
 	}
 	gap("the order is committed, the answer is not kept")
 	w.Header().Set("Location", "/orders/"+strconv.FormatInt(o.ID, 10))
-	answer(w, http.StatusCreated, o)
+	respond(w, http.StatusCreated, o)
 }
 
 func (a *api) confirm(w http.ResponseWriter, r *http.Request) {
-	a.one(w, r, func(ctx context.Context, id int64) (order, error) {
+	a.respondWithOrder(w, r, func(ctx context.Context, id int64) (order, error) {
 		o, err := a.orders.confirm(ctx, id)
 		if err == nil {
 			gap("the confirmation is committed, the answer is not kept")
@@ -79,10 +79,10 @@ func (a *api) confirm(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func (a *api) show(w http.ResponseWriter, r *http.Request) { a.one(w, r, a.orders.find) }
+func (a *api) show(w http.ResponseWriter, r *http.Request) { a.respondWithOrder(w, r, a.orders.find) }
 
-// one answers with one order.
-func (a *api) one(w http.ResponseWriter, r *http.Request, get func(context.Context, int64) (order, error)) {
+// respondWithOrder answers with one order.
+func (a *api) respondWithOrder(w http.ResponseWriter, r *http.Request, get func(context.Context, int64) (order, error)) {
 	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil {
 		refuse(w, http.StatusNotFound, errNoOrder.Error())
@@ -95,7 +95,7 @@ func (a *api) one(w http.ResponseWriter, r *http.Request, get func(context.Conte
 	case err != nil:
 		a.unavailable(w, err)
 	default:
-		answer(w, http.StatusOK, o)
+		respond(w, http.StatusOK, o)
 	}
 }
 
@@ -119,10 +119,10 @@ func (a *api) health(w http.ResponseWriter, r *http.Request) {
 }
 
 func refuse(w http.ResponseWriter, status int, why string) {
-	answer(w, status, map[string]string{"error": why})
+	respond(w, status, map[string]string{"error": why})
 }
 
-func answer(w http.ResponseWriter, status int, v any) {
+func respond(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(v) // an error means that the client has left

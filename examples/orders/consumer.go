@@ -70,7 +70,7 @@ func (c *eventConsumer) round(ctx context.Context, joined *bool, cursor *string)
 	}
 	*cursor = next
 	if len(left) > 0 {
-		return c.each(ctx, left)
+		return c.handleAll(ctx, left)
 	}
 	read, err := c.redis.XReadGroup(ctx, &redis.XReadGroupArgs{
 		Streams: []string{stream, ">"}, Group: group, Consumer: c.name, Count: readAtOnce, Block: block,
@@ -78,24 +78,24 @@ func (c *eventConsumer) round(ctx context.Context, joined *bool, cursor *string)
 	if err != nil {
 		return err
 	}
-	return c.each(ctx, read[0].Messages)
+	return c.handleAll(ctx, read[0].Messages)
 }
 
 // abandoned is how long a message that was delivered is left to who has it. A run that died holds its message for its
 // lease, so there is no use in coming sooner.
 func (c *eventConsumer) abandoned() time.Duration { return c.cfg.Lease + c.cfg.Lease/2 }
 
-func (c *eventConsumer) each(ctx context.Context, messages []redis.XMessage) error {
+func (c *eventConsumer) handleAll(ctx context.Context, messages []redis.XMessage) error {
 	for _, m := range messages {
-		if err := c.one(ctx, m); err != nil {
+		if err := c.handleOne(ctx, m); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// one handles one delivery, and acknowledges it as its verdict says. When that fails, the message is delivered again.
-func (c *eventConsumer) one(ctx context.Context, m redis.XMessage) error {
+// handleOne handles one delivery, and acknowledges it as its verdict says. When that fails, the message is delivered again.
+func (c *eventConsumer) handleOne(ctx context.Context, m redis.XMessage) error {
 	e := eventOf(m)
 	message := consumer.Message{Group: group, ID: e.ID, Payload: e.Payload}
 	d := consumer.Consume(ctx, c.messages, message, func(ctx context.Context) (shipped, error) { return c.handle(ctx, e) })
@@ -105,22 +105,22 @@ func (c *eventConsumer) one(ctx context.Context, m redis.XMessage) error {
 		return c.redis.XAck(ctx, stream, group, m.ID).Err()
 	case consumer.Dead:
 		c.log.Error("dead", "event", e.ID, "entry", m.ID, "err", d.Err)
-		return c.bury(ctx, m, d.Err)
+		return c.moveToDead(ctx, m, d.Err)
 	default:
 		c.log.Info("later", "event", e.ID, "verdict", d.Verdict, "attempt", d.Attempt, "err", d.Err)
-		return c.later(ctx, m, d.RedeliverAfter*time.Duration(max(d.Attempt, 1)))
+		return c.redeliver(ctx, m, d.RedeliverAfter*time.Duration(max(d.Attempt, 1)))
 	}
 }
 
-// later leaves a message pending, and makes it look idle for so long that XAUTOCLAIM takes it after the given time, or
+// redeliver leaves a message pending, and makes it look idle for so long that XAUTOCLAIM takes it after the given time, or
 // after abandoned if that is sooner. It is then anyone's, this process may be gone.
-func (c *eventConsumer) later(ctx context.Context, m redis.XMessage, after time.Duration) error {
+func (c *eventConsumer) redeliver(ctx context.Context, m redis.XMessage, after time.Duration) error {
 	idle := max(c.abandoned()-after, 0)
 	return c.redis.Do(ctx, "XCLAIM", stream, group, c.name, 0, m.ID, "IDLE", idle.Milliseconds(), "JUSTID").Err()
 }
 
-// bury moves a message to the dead, where somebody looks at it. There it is twice when the reply of this was lost.
-func (c *eventConsumer) bury(ctx context.Context, m redis.XMessage, cause error) error {
+// moveToDead moves a message to the dead, where somebody looks at it. There it is twice when the reply of this was lost.
+func (c *eventConsumer) moveToDead(ctx context.Context, m redis.XMessage, cause error) error {
 	_, err := c.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		values := []any{"entry", m.ID, "cause", cause.Error()}
 		for name, value := range m.Values {
