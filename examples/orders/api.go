@@ -12,7 +12,7 @@ import (
 	idem "github.com/go-idem/idem/adapters/http"
 )
 
-// newServer routes: authentication, then the engine, then the handler.
+// newServer returns the server of the API. A request passes authentication, then the engine, then its handler.
 func newServer(s *service) *http.Server {
 	a := &api{orders: &orders{s.db}, service: s}
 	guard := idem.HTTP(s.engine)
@@ -27,19 +27,22 @@ func newServer(s *service) *http.Server {
 	return &http.Server{Handler: outer, ReadHeaderTimeout: 5 * time.Second}
 }
 
+// api has the handlers.
 type api struct {
 	*service
 	orders *orders
 }
 
+// customerKey is the context key of the authenticated customer.
 type customerKey struct{}
 
-// customer returns who sends the request; "" when nobody was authenticated. It is the scope of keys.
+// customer returns the authenticated customer, "" if there is none. It is the scope of keys.
 func customer(ctx context.Context) string {
 	name, _ := ctx.Value(customerKey{}).(string)
 	return name
 }
 
+// authenticated returns a handler that refuses requests without a known token, and stores the customer in the context of others.
 func (a *api) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -53,6 +56,7 @@ func (a *api) authenticated(next http.Handler) http.Handler {
 	})
 }
 
+// place handles POST /orders.
 func (a *api) place(w http.ResponseWriter, r *http.Request) {
 	var o order
 	if err := json.NewDecoder(r.Body).Decode(&o); err != nil || o.Item == "" || o.Quantity < 1 {
@@ -69,6 +73,7 @@ func (a *api) place(w http.ResponseWriter, r *http.Request) {
 	respond(w, http.StatusCreated, o)
 }
 
+// confirm handles POST /orders/{id}/confirmation.
 func (a *api) confirm(w http.ResponseWriter, r *http.Request) {
 	a.respondWithOrder(w, r, func(ctx context.Context, id int64) (order, error) {
 		o, err := a.orders.confirm(ctx, id)
@@ -79,9 +84,10 @@ func (a *api) confirm(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
+// show handles GET /orders/{id}.
 func (a *api) show(w http.ResponseWriter, r *http.Request) { a.respondWithOrder(w, r, a.orders.find) }
 
-// respondWithOrder answers with one order.
+// respondWithOrder responds with the order that get returns for the ID in the path.
 func (a *api) respondWithOrder(w http.ResponseWriter, r *http.Request, get func(context.Context, int64) (order, error)) {
 	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil {
@@ -99,14 +105,15 @@ func (a *api) respondWithOrder(w http.ResponseWriter, r *http.Request, get func(
 	}
 }
 
-// unavailable answers when the database did not: nobody can tell whether the transaction was committed. A 503 is not kept,
-// so a retry with the same key runs again, and finds out.
+// unavailable responds with 503 after an error of the database. Nobody knows whether the transaction was committed. A 503 is not
+// stored, so a retry with the same key runs again, and finds out.
 func (a *api) unavailable(w http.ResponseWriter, err error) {
 	a.log.Warn("database error", "err", err)
 	w.Header().Set("Retry-After", "1")
 	refuse(w, http.StatusServiceUnavailable, "send the request again with the same key")
 }
 
+// health handles GET /healthz: 204 if database and Redis respond, else 503.
 func (a *api) health(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), time.Second)
 	defer cancel()
@@ -118,12 +125,14 @@ func (a *api) health(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
+// refuse responds with an error in JSON.
 func refuse(w http.ResponseWriter, status int, why string) {
 	respond(w, status, map[string]string{"error": why})
 }
 
+// respond responds with v in JSON.
 func respond(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // an error means that the client has left
+	_ = json.NewEncoder(w).Encode(v) // An error means that the client has left.
 }

@@ -28,7 +28,7 @@ type eventConsumer struct {
 }
 
 func newConsumer(s *service) *eventConsumer {
-	name, _ := os.Hostname() // a name that stays: the group remembers every name that it has seen
+	name, _ := os.Hostname() // The name must not change, because the group remembers every name.
 	return &eventConsumer{s, name, (&shipping{s.db}).handle}
 }
 
@@ -40,9 +40,9 @@ func (c *eventConsumer) run(ctx context.Context) error {
 	return workers.Wait()
 }
 
-// work consumes until ctx ends, and finishes the messages that it has read.
+// work handles messages until ctx ends, and finishes those that it has read.
 func (c *eventConsumer) work(ctx context.Context) {
-	cursor := "0-0" // of XAUTOCLAIM
+	cursor := "0-0" // the cursor of XAUTOCLAIM
 	for joined := false; ctx.Err() == nil; {
 		err := c.round(context.WithoutCancel(ctx), &joined, &cursor)
 		if err != nil && !errors.Is(err, redis.Nil) {
@@ -53,7 +53,7 @@ func (c *eventConsumer) work(ctx context.Context) {
 	}
 }
 
-// round handles what others have left, or else what is new.
+// round handles messages that another consumer has not acknowledged in time, or else new ones.
 func (c *eventConsumer) round(ctx context.Context, joined *bool, cursor *string) error {
 	if !*joined {
 		err := c.redis.XGroupCreateMkStream(ctx, stream, group, "0").Err()
@@ -81,10 +81,11 @@ func (c *eventConsumer) round(ctx context.Context, joined *bool, cursor *string)
 	return c.handleAll(ctx, read[0].Messages)
 }
 
-// abandoned is how long a message that was delivered is left to who has it. A run that died holds its message for its
-// lease, so there is no use in coming sooner.
+// abandoned is how long a delivered message stays with its consumer before another one takes it over. A run that died holds its
+// message for the lease, so a shorter time would not help.
 func (c *eventConsumer) abandoned() time.Duration { return c.cfg.Lease + c.cfg.Lease/2 }
 
+// handleAll handles messages one after another, until one fails.
 func (c *eventConsumer) handleAll(ctx context.Context, messages []redis.XMessage) error {
 	for _, m := range messages {
 		if err := c.handleOne(ctx, m); err != nil {
@@ -94,7 +95,7 @@ func (c *eventConsumer) handleAll(ctx context.Context, messages []redis.XMessage
 	return nil
 }
 
-// handleOne handles one delivery, and acknowledges it as its verdict says. When that fails, the message is delivered again.
+// handleOne handles one delivery and does what the verdict says. If that fails, the message is delivered again.
 func (c *eventConsumer) handleOne(ctx context.Context, m redis.XMessage) error {
 	e := eventOf(m)
 	message := consumer.Message{Group: group, ID: e.ID, Payload: e.Payload}
@@ -112,14 +113,14 @@ func (c *eventConsumer) handleOne(ctx context.Context, m redis.XMessage) error {
 	}
 }
 
-// redeliver leaves a message pending, and makes it look idle for so long that XAUTOCLAIM takes it after the given time, or
-// after abandoned if that is sooner. It is then anyone's, this process may be gone.
+// redeliver leaves a message pending. It sets the message's idle time so that XAUTOCLAIM takes the message after the given time,
+// or after abandoned if that is sooner. Any process may take it then, because this one may be gone.
 func (c *eventConsumer) redeliver(ctx context.Context, m redis.XMessage, after time.Duration) error {
 	idle := max(c.abandoned()-after, 0)
 	return c.redis.Do(ctx, "XCLAIM", stream, group, c.name, 0, m.ID, "IDLE", idle.Milliseconds(), "JUSTID").Err()
 }
 
-// moveToDead moves a message to the dead, where somebody looks at it. There it is twice when the reply of this was lost.
+// moveToDead moves a message to the stream of the dead, for an operator. If Redis's reply is lost, the message is there twice.
 func (c *eventConsumer) moveToDead(ctx context.Context, m redis.XMessage, cause error) error {
 	_, err := c.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		values := []any{"entry", m.ID, "cause", cause.Error()}
@@ -133,7 +134,7 @@ func (c *eventConsumer) moveToDead(ctx context.Context, m redis.XMessage, cause 
 	return err
 }
 
-// eventOf reads an entry of the stream. What is missing stays zero: an event without an ID is dead.
+// eventOf returns the event of an entry of the stream. A missing field is zero; an event without an ID is dead.
 func eventOf(m redis.XMessage) event {
 	text := func(name string) string { s, _ := m.Values[name].(string); return s }
 	e := event{ID: text("id"), Type: text("type"), Payload: []byte(text("payload"))}

@@ -15,13 +15,13 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// openDatabase connects, and brings the schema up to date; processes that start together take turns.
+// openDatabase connects to the database and applies the migrations. Processes that start together take turns.
 func openDatabase(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil { // it may quote the password
+	if err != nil { // err is not returned, because it may quote the password.
 		return nil, errors.New("DATABASE_URL is not a URL such as postgres://user:password@host:5432/orders")
 	}
-	// A relay that is paused in the middle of a batch must not hold its events for ever.
+	// A relay process that hangs in the middle of a batch must not lock its events for ever.
 	cfg.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "15s"
 	db, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
@@ -34,12 +34,13 @@ func openDatabase(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	return db, nil
 }
 
+// migrate applies the migrations under a lock.
 func migrate(ctx context.Context, db *pgxpool.Pool) error {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return err
 	}
-	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 60)) // asks each second, for a minute
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 60)) // one try a second, for a minute
 	if err != nil {
 		return err
 	}

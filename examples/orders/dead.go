@@ -12,8 +12,8 @@ import (
 	"github.com/go-idem/idem/core/consumer"
 )
 
-// revive lets dead events be handled again, those with the given ids or all, and returns how many: it takes back that they
-// are dead, and moves them to the end of the stream. What made them die should be mended first.
+// revive revives dead events: those with the given IDs, or all if there are none. It makes their records ready for another run,
+// and moves the events to the end of the stream. It returns how many it has revived. Repair the cause of their death first.
 func (s *service) revive(ctx context.Context, ids ...string) (n int, err error) {
 	dead, err := s.redis.XRange(ctx, deadStream, "-", "+").Result()
 	if err != nil {
@@ -32,7 +32,8 @@ func (s *service) revive(ctx context.Context, ids ...string) (n int, err error) 
 	return n, nil
 }
 
-// reviveOne revives one event. A crash in the middle leaves it among the dead: it can be said again.
+// reviveOne revives one event. After a crash in the middle the event is still in the stream of the dead, and can be revived
+// again.
 func (s *service) reviveOne(ctx context.Context, m redis.XMessage, id string) error {
 	err := s.engine.Resolve(ctx, core.Task{Kind: consumer.Kind, Scope: group, Key: id}, nil)
 	if err != nil && !errors.Is(err, core.ErrNotUnknown) { // that: it is not dead, or no longer

@@ -1,5 +1,6 @@
-// Command orders is a service that takes orders and ships them, and loses and doubles none while its processes die and its
-// connections break: an API, an outbox in Postgres, relays to a Redis Stream, and a consumer. README.md has the picture.
+// Command orders is a service that takes orders and ships them. It loses no order and ships none twice, although its processes
+// die and its connections break. It has an API, an outbox in PostgreSQL, relays to a Redis Stream, and a consumer. README.md
+// has a picture.
 //
 //	$ docker compose up
 //	$ curl -si localhost:8080/orders -H "Authorization: Bearer secret-1" -H "Idempotency-Key: cart-17" -d '{"item": "book", "quantity": 2}'
@@ -38,27 +39,28 @@ type config struct {
 	Lease     time.Duration `env:"LEASE" envDefault:"10s"`        // how long a retry waits for a process that died
 	Retention time.Duration `env:"RETENTION" envDefault:"48h"`    // of outcomes; the database holds on to its own for longer
 	Poll      time.Duration `env:"POLL" envDefault:"5s"`          // how late a relay is that was not notified
-	KeepFor   time.Duration `env:"KEEP_EVENTS" envDefault:"168h"` // of published events in the outbox, and of consumed ones in the stream
+	KeepFor   time.Duration `env:"KEEP_EVENTS" envDefault:"168h"` // for published events, in outbox and stream
 	Relays    int           `env:"RELAYS" envDefault:"2"`         // workers of this process
 	Consumers int           `env:"CONSUMERS" envDefault:"4"`      // workers of this process
 	Attempts  int           `env:"MAX_ATTEMPTS" envDefault:"25"`  // at handling a message, then it is dead
 }
 
-// gap is called where a crash leaves one side of the chain written and the other not. The test crashes there.
+// gap is called at each place where a crash leaves one side written and the other not. Tests crash the process there.
 var gap = func(string) {}
 
 func main() {
 	log := slog.New(slog.NewJSONHandler(os.Stdout, nil))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	context.AfterFunc(ctx, stop) // A second signal ends the process at once.
 	if err := command(ctx, log, os.Args[1:]); err != nil {
 		log.Error("ended", "err", err)
 		os.Exit(1)
 	}
 }
 
-// command runs the roles, or with the argument revive, and ids of events behind it, lets the dead be handled again.
+// command runs the roles if there are no arguments. With the argument revive it revives dead events: those with the IDs that
+// follow, or all.
 func command(ctx context.Context, log *slog.Logger, args []string) error {
 	if len(args) == 0 {
 		return run(ctx, log)
@@ -80,7 +82,7 @@ func command(ctx context.Context, log *slog.Logger, args []string) error {
 	return err
 }
 
-// run runs the roles until ctx ends, or one of them fails, and returns when what they were doing is done.
+// run runs the roles until ctx ends or one of them fails. It returns when they have finished their work in progress.
 func run(ctx context.Context, log *slog.Logger) error {
 	cfg, err := env.ParseAs[config]()
 	if err != nil {
@@ -118,12 +120,13 @@ type service struct {
 	messages *consumer.Consumer // of the stream's events
 }
 
+// newService connects to the servers and makes the engine.
 func newService(ctx context.Context, cfg *config, log *slog.Logger) (*service, error) {
 	options, err := redis.ParseURL(cfg.Redis)
-	if err != nil { // it may quote the password
+	if err != nil { // err is not returned, because it may quote the password.
 		return nil, errors.New("REDIS_URL is not a URL such as redis://user:password@host:6379/0")
 	}
-	options.ContextTimeoutEnabled = true // or a dead Redis holds requests up for longer than Limits.StoreTimeout
+	options.ContextTimeoutEnabled = true // Otherwise a dead Redis delays requests for longer than Limits.StoreTimeout.
 	s := &service{cfg: cfg, log: log, redis: redis.NewClient(options)}
 	if s.engine, err = core.New(s.engineConfig()); err != nil {
 		return nil, err
@@ -156,9 +159,10 @@ func (s *service) engineConfig() core.Config {
 	}
 }
 
+// longestShutdown is how long the API and the engine may take to finish.
 const longestShutdown = 15 * time.Second
 
-// settle waits until the outcomes of what was run are kept.
+// settle waits until all outcomes are stored.
 func (s *service) settle() error {
 	ctx, cancel := context.WithTimeout(context.Background(), longestShutdown)
 	defer cancel()
@@ -170,7 +174,7 @@ func (s *service) close() {
 	_ = s.redis.Close()
 }
 
-// serve serves the API until ctx ends, and returns when the requests in progress are answered.
+// serve serves the API until ctx ends. It returns when the requests in progress have their responses.
 func (s *service) serve(ctx context.Context) error {
 	if len(s.cfg.Tokens) == 0 {
 		return errors.New("TOKENS is empty: set it to token=customer,... or leave api out of ROLES")
@@ -193,7 +197,7 @@ func (s *service) serve(ctx context.Context) error {
 	return server.Shutdown(ctx)
 }
 
-// pause waits, and tells whether ctx goes on.
+// pause waits for d or until ctx ends, and reports whether ctx goes on.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -11,22 +11,24 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
+// order is an order as the API shows it.
 type order struct {
 	ID       int64  `json:"id"`
 	Item     string `json:"item"`
 	Quantity int    `json:"quantity"`
-	State    string `json:"state,omitempty"` // not of an order that is placed: the answer does not change with it
+	State    string `json:"state,omitempty"` // empty in the response to a new order
 }
 
 var errNoOrder = errors.New("there is no such order")
 
-// longestTransaction bounds a transaction, waiting for a connection included.
+// longestTransaction is the timeout of a transaction. It includes the wait for a connection.
 const longestTransaction = 5 * time.Second
 
-// orders writes orders together with the events that tell of them.
+// orders writes each change of an order and its event in one transaction.
 type orders struct{ db *pgxpool.Pool }
 
-// place writes o and its first event, or finds what an earlier run of the same request wrote.
+// place writes o and its first event. If an earlier run of the same request has written them, place finds that order by its child
+// key.
 func (s *orders) place(ctx context.Context, o *order) error {
 	return s.transaction(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		operation := core.ChildKey(ctx, "order")
@@ -43,7 +45,7 @@ func (s *orders) place(ctx context.Context, o *order) error {
 	})
 }
 
-// confirm moves an order from placed to confirmed; one that is confirmed it leaves as it is.
+// confirm moves an order from placed to confirmed. It does nothing if the order is confirmed already.
 func (s *orders) confirm(ctx context.Context, id int64) (o order, err error) {
 	err = s.transaction(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var version int
@@ -61,6 +63,7 @@ func (s *orders) confirm(ctx context.Context, id int64) (o order, err error) {
 	return o, err
 }
 
+// find returns an order of the customer.
 func (s *orders) find(ctx context.Context, id int64) (o order, err error) {
 	err = s.transaction(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		o, err = read(ctx, tx, id)
@@ -69,7 +72,7 @@ func (s *orders) find(ctx context.Context, id int64) (o order, err error) {
 	return o, err
 }
 
-// read reads an order of the customer.
+// read returns an order of the customer, or errNoOrder.
 func read(ctx context.Context, tx pgx.Tx, id int64) (o order, err error) {
 	err = tx.QueryRow(ctx, `SELECT id, item, quantity, state FROM orders WHERE id = $1 AND customer = $2`, id, customer(ctx)).
 		Scan(&o.ID, &o.Item, &o.Quantity, &o.State)
@@ -79,6 +82,7 @@ func read(ctx context.Context, tx pgx.Tx, id int64) (o order, err error) {
 	return o, err
 }
 
+// transaction runs do in a transaction, and commits it if do returns nil.
 func (s *orders) transaction(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, longestTransaction)
 	defer cancel()

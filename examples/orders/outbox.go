@@ -14,14 +14,14 @@ const (
 
 // event is what happened to an order.
 type event struct {
-	ID      string // of the outbox's row
+	ID      string // the ID of its row in the outbox
 	OrderID int64
-	Version int // 1 for the order's first event, and so on without a hole
+	Version int // 1 for the order's first event, then 2, 3, …
 	Type    string
 	Payload []byte
 }
 
-// emit writes an event into the outbox, in the transaction that it tells of.
+// emit writes an event into the outbox, in the transaction of the change that it describes.
 func emit(ctx context.Context, tx pgx.Tx, e event, payload any) error {
 	b, err := json.Marshal(payload)
 	if err != nil {

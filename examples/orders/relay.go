@@ -17,16 +17,18 @@ const (
 	deadStream = "{orders}:dead"
 )
 
+// batchSize is how many events a transaction publishes at most.
 const batchSize = 100
 
 // relay moves events from the outbox to the stream. Any number of workers, in any number of processes, share the work.
 type relay struct {
 	*service
-	wake chan struct{} // holds a value for each worker that is to look
+	wake chan struct{} // holds a value for each worker that should look for events
 }
 
 func newRelay(s *service) *relay { return &relay{s, make(chan struct{}, s.cfg.Relays)} }
 
+// run publishes events until ctx ends.
 func (r *relay) run(ctx context.Context) error {
 	var g errgroup.Group
 	for range r.cfg.Relays {
@@ -37,7 +39,7 @@ func (r *relay) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// work publishes until ctx ends, and finishes the batch that it is at.
+// work publishes batches until ctx ends, and finishes the current one.
 func (r *relay) work(ctx context.Context) {
 	for ctx.Err() == nil {
 		n, err := r.publish(context.WithoutCancel(ctx))
@@ -46,7 +48,7 @@ func (r *relay) work(ctx context.Context) {
 			pause(ctx, 100*time.Millisecond)
 			continue
 		}
-		if n > 0 { // what comes after one of these is open now
+		if n > 0 { // The next event of each of these orders can be published now.
 			continue
 		}
 		select {
@@ -57,8 +59,8 @@ func (r *relay) work(ctx context.Context) {
 	}
 }
 
-// publish moves one batch: it claims rows, adds them to the stream, and marks them, in one transaction. A crash between the
-// two leaves rows that are published again, with the same ids.
+// publish moves one batch: in one transaction it claims rows, adds them to the stream, and marks them as published. After a crash
+// in between, the rows are published again with the same IDs.
 func (r *relay) publish(ctx context.Context) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, longestTransaction)
 	defer cancel()
@@ -76,8 +78,8 @@ func (r *relay) publish(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// claim locks the oldest unpublished event of each order, passing by those that another worker has. Later events of an
-// order are open when the earlier one is marked, and that is committed: no event overtakes another of its order.
+// claim locks the oldest unpublished event of each order, and skips events that another worker has locked. The next event of an
+// order can be claimed when the earlier one is marked and committed, so no event overtakes another one of its order.
 func claim(ctx context.Context, tx pgx.Tx) ([]event, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT id::text, order_id, version, type, payload FROM outbox o
@@ -105,6 +107,7 @@ func (r *relay) add(ctx context.Context, events []event) error {
 	return err
 }
 
+// mark marks events as published.
 func mark(ctx context.Context, tx pgx.Tx, events []event) error {
 	ids := make([]string, len(events))
 	for i, e := range events {
@@ -114,7 +117,7 @@ func mark(ctx context.Context, tx pgx.Tx, events []event) error {
 	return err
 }
 
-// listen wakes workers when there is something to publish. What is missed while it is not connected, polling finds.
+// listen wakes workers when there are events to publish. While it has no connection, the workers find events by polling.
 func (r *relay) listen(ctx context.Context) {
 	for {
 		if err := r.notified(ctx); ctx.Err() == nil {
@@ -126,7 +129,7 @@ func (r *relay) listen(ctx context.Context) {
 	}
 }
 
-// notified listens on a connection of its own, for as long as that lasts.
+// notified listens on a connection of its own until that fails.
 func (r *relay) notified(ctx context.Context) error {
 	conn, err := pgx.ConnectConfig(ctx, r.db.Config().ConnConfig)
 	if err != nil {
@@ -139,7 +142,7 @@ func (r *relay) notified(ctx context.Context) error {
 	for {
 		select {
 		case r.wake <- struct{}{}:
-		default: // as many as there are workers are woken already
+		default: // All workers are awake already.
 		}
 		if _, err := conn.WaitForNotification(ctx); err != nil {
 			return err
@@ -147,7 +150,7 @@ func (r *relay) notified(ctx context.Context) error {
 	}
 }
 
-// tidy deletes events that were published long ago from the outbox, and from the stream if they were consumed.
+// tidy deletes old events: from the outbox if they are published, and from the stream if all groups have acknowledged them.
 func (r *relay) tidy(ctx context.Context) {
 	for pause(ctx, r.cfg.KeepFor/100) {
 		if err := r.trim(ctx); err != nil && ctx.Err() == nil {
@@ -159,15 +162,16 @@ func (r *relay) tidy(ctx context.Context) {
 	}
 }
 
-// trim drops old entries from the stream, but none that a group has yet to read or to acknowledge: consumers that are away for
-// long lose nothing. A stream that nobody reads grows until Redis is full and refuses more; then the outbox keeps them.
+// trim drops old entries from the stream, but none that a group has not read or acknowledged: a consumer that is stopped for a
+// long time loses nothing. A stream that nobody reads grows until Redis is full and refuses more. Then the events stay in the
+// outbox.
 func (r *relay) trim(ctx context.Context) error {
 	groups, err := r.redis.XInfoGroups(ctx, stream).Result()
 	if err != nil || len(groups) == 0 {
 		return err
 	}
 	keep := strconv.FormatInt(time.Now().Add(-r.cfg.KeepFor).UnixMilli(), 10)
-	for _, g := range groups { // what is delivered from now on stands behind LastDeliveredID
+	for _, g := range groups { // Entries that are delivered from now on come after LastDeliveredID.
 		pending, err := r.redis.XPending(ctx, stream, g.Name).Result()
 		if err != nil {
 			return err
@@ -180,7 +184,7 @@ func (r *relay) trim(ctx context.Context) error {
 	return r.redis.XTrimMinIDApprox(ctx, stream, keep, 0).Err()
 }
 
-// earlier returns the lower of two ids of entries.
+// earlier returns the lower of two IDs of stream entries.
 func earlier(a, b string) string {
 	parse := func(id string) (ms, number uint64) {
 		before, after, _ := strings.Cut(id, "-")

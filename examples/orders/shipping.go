@@ -16,7 +16,7 @@ import (
 // shipping is the effect of the chain: one shipment for each order, which follows the order's events.
 type shipping struct{ db *pgxpool.Pool }
 
-// shipped is the result that is kept of an event.
+// shipped is the result that is stored for an event.
 type shipped struct {
 	State string `json:"state"`
 }
@@ -26,7 +26,7 @@ var (
 	errEarly = errors.New("an earlier event of the order has not been handled yet")
 )
 
-// handle lets an event have its effect, unless it had it in a run that died before its outcome was kept.
+// handle applies an event. It does nothing if an earlier run has applied the event and died before the outcome was stored.
 func (s *shipping) handle(ctx context.Context, e event) (shipped, error) {
 	state, known := states[e.Type]
 	if !known {
@@ -51,17 +51,18 @@ func (s *shipping) handle(ctx context.Context, e event) (shipped, error) {
 	return shipped{state}, nil
 }
 
-// isOutage tells whether err says nothing about the event, so that it is no attempt at handling it: the database is away, full,
-// or too slow. Where the commit itself has failed, the effect may have happened; the next run sees that by the version.
+// isOutage reports whether err says nothing about the event, so that the run does not count as an attempt: the database is
+// unavailable, full or too slow. If the commit itself has failed, the effect may have happened; the next run sees that by the
+// version.
 func isOutage(err error) bool {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return !slices.Contains([]string{"22", "23", "42"}, e.Code[:2]) // a bad value, a broken constraint, a bad statement
+		return !slices.Contains([]string{"22", "23", "42"}, e.Code[:2]) // bad value, constraint, bad statement
 	}
 	return !errors.Is(err, errEarly)
 }
 
-// advance moves the shipment from the version before the event's to the event's: once, and in order, whoever asks and how
-// often. False when the shipment is there already.
+// advance moves the shipment from the version before the event's to the event's. However often it is called, each version is
+// applied once and in order. effect is false if the shipment has that version already.
 func advance(ctx context.Context, tx pgx.Tx, e event, state string) (effect bool, err error) {
 	_, err = tx.Exec(ctx, `INSERT INTO shipments (order_id, version, state) VALUES ($1, 0, '') ON CONFLICT DO NOTHING`, e.OrderID)
 	if err != nil {
@@ -81,10 +82,11 @@ func advance(ctx context.Context, tx pgx.Tx, e event, state string) (effect bool
 	return true, err
 }
 
-// note writes the run down.
+// note writes the run into the shipping log.
 func note(ctx context.Context, tx pgx.Tx, e event, effect bool) error {
 	run, _ := core.FromContext(ctx)
-	_, err := tx.Exec(ctx, `INSERT INTO shipping_log (event_id, order_id, version, fence, attempt, effect) VALUES ($1, $2, $3, $4, $5, $6)`,
+	_, err := tx.Exec(ctx, `
+		INSERT INTO shipping_log (event_id, order_id, version, fence, attempt, effect) VALUES ($1, $2, $3, $4, $5, $6)`,
 		e.ID, e.OrderID, e.Version, run.Fence, run.Attempt, effect)
 	return err
 }
