@@ -140,30 +140,25 @@ func (h *held) send(w http.ResponseWriter) {
 	_, _ = w.Write(h.body) // an error means that the client has left
 }
 
-// serve answers a request of net/http. It calls run, which runs the handler, unless the request has its response.
-func (g *guard) serve(w http.ResponseWriter, r *http.Request, run func(*recorder)) {
-	body := readBody(r)
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	claim, response := g.begin(r.Context(), r.Header.Get(KeyHeader), r.Method, r.URL.Path, body)
-	if claim != nil {
-		recorded := &recorder{header: http.Header{}, status: http.StatusOK}
-		run(recorded)
-		response = recorded.held()
-		if !claim.keep(r.Context(), response) {
-			response = &held{status: http.StatusServiceUnavailable}
-		}
-	}
-	response.send(w)
-}
-
-// http is the guard as a middleware of net/http.
+// http is the guard as a middleware of net/http. The handler runs unless the request has its response.
 func (g *guard) http(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		g.serve(w, r, func(recorded *recorder) { next.ServeHTTP(recorded, r) })
+		body := readBody(r)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		claim, response := g.begin(r.Context(), r.Header.Get(KeyHeader), r.Method, r.URL.Path, body)
+		if claim != nil {
+			recorded := &recorder{header: http.Header{}, status: http.StatusOK}
+			next.ServeHTTP(recorded, r)
+			response = recorded.held()
+			if !claim.keep(r.Context(), response) {
+				response = &held{status: http.StatusServiceUnavailable}
+			}
+		}
+		response.send(w)
 	})
 }
 
-// fiber is the guard as a middleware of Fiber.
+// fiber is the guard as a middleware of Fiber, whose handlers write into the response that is sent.
 func (g *guard) fiber(c *fiber.Ctx) error {
 	claim, kept := g.begin(c.UserContext(), c.Get(KeyHeader), c.Method(), c.Path(), c.Body())
 	if claim == nil {
