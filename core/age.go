@@ -7,26 +7,21 @@ import (
 	"time"
 )
 
-// firstSentHeader is the header field of the Repeatable Requests specification (OASIS) that says when a request was first sent.
-const firstSentHeader = "Repeatability-First-Sent"
-
-// checkAge returns the code of the problem with the time at which a request was first sent, or "" if there is none. It implements
-// KeyConfig.MaxAge.
-func (e *Engine) checkAge(req *Request, key string) string {
-	limit := e.cfg.Key.MaxAge
-	if limit <= 0 {
+// checkAge returns the code of the problem with the time at which a request was first sent, or "" if there is none.
+func (k *KeyConfig) checkAge(req *Request, key string) string {
+	if k.MaxAge <= 0 {
 		return ""
 	}
-	sentAt := e.cfg.Key.SentAt
+	sentAt := k.SentAt
 	if sentAt == nil {
 		sentAt = defaultSentAt
 	}
 	sent, ok := sentAt(req, key)
 	age := time.Since(sent)
 	switch {
-	case !ok || age < -limit: // with a clock that is so far ahead, the request could be retried after its record has expired
+	case !ok || age < -k.MaxAge: // with a clock that is so far ahead, the request could be retried after its record has expired
 		return codeFirstSentUnknown
-	case age >= limit: // the outcome may expire at this very moment
+	case age >= k.MaxAge: // the outcome may expire at this very moment
 		return codeRequestTooOld
 	}
 	return ""

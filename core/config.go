@@ -5,11 +5,14 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"maps"
+	"errors"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/internal/sfv"
 )
 
 // Config configures an [Engine]. Store and Scope are required; every other field has a default. [New] copies the config:
@@ -57,95 +60,6 @@ type Config struct {
 	Hooks       Hooks
 }
 
-// KeyConfig configures which requests are guarded, and which keys are accepted.
-type KeyConfig struct {
-	// Header is the name of the header field that carries the key. Default "Idempotency-Key".
-	Header string
-
-	// Aliases are other header fields that may carry the key; two different keys in one request are refused (KEY-20). Set it
-	// while clients move from one name to another. Default none.
-	Aliases []string
-
-	// Strict accepts only a quoted structured-field String, as the draft specifies it, and refuses bare keys with 400 (KEY-07,
-	// KEY-09). Default false: both forms are accepted and are one key.
-	Strict bool
-
-	// Accept receives each well-formed key and returns the form to use, or false to refuse the request with 400 before the
-	// store is called (KEY-18). UUIDKey is ready-made. Accept must be safe for concurrent use. Default: every key is accepted.
-	Accept func(key string) (string, bool)
-
-	// PerRoute makes one key on two routes two keys (FPR-03). Default false: the second use is a mismatch.
-	PerRoute bool
-
-	// PerRouteChanged says that live keys were used under the other value of PerRoute, or that other processes have it. A
-	// record under either name is then found, which costs two more store calls for each new key. Change PerRoute in three
-	// deployments: set PerRouteChanged; change PerRoute; unset PerRouteChanged after twice Keep.Retention. Neighbouring
-	// deployments never run a key twice. While it is set, a key of another route may be refused with 422, as without PerRoute
-	// (SKW-01). Default false.
-	PerRouteChanged bool
-
-	// Required refuses a guarded request without a key with 400. Default false: such a request runs without protection (KEY-02).
-	Required bool
-
-	// Methods are the guarded methods; requests with another one pass as if there were no engine. Safe methods, such as GET
-	// and QUERY, cannot be guarded (MTH-01). Default POST and PATCH.
-	Methods []string
-
-	// MinLength and MaxLength bound the length of a key in bytes, without quotes. Raise MinLength if clients might choose keys
-	// that collide. Defaults 1 and 255.
-	MinLength, MaxLength int
-
-	// MaxAge refuses a request with 412 if it was first sent this long ago or longer, and with 400 if it does not say when it
-	// was. It is at most Keep.Retention, so that no retry comes so late that it runs again (TTL-07). The time comes from the
-	// client: leave room between MaxAge and Keep.Retention for clocks that are ahead. Default 0: requests of any age run.
-	MaxAge time.Duration
-
-	// SentAt returns when a request was first sent, for MaxAge, or false if the request does not say so in a valid form. SentAt
-	// must be safe for concurrent use. Default: the HTTP date of the Repeatability-First-Sent header field, or else the time in
-	// a UUIDv7 key (RFC 9562).
-	SentAt func(req *Request, key string) (time.Time, bool)
-}
-
-// FingerprintConfig configures what makes two requests the same, besides method and path, which always count.
-//
-// Each record names the algorithm of its fingerprint, so changing these options does not turn retries into 422. A request is
-// compared by the record's algorithm if Previous names it, or if the algorithm tells apart whatever this config tells apart.
-// Otherwise a request that is certainly another one is refused with 422, and the rest with 503 record-unreadable: nothing is
-// run or replayed (FPR-18). The same holds for two engines that share keys.
-type FingerprintConfig struct {
-	// JSON compares bodies with a JSON Content-Type by their content: white space, the order of members, and the spelling of
-	// strings and numbers do not count (RFC 8785, except that numbers are compared exactly; FPR-06, FPR-07). A body that is not
-	// plain JSON is compared by its bytes (FPR-09). Set it if clients encode each retry anew. Default false: bytes count.
-	JSON bool
-
-	// Multipart compares multipart/form-data by its parts: the boundary does not count (FPR-12). On Fiber that holds without
-	// this option, too, unless Fiber is configured not to parse forms. Default false: bytes count.
-	Multipart bool
-
-	// SortQuery compares the query by names and values: the order of parameters and their escaping do not count (FPR-05).
-	// Default false: the text of the query counts.
-	SortQuery bool
-
-	// Headers are names of header fields that count too, such as Accept, the tenant's field, or Host (FPR-13, FPR-19). Fields of
-	// the connection and of the body's framing are rejected by New, since some frameworks hide them. Default none.
-	Headers []string
-
-	// Func replaces all of the above: two requests with one method and path are the same if Func returns the same bytes. Func
-	// must be safe for concurrent use and must not keep the body. Default nil.
-	Func func(req *Request, body []byte) []byte
-
-	// Version distinguishes one Func from the next: change it whenever Func changes what it compares. Default 0.
-	Version byte
-
-	// Off compares nothing but method and path: a client that sends another body or query under a used key gets the first
-	// response (FPR-17). Default false: such a request is refused with 422.
-	Off bool
-
-	// Previous is the config before the last change. Set it for Keep.Retention after a change of Func or Headers, or after a
-	// change to a config that tells more requests apart; without it retries of live keys get 503. Default nil.
-	Previous *FingerprintConfig
-}
-
 // WaitConfig lets a retry wait for the run in progress instead of refusing it with 409. The store must be a driver.Notifier.
 type WaitConfig struct {
 	// Timeout is how long a request waits at most, counted from the store call that found the run. It gets the outcome as soon
@@ -178,61 +92,6 @@ type LeaseConfig struct {
 	OnUnknown func(context.Context, *Request) (*Response, error)
 }
 
-// KeepConfig configures what is stored of a response, and for how long.
-type KeepConfig struct {
-	// Retention is how long after its outcome a key is replayed. Raise it if clients retry later. Default 24 h.
-	Retention time.Duration
-
-	// LateRetry is how much longer a key is remembered without its outcome: a retry in that time is refused with 410 instead of
-	// being run again. It has no effect on keys that were completed under another value. Default 0.
-	LateRetry time.Duration
-
-	// MaxBody is the length in bytes of the longest body that is stored. A longer body reaches the first client whole; replays
-	// have its status and header fields, "Idempotent-Body: omitted", and no body (RPL-27). Default 1 MiB.
-	MaxBody int
-
-	// OmitBody receives each response that is about to be stored, and returns true to store it without its body, as if that
-	// were too long (RPL-30). OmitNoStore is ready-made. OmitBody must be safe for concurrent use, and must not keep or change
-	// the response. Default nil: every body up to MaxBody is stored.
-	OmitBody func(*Response) bool
-
-	// Policy decides by a handler's response what becomes of the key. It must be safe for concurrent use, and must not keep or
-	// change the response. KeepAll, KeepOnly2xx and ReleaseOn are ready-made. Default DefaultPolicy.
-	Policy func(*Response) Disposition
-
-	// Marker is the name of the header field that replays carry with the value "true", and that no other response carries
-	// (RPL-25). Default "Idempotent-Replayed".
-	Marker string
-
-	// NoMarker omits the marker. MarkAll sends it with the value "false" on first responses too, except streamed ones.
-	// ExposeMarker names it in Access-Control-Expose-Headers, so that scripts in browsers can read it (RPL-29). Defaults false.
-	NoMarker, MarkAll, ExposeMarker bool
-
-	// AllowHeaders are names of header fields that are stored although they belong to one exchange, such as Set-Cookie
-	// (RPL-15). Those that HTTP forbids to repeat cannot be allowed (RPL-12). Default none.
-	AllowHeaders []string
-
-	// DenyHeaders are names of header fields that are not stored, in addition to those that never are (RPL-16). They are not
-	// replayed either if they were stored before. Default none.
-	DenyHeaders []string
-
-	// Codecs transform outcomes: first to last when they are stored, last to first when they are read. Compress before sealing.
-	// An outcome that they cannot read is refused with 503, and its request is not run again. Default none.
-	Codecs []driver.Codec
-
-	// LocalReplays is about how many bytes of memory this process uses to replay outcomes without calling the store. An outcome
-	// stays for at most a minute, so a record that an operator deletes is gone from every process after that; outcomes that
-	// nobody requests are evicted first. Engines that With has derived from one engine share the memory. Set it if the same keys
-	// are retried often. Default 0, as for negative values: every replay calls the store.
-	LocalReplays int
-
-	// Blobs stores the outcomes whose body is longer than BlobsFrom bytes; the store then holds only their status and header.
-	// A response whose blob is lost is replayed without its body. Default nil: the store holds every outcome. BlobsFrom has
-	// the default 64 KiB.
-	Blobs     driver.Blobs
-	BlobsFrom int
-}
-
 // LimitsConfig bounds what a request may cost.
 type LimitsConfig struct {
 	// RequestBody is the length in bytes of the longest body of a request with a key. A longer one is refused with 413 before
@@ -250,38 +109,10 @@ type LimitsConfig struct {
 	Quota func(ctx context.Context, scope string, req *Request) bool
 }
 
-// ProblemConfig configures the responses of refused requests (PRB-04). docs/problems.md lists the codes.
-type ProblemConfig struct {
-	// BaseURL, followed by a code, is the type of a problem. Set it to a page of your own API's documentation. Default:
-	// docs/problems.md in the project's repository.
-	BaseURL string
-
-	// Status overrides the HTTP status of the given codes, for example {"in-progress": 423}. Default: the statuses in
-	// docs/problems.md.
-	Status map[string]int
-
-	// Link adds the header field Link: <type>; rel="describedby" to refusals (KEY-03). Default false.
-	Link bool
-
-	// Render returns the whole response of a refusal, or nil for the default one. It must be safe for concurrent use. Default
-	// nil.
-	Render func(Problem) *Response
-}
-
-// defaultBaseURL is the default of ProblemConfig.BaseURL.
-const defaultBaseURL = "https://github.com/go-idem/idem/blob/main/docs/problems.md#"
-
 // withDefaults returns a copy of c in which every unset field has its default. The copy shares no slice or map with c, so the
 // caller of New may go on changing its own.
 func (c Config) withDefaults() Config {
-	c.Key.Header = cmp.Or(c.Key.Header, "Idempotency-Key")
-	c.Key.Methods = slices.Clone(c.Key.Methods)
-	if c.Key.Methods == nil {
-		c.Key.Methods = []string{"POST", "PATCH"}
-	}
-	c.Key.Aliases = slices.Clone(c.Key.Aliases)
-	c.Key.MinLength = cmp.Or(c.Key.MinLength, 1)
-	c.Key.MaxLength = cmp.Or(c.Key.MaxLength, 255)
+	c.Key = c.Key.withDefaults()
 	c.Secret = bytes.Clone(c.Secret)
 	c.PreviousSecrets = slices.Clone(c.PreviousSecrets)
 	for i, secret := range c.PreviousSecrets {
@@ -289,18 +120,7 @@ func (c Config) withDefaults() Config {
 	}
 	c.Fingerprint = c.Fingerprint.clone()
 	c.Lease.Duration = cmp.Or(c.Lease.Duration, 30*time.Second)
-	c.Keep.Retention = cmp.Or(c.Keep.Retention, 24*time.Hour)
-	c.Keep.MaxBody = cmp.Or(c.Keep.MaxBody, 1<<20)
-	c.Keep.Marker = cmp.Or(c.Keep.Marker, "Idempotent-Replayed")
-	c.Keep.AllowHeaders = slices.Clone(c.Keep.AllowHeaders)
-	c.Keep.DenyHeaders = slices.Clone(c.Keep.DenyHeaders)
-	c.Keep.Codecs = slices.Clone(c.Keep.Codecs)
-	if c.Keep.Policy == nil {
-		c.Keep.Policy = DefaultPolicy
-	}
-	if c.Keep.Blobs != nil {
-		c.Keep.BlobsFrom = cmp.Or(c.Keep.BlobsFrom, 64<<10)
-	}
+	c.Keep = c.Keep.withDefaults()
 	if c.Wait.Timeout > 0 {
 		c.Wait.MaxPerKey = cmp.Or(c.Wait.MaxPerKey, 16)
 		c.Wait.Max = cmp.Or(c.Wait.Max, max(1024, c.Wait.MaxPerKey))
@@ -310,8 +130,7 @@ func (c Config) withDefaults() Config {
 	if c.Marshal == nil && c.Unmarshal == nil {
 		c.Marshal, c.Unmarshal = json.Marshal, json.Unmarshal
 	}
-	c.Problems.BaseURL = cmp.Or(c.Problems.BaseURL, defaultBaseURL)
-	c.Problems.Status = maps.Clone(c.Problems.Status)
+	c.Problems = c.Problems.withDefaults()
 	return c
 }
 
@@ -332,4 +151,68 @@ func (c *Config) clearDerived(original *Config) {
 	if original.Keep.BlobsFrom == 0 {
 		c.Keep.BlobsFrom = 0
 	}
+}
+
+// validate returns an error that joins a ConfigError for every bad field. It expects a config with defaults.
+func (c Config) validate() error {
+	var f configErrors
+	f.require(!isNil(c.Store), "Store",
+		"is required; memstore.New() needs no server, redisstore.New(client) shares records between processes")
+	f.require(c.Scope != nil, "Scope",
+		"is required: say who a key belongs to, or core.SingleTenant if every caller may share one set of keys")
+	f.requireSecret(c.Secret, "Secret")
+	for i, previous := range c.PreviousSecrets {
+		f.requireSecret(previous, "PreviousSecrets")
+		isSame := func(s []byte) bool { return bytes.Equal(s, previous) }
+		f.require(!isSame(c.Secret) && !slices.ContainsFunc(c.PreviousSecrets[:i], isSame), "PreviousSecrets",
+			"number %d is Secret, or is there twice", i+1)
+	}
+	c.Key.validate(&f)
+	c.Fingerprint.validate(&f, "Fingerprint.")
+	c.validateTimes(&f)
+	c.validateWait(&f)
+	c.Keep.validate(&f)
+	for _, name := range append([]string{c.Key.Header}, c.Key.Aliases...) {
+		f.require(!sfv.IsToken(name) || !strings.EqualFold(name, c.Keep.Marker), "Keep.Marker",
+			"%q must be a header name other than Key.Header and Key.Aliases", name)
+	}
+	f.require(c.Limits.RequestBody > 0 && c.Limits.RequestBody < math.MaxInt64, "Limits.RequestBody",
+		"%d: must be positive, and a limit", c.Limits.RequestBody)
+	f.require(c.Limits.StoreTimeout >= time.Millisecond && c.Limits.StoreTimeout <= c.Lease.Duration/2, "Limits.StoreTimeout",
+		"%v: must be at least 1ms, since no store answers sooner, and at most half of Lease.Duration %v, or one slow "+
+			"call could outlast the lease", c.Limits.StoreTimeout, c.Lease.Duration)
+	f.require((c.Marshal == nil) == (c.Unmarshal == nil), "Marshal", "goes together with Unmarshal: one is set and the other is not")
+	c.Problems.validate(&f)
+	return errors.Join(f...)
+}
+
+// validateTimes checks the durations that depend on each other.
+func (c *Config) validateTimes(f *configErrors) {
+	lease, retention := c.Lease.Duration, c.Keep.Retention
+	f.require(lease >= 10*time.Millisecond && lease <= maxLease, "Lease.Duration",
+		"%v: must be at least 10ms and at most 1 year: it is how long a retry waits for a process that died", lease)
+	f.require(c.Lease.MaxRun == 0 || c.Lease.MaxRun > lease && c.Lease.MaxRun <= maxDuration, "Lease.MaxRun",
+		"%v: must be longer than Lease.Duration %v and at most 100 years, or 0 for no limit", c.Lease.MaxRun, lease)
+	f.require(retention > lease && retention <= maxDuration, "Keep.Retention",
+		"%v: must be longer than Lease.Duration %v, or a record ends before its run, and at most 100 years", retention, lease)
+	f.requireDuration(c.Keep.LateRetry, 0, "Keep.LateRetry")
+	f.requireDuration(c.Key.MaxAge, 0, "Key.MaxAge")
+	f.require(c.Key.MaxAge <= max(retention, 0), "Key.MaxAge",
+		"%v: must be at most Keep.Retention %v, or a retry within it finds no outcome and runs", c.Key.MaxAge, retention)
+}
+
+// validateWait checks WaitConfig, which is in use if its Timeout is set.
+func (c *Config) validateWait(f *configErrors) {
+	w := &c.Wait
+	if w.Timeout <= 0 {
+		f.require(w.MaxPerKey == 0 && w.Max == 0, "Wait.Timeout",
+			"is not set, but Wait.MaxPerKey or Wait.Max is: no request waits without it")
+		return
+	}
+	_, notifies := c.Store.(driver.Notifier)
+	f.require(notifies || c.Store == nil, "Wait.Timeout",
+		"%v: Store %T is no driver.Notifier, so nothing would notify waiting requests", w.Timeout, c.Store)
+	f.requireDuration(w.Timeout, time.Millisecond, "Wait.Timeout")
+	f.require(w.MaxPerKey > 0, "Wait.MaxPerKey", "%d: must be positive", w.MaxPerKey)
+	f.require(w.Max >= w.MaxPerKey, "Wait.Max", "%d is less than Wait.MaxPerKey %d", w.Max, w.MaxPerKey)
 }

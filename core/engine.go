@@ -51,7 +51,7 @@ func New(cfg Config) (*Engine, error) {
 		hashing:   names[0].hasher,
 		namings:   names,
 		algorithm: cfg.Fingerprint.algorithm(),
-		rules:     newHeaderRules(&cfg.Keep),
+		rules:     newHeaderRules(cfg.Keep.AllowHeaders, append(slices.Clone(cfg.Keep.DenyHeaders), cfg.Keep.Marker)),
 		refusals:  newRefusals(cfg.Problems),
 		codecs:    cfg.Keep.Codecs,
 		inflight:  inflight.New(),

@@ -13,15 +13,6 @@ var (
 	ErrLost = driver.ErrLost
 )
 
-// ConfigError describes one bad field of a [Config]. The error of [New] joins one for every bad field; errors.As finds the first.
-type ConfigError struct {
-	Field  string // as written in Go, e.g. "Lease.Duration"
-	Reason string // what is wrong and what to set instead
-}
-
-// Error returns the name of the field and the reason.
-func (e *ConfigError) Error() string { return "idem: Config." + e.Field + ": " + e.Reason }
-
 // The errors that hooks receive, and causes of contexts.
 var (
 	errNotRenewed    = fmt.Errorf("%w: no extension was confirmed for a whole lease", ErrLost)

@@ -8,7 +8,90 @@ import (
 
 	"github.com/go-idem/idem/core/internal/canonical"
 	"github.com/go-idem/idem/core/internal/digest"
+	"github.com/go-idem/idem/core/internal/sfv"
 )
+
+// FingerprintConfig configures what makes two requests the same, besides method and path, which always count.
+//
+// Each record names the algorithm of its fingerprint, so changing these options does not turn retries into 422. A request is
+// compared by the record's algorithm if Previous names it, or if the algorithm tells apart whatever this config tells apart.
+// Otherwise a request that is certainly another one is refused with 422, and the rest with 503 record-unreadable: nothing is
+// run or replayed (FPR-18). The same holds for two engines that share keys.
+type FingerprintConfig struct {
+	// JSON compares bodies with a JSON Content-Type by their content: white space, the order of members, and the spelling of
+	// strings and numbers do not count (RFC 8785, except that numbers are compared exactly; FPR-06, FPR-07). A body that is not
+	// plain JSON is compared by its bytes (FPR-09). Set it if clients encode each retry anew. Default false: bytes count.
+	JSON bool
+
+	// Multipart compares multipart/form-data by its parts: the boundary does not count (FPR-12). On Fiber that holds without
+	// this option, too, unless Fiber is configured not to parse forms. Default false: bytes count.
+	Multipart bool
+
+	// SortQuery compares the query by names and values: the order of parameters and their escaping do not count (FPR-05).
+	// Default false: the text of the query counts.
+	SortQuery bool
+
+	// Headers are names of header fields that count too, such as Accept, the tenant's field, or Host (FPR-13, FPR-19). Fields of
+	// the connection and of the body's framing are rejected by New, since some frameworks hide them. Default none.
+	Headers []string
+
+	// Func replaces all of the above: two requests with one method and path are the same if Func returns the same bytes. Func
+	// must be safe for concurrent use and must not keep the body. Default nil.
+	Func func(req *Request, body []byte) []byte
+
+	// Version distinguishes one Func from the next: change it whenever Func changes what it compares. Default 0.
+	Version byte
+
+	// Off compares nothing but method and path: a client that sends another body or query under a used key gets the first
+	// response (FPR-17). Default false: such a request is refused with 422.
+	Off bool
+
+	// Previous is the config before the last change. Set it for Keep.Retention after a change of Func or Headers, or after a
+	// change to a config that tells more requests apart; without it retries of live keys get 503. Default nil.
+	Previous *FingerprintConfig
+}
+
+// clone returns a copy that shares nothing with f. Its header names are sorted, unique and in lower case.
+func (f FingerprintConfig) clone() FingerprintConfig {
+	f.Headers = slices.Clone(f.Headers)
+	for i, name := range f.Headers {
+		f.Headers[i] = strings.ToLower(name)
+	}
+	slices.Sort(f.Headers)
+	f.Headers = slices.Compact(f.Headers)
+	if f.Previous != nil {
+		previous := f.Previous.clone()
+		f.Previous = &previous
+	}
+	return f
+}
+
+// validate checks a FingerprintConfig that is the field named in, such as "Fingerprint.", of Config.
+func (p *FingerprintConfig) validate(f *configErrors, in string) {
+	hasParts := p.JSON || p.Multipart || p.SortQuery || len(p.Headers) > 0
+	f.require(!p.Off || !hasParts && p.Func == nil, in+"Off",
+		"goes with no other field: Fingerprint.JSON, Multipart, SortQuery, Headers and Func compare requests, and Off "+
+			"compares none")
+	f.require(p.Func == nil || !hasParts, in+"Func", "replaces Fingerprint.JSON, Multipart, SortQuery and Headers: leave them out")
+	f.require(p.Version == 0 || p.Func != nil, in+"Version",
+		"%d: tells one Fingerprint.Func from the next, and there is none", p.Version)
+	for _, name := range p.Headers {
+		f.require(sfv.IsToken(name), in+"Headers", "%q is not a header name", name)
+		f.require(!framingHeaders[strings.ToLower(name)], in+"Headers",
+			"%q belongs to the connection or to the framing of the body, which some frameworks hide", name)
+	}
+	if p.Previous != nil {
+		f.require(p.Previous.Previous == nil, in+"Previous", "has a Previous of its own; one is remembered")
+		p.Previous.validate(f, in+"Previous.")
+	}
+}
+
+// framingHeaders has header fields, in lower case, that some servers remove from a request or set themselves, so that they cannot
+// be compared on every framework (FPR-19).
+var framingHeaders = map[string]bool{
+	"connection": true, "content-length": true, "expect": true, "keep-alive": true, "proxy-connection": true, "te": true,
+	"trailer": true, "transfer-encoding": true, "upgrade": true,
+}
 
 // plainHasher hashes without a secret. It is for values that say nothing about a key, and for child keys.
 var plainHasher = digest.New(nil)
@@ -124,21 +207,6 @@ func (f *FingerprintConfig) isWeakerThan(other *FingerprintConfig) bool {
 	}
 	return f.Off || other.Func != nil || len(other.Headers) > 0 ||
 		f.JSON && !other.JSON || f.Multipart && !other.Multipart || f.SortQuery && !other.SortQuery
-}
-
-// clone returns a copy that shares nothing with f. Its header names are sorted, unique and in lower case.
-func (f FingerprintConfig) clone() FingerprintConfig {
-	f.Headers = slices.Clone(f.Headers)
-	for i, name := range f.Headers {
-		f.Headers[i] = strings.ToLower(name)
-	}
-	slices.Sort(f.Headers)
-	f.Headers = slices.Compact(f.Headers)
-	if f.Previous != nil {
-		previous := f.Previous.clone()
-		f.Previous = &previous
-	}
-	return f
 }
 
 // of returns the fingerprint of a request: the algorithm, the digest of the route if the algorithm has one, and the rest of the

@@ -30,16 +30,17 @@ var notKeptPrefixes = []string{"ratelimit", "x-ratelimit"}
 // unless it has one of the prefixes in notKeptPrefixes.
 type headerRules map[string]bool
 
-// newHeaderRules returns the rules of a config. DenyHeaders and neverKept override AllowHeaders.
-func newHeaderRules(keep *KeepConfig) headerRules {
+// newHeaderRules returns rules that store the named header fields in allow and not those in deny. deny and neverKept override
+// allow.
+func newHeaderRules(allow, deny []string) headerRules {
 	h := headerRules{}
 	for name := range notKept {
 		h[name] = false
 	}
-	for _, name := range keep.AllowHeaders {
+	for _, name := range allow {
 		h[strings.ToLower(name)] = true
 	}
-	for _, name := range slices.Concat(slices.Collect(maps.Keys(neverKept)), keep.DenyHeaders, []string{keep.Marker}) {
+	for _, name := range slices.AppendSeq(slices.Clone(deny), maps.Keys(neverKept)) {
 		h[strings.ToLower(name)] = false
 	}
 	return h

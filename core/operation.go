@@ -56,7 +56,7 @@ type operation struct {
 // when the request is part of a run of the same record: a middleware on a route, inside one on all routes. Nothing is stored yet.
 func (op *operation) admit(key string) (problem string, bypassed bool) {
 	e, ctx, req := op.engine, op.ctx, &op.req
-	if problem := e.checkAge(req, key); problem != "" {
+	if problem := e.cfg.Key.checkAge(req, key); problem != "" {
 		return problem, false
 	}
 	scope := e.scope(ctx, req)

@@ -3,8 +3,12 @@ package core
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -205,6 +209,52 @@ func (r *refusals) refuse(code string, retryAfter time.Duration) Result {
 func retryAfter(left time.Duration) time.Duration {
 	return min(max(left/10, time.Second), 5*time.Second).Truncate(time.Second)
 }
+
+// ProblemConfig configures the responses of refused requests (PRB-04). docs/problems.md lists the codes.
+type ProblemConfig struct {
+	// BaseURL, followed by a code, is the type of a problem. Set it to a page of your own API's documentation. Default:
+	// docs/problems.md in the project's repository.
+	BaseURL string
+
+	// Status overrides the HTTP status of the given codes, for example {"in-progress": 423}. Default: the statuses in
+	// docs/problems.md.
+	Status map[string]int
+
+	// Link adds the header field Link: <type>; rel="describedby" to refusals (KEY-03). Default false.
+	Link bool
+
+	// Render returns the whole response of a refusal, or nil for the default one. It must be safe for concurrent use. Default
+	// nil.
+	Render func(Problem) *Response
+}
+
+// withDefaults returns a copy that shares nothing with p, in which every unset field has its default.
+func (p ProblemConfig) withDefaults() ProblemConfig {
+	p.BaseURL = cmp.Or(p.BaseURL, defaultBaseURL)
+	p.Status = maps.Clone(p.Status)
+	return p
+}
+
+// defaultBaseURL is the default of ProblemConfig.BaseURL.
+const defaultBaseURL = "https://github.com/go-idem/idem/blob/main/docs/problems.md#"
+
+// validate checks that problems have valid types, statuses and codes.
+func (p *ProblemConfig) validate(f *configErrors) {
+	base, err := url.Parse(p.BaseURL)
+	f.require(err == nil && base.IsAbs(), "Problems.BaseURL", "%q is not an absolute URL", p.BaseURL)
+	f.require(strings.Trim(p.BaseURL, uriCharacters) == "", "Problems.BaseURL",
+		"%q: write what is not a URI character with %%, or it would end a Link", p.BaseURL)
+	f.require(p.Render == nil || !p.Link, "Problems.Link", "is for the default answer, which Problems.Render replaces")
+	for _, code := range slices.Sorted(maps.Keys(p.Status)) {
+		_, known := problems[code]
+		f.require(known, "Problems.Status",
+			"there is no code %q; the codes are %s", code, strings.Join(slices.Sorted(maps.Keys(problems)), ", "))
+		f.require(validStatus(p.Status[code]), "Problems.Status", "%s: %d is not a 4xx or 5xx status", code, p.Status[code])
+	}
+}
+
+// uriCharacters has the characters that a URI may contain (RFC 3986, section 2).
+const uriCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~:/?#[]@!$&'()*+,;=%"
 
 // validStatus reports whether status is a registered 4xx or 5xx status.
 func validStatus(status int) bool { return http.StatusText(status) != "" && status >= 400 }

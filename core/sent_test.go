@@ -53,7 +53,7 @@ func checkAge(t *testing.T, req *Request, key string, limit time.Duration, sent 
 		return ""
 	}
 	before := want(time.Now())
-	got := (&Engine{cfg: Config{Key: KeyConfig{MaxAge: limit}}}).checkAge(req, key)
+	got := (&KeyConfig{MaxAge: limit}).checkAge(req, key)
 	if after := want(time.Now()); before == after {
 		assert.Equal(t, want(time.Now()), got, "%v, %v", sent, limit)
 	}
