@@ -110,7 +110,7 @@ func (s *splitter) split(c driver.Claim) (end func() int) {
 // life is a run with steps, its outcome, and what is left of it, each while the slot moves.
 func (s *splitter) life() {
 	t, store := s.t, s.store
-	c := storetest.NewClaim(time.Second, 3*time.Second)
+	c := storetest.NewClaim(time.Second, time.Hour)
 	c.LateRetry = time.Hour
 	end := s.split(c)
 	entry, err := store.Begin(ctx, c)
@@ -148,6 +148,7 @@ func (s *splitter) life() {
 	require.NoError(t, store.Reopen(ctx, rival, []byte("kept")), "sent again")
 	require.Zero(t, s.client.Exists(ctx, nameOf(c)+":late").Val(), "the tombstone is gone")
 	c = heir(t, store, c)
+	c.Retention = time.Second
 	require.NoError(t, store.Complete(ctx, c, []byte("kept")))
 	end()
 

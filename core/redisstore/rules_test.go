@@ -257,7 +257,7 @@ func TestRule6AMismatchChangesNothing(t *testing.T) {
 func TestRule7ScriptsUseTheKeysOfOneSlotAndNothingThatSomeServerLacks(t *testing.T) {
 	files, err := filepath.Glob("../../lua/*.lua")
 	require.NoError(t, err)
-	require.Len(t, files, 9)
+	require.Len(t, files, 10)
 	calls := regexp.MustCompile(`redis\.p?call\('(\w+)'(?:, ([^,)]+))?`)
 	for _, file := range files {
 		source, err := os.ReadFile(file)

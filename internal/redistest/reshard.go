@@ -94,10 +94,20 @@ func (r *Reshard) End() (moved int) {
 	}
 	r.set(r.to, "NODE", r.to)
 	r.set(r.from, "NODE", r.to)
+	for _, other := range r.cluster.Nodes { // as redis-cli does: an epoch that two masters took at once can keep a third from learning of it
+		if other != r.to && other != r.from && other.isMaster(r.tb) {
+			r.set(other, "NODE", r.to)
+		}
+	}
 	for _, node := range r.cluster.Nodes {
 		Eventually(r.tb, node.Addr+" has heard of it", func() bool { return node.knows(r.tb, r.slots[0], r.to) })
 	}
 	return moved
+}
+
+// isMaster reports whether the server is a master.
+func (s *Server) isMaster(tb testing.TB) bool {
+	return infoField(s.Client(tb).Info(context.Background(), "replication").Val(), "role") == "master"
 }
 
 // knows reports whether the server knows that holder has a slot.
