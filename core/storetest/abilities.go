@@ -182,12 +182,28 @@ var checkpointing = []test{
 		s.claim(&next)
 		s.wantSteps(next, nil)
 	}},
-	{"a step keeps its record alive", func(s *suite) {
-		c := NewClaim(moment/2, moment)
-		s.claim(&c)
-		c.Retention = longer
+	{"Checkpoint and Checkpoints renew the retention", func(s *suite) {
+		for _, call := range []func(driver.Claim){
+			func(c driver.Claim) { s.wantError(s.checkpoint(c, "charge", "1"), nil) },
+			func(c driver.Claim) { s.wantSteps(c, nil) },
+		} {
+			c := NewClaim(moment/2, moment)
+			s.claim(&c)
+			c.Retention = longer
+			call(c)
+			s.advance(moment + overtime)
+			s.wantState(s.begin(other(c)), driver.Mismatch)
+		}
+	}},
+	{"steps stay when a run without effects follows one that may have had effects", func(s *suite) {
+		c := s.claimed(long)
 		s.wantError(s.checkpoint(c, "charge", "1"), nil)
-		s.advance(moment + overtime)
-		s.wantState(s.begin(other(c)), driver.Mismatch)
+		s.wantError(s.fail(c, false), nil)
+		next := rival(c)
+		s.claim(&next)
+		s.wantError(s.fail(next, true), nil)
+		last := rival(c)
+		s.claim(&last)
+		s.wantSteps(last, map[string]string{"charge": "1"})
 	}},
 }

@@ -38,7 +38,7 @@ const (
 // Run runs the suite on stores from newHarness, each test in parallel with the others. It also checks the optional abilities
 // that the store has. No test can be left out.
 func Run(t *testing.T, newHarness func(testing.TB) Harness) {
-	tests := slices.Concat(contract, withdrawing)
+	tests := slices.Concat(contract, repeating, withdrawing)
 	store := newHarness(t).Store
 	if _, ok := store.(driver.Notifier); ok {
 		tests = append(tests, notifying...)

@@ -1,0 +1,243 @@
+package memstore
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/storetest"
+)
+
+// mutant is a memory store with one defect. A nil function means that the call has none.
+type mutant struct {
+	*Store
+	defect defect
+}
+
+// defect is what one mutant does in place of the calls of the store.
+type defect struct {
+	check       string // the test of storetest that finds it
+	begin       func(*Store, driver.Claim) (driver.Entry, error)
+	extend      func(*Store, driver.Claim) error
+	complete    func(*Store, driver.Claim, []byte) error
+	fail        func(*Store, driver.Claim, driver.Failure) error
+	checkpoint  func(s *Store, c driver.Claim, step string, result []byte) error
+	checkpoints func(*Store, driver.Claim) (map[string][]byte, error)
+}
+
+func (m mutant) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
+	if m.defect.begin == nil || ctx.Err() != nil {
+		return m.Store.Begin(ctx, c)
+	}
+	return m.defect.begin(m.Store, c)
+}
+
+func (m mutant) Extend(ctx context.Context, c driver.Claim) error {
+	if m.defect.extend == nil {
+		return m.Store.Extend(ctx, c)
+	}
+	return m.defect.extend(m.Store, c)
+}
+
+func (m mutant) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
+	if m.defect.complete == nil {
+		return m.Store.Complete(ctx, c, outcome)
+	}
+	return m.defect.complete(m.Store, c, outcome)
+}
+
+func (m mutant) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
+	if m.defect.fail == nil {
+		return m.Store.Fail(ctx, c, f)
+	}
+	return m.defect.fail(m.Store, c, f)
+}
+
+func (m mutant) Checkpoint(ctx context.Context, c driver.Claim, step string, result []byte) error {
+	if m.defect.checkpoint == nil {
+		return m.Store.Checkpoint(ctx, c, step, result)
+	}
+	return m.defect.checkpoint(m.Store, c, step, result)
+}
+
+func (m mutant) Checkpoints(ctx context.Context, c driver.Claim) (map[string][]byte, error) {
+	if m.defect.checkpoints == nil {
+		return m.Store.Checkpoints(ctx, c)
+	}
+	return m.defect.checkpoints(m.Store, c)
+}
+
+var background = context.Background()
+
+// change calls f with the record of c, if there is one and it is owned by c.
+func (s *Store) change(c driver.Claim, f func(*record)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.records[c.Key]; r != nil && r.claim.Owner == c.Owner {
+		s.bytes -= r.size()
+		f(r)
+		s.bytes += r.size()
+	}
+}
+
+// renew starts the retention of the record of c anew.
+func (s *Store) renew(c driver.Claim) {
+	s.change(c, func(r *record) { s.setExpiry(r, s.now().Add(c.Retention)) })
+}
+
+// mutants are stores with one defect each. storetest.Run must find all of them.
+var mutants = map[string]defect{
+	"a resent Begin renews the lease": {
+		check: "a repeated Begin does not renew the lease",
+		begin: func(s *Store, c driver.Claim) (driver.Entry, error) {
+			entry, err := s.Begin(background, c)
+			if entry.State == driver.Claimed {
+				s.change(c, func(r *record) { r.leaseEnd = s.now().Add(c.Lease) })
+			}
+			return entry, err
+		},
+	},
+	"a resent Begin renews the retention": {
+		check: "a repeated Begin does not renew the retention",
+		begin: func(s *Store, c driver.Claim) (driver.Entry, error) {
+			entry, err := s.Begin(background, c)
+			if entry.State == driver.Claimed {
+				s.renew(c)
+			}
+			return entry, err
+		},
+	},
+	"a resent Complete renews the retention": {
+		check: "a repeated Complete does not renew the retention",
+		complete: func(s *Store, c driver.Claim, outcome []byte) error {
+			err := s.Complete(background, c, outcome)
+			if err == nil {
+				s.renew(c)
+			}
+			return err
+		},
+	},
+	"a resent Fail renews the retention": {
+		check: "a repeated Fail does not renew the retention",
+		fail: func(s *Store, c driver.Claim, f driver.Failure) error {
+			err := s.Fail(background, c, f)
+			if err == nil && c.Fence != 0 {
+				s.renew(c)
+			}
+			return err
+		},
+	},
+	"a resent withdrawal renews its record": {
+		check: "a repeated withdrawal does not last longer than the first",
+		fail: func(s *Store, c driver.Claim, f driver.Failure) error {
+			err := s.Fail(background, c, f)
+			if err == nil && c.Fence == 0 {
+				s.change(c, func(r *record) { s.setExpiry(r, s.now().Add(c.Lease)) })
+			}
+			return err
+		},
+	},
+	"the owner of a COMPLETED record is Claimed again": {
+		check: "a Begin of the owner after its own Complete returns the outcome",
+		begin: func(s *Store, c driver.Claim) (entry driver.Entry, err error) {
+			entry, err = s.Begin(background, c)
+			s.change(c, func(r *record) {
+				if r.state == completed {
+					entry = r.claimedEntry(0)
+				}
+			})
+			return entry, err
+		},
+	},
+	"the owner of a COMPLETED record is lost": {
+		check: "a Begin of the owner after its own Complete returns the outcome",
+		begin: func(s *Store, c driver.Claim) (entry driver.Entry, err error) {
+			entry, err = s.Begin(background, c)
+			s.change(c, func(r *record) {
+				if r.state == completed {
+					entry, err = driver.Entry{}, driver.ErrLost
+				}
+			})
+			return entry, err
+		},
+	},
+	"Checkpoints does not renew the retention": {
+		check: "Checkpoint and Checkpoints renew the retention",
+		checkpoints: func(s *Store, c driver.Claim) (map[string][]byte, error) {
+			var expires time.Time
+			s.change(c, func(r *record) { expires = r.expires })
+			steps, err := s.Checkpoints(background, c)
+			s.change(c, func(r *record) { s.setExpiry(r, expires) })
+			return steps, err
+		},
+	},
+	"Checkpoint does not renew the retention": {
+		check: "Checkpoint and Checkpoints renew the retention",
+		checkpoint: func(s *Store, c driver.Claim, step string, result []byte) error {
+			var expires time.Time
+			s.change(c, func(r *record) { expires = r.expires })
+			err := s.Checkpoint(background, c, step, result)
+			s.change(c, func(r *record) { s.setExpiry(r, expires) })
+			return err
+		},
+	},
+	"a Fail with NoEffects deletes the steps of earlier runs": {
+		check: "steps stay when a run without effects follows one that may have had effects",
+		fail: func(s *Store, c driver.Claim, f driver.Failure) error {
+			err := s.Fail(background, c, f)
+			if f.NoEffects && !f.NotRun {
+				s.change(c, func(r *record) { r.steps = nil })
+			}
+			return err
+		},
+	},
+}
+
+// mutantVariable names the mutant that TestMutant runs the suite on.
+const mutantVariable = "MEMSTORE_MUTANT"
+
+// TestMutant runs the suite on one mutant. TestTheSuiteFindsEachMutant starts it in a process of its own, where it must fail.
+func TestMutant(t *testing.T) {
+	defect, ok := mutants[os.Getenv(mutantVariable)]
+	if !ok {
+		t.Skip("TestTheSuiteFindsEachMutant runs this test")
+	}
+	storetest.Run(t, func(testing.TB) storetest.Harness {
+		var mu sync.Mutex
+		now := time.Now()
+		clock := func() time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			return now
+		}
+		advance := func(d time.Duration) {
+			mu.Lock()
+			defer mu.Unlock()
+			now = now.Add(d)
+		}
+		return storetest.Harness{Store: mutant{New(Clock(clock)), defect}, Advance: advance}
+	})
+}
+
+func TestTheSuiteFindsEachMutant(t *testing.T) {
+	for name, defect := range mutants {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run := exec.Command(os.Args[0], "-test.run=^TestMutant$")
+			run.Env = append(os.Environ(), mutantVariable+"="+name)
+			output, err := run.CombinedOutput()
+			require.Error(t, err, "the suite passes:\n%s", output)
+			check := strings.ReplaceAll(defect.check, " ", "_")
+			assert.Contains(t, string(output), "--- FAIL: TestMutant/"+check, "another test has found it")
+			t.Logf("%s", output)
+		})
+	}
+}
