@@ -13,10 +13,10 @@ import (
 // Four rules bind every Store; package storetest checks them.
 //
 //  1. A call that one owner repeats returns the same result the second time, and leaves the record as the first call left it.
-//  2. Extend, Complete and Fail change the record only if its last claim is the caller's: it has the same Owner and, unless the
-//     caller's is 0, the same Fence. Only a Fail may have the Fence 0, and that Fail notes its owner, as described there.
-//     Otherwise they return [ErrLost]. They do not look at the lease: a claim ends when another claim replaces it, and not when
-//     its time is over.
+//  2. Extend, Complete, Fail and the calls of a [Checkpointer] change the record only if its last claim is the caller's: it has
+//     the same Owner and the same Fence. Otherwise they return [ErrLost]. A claim with the Fence 0 is nobody's, with one
+//     exception: a Fail may have the Fence 0, which matches every Fence of its Owner, and then notes its owner as described
+//     there. The calls do not look at the lease: a claim ends when another claim replaces it, and not when its time is over.
 //  3. The fence of a new claim is greater than that of every earlier claim of the key, even after the record has expired.
 //  4. Durations are counted on the store's own clock.
 //

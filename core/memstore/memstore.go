@@ -168,7 +168,7 @@ func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) er
 	return s.locked(ctx, func(now time.Time) error {
 		r := s.withClaim(&c)
 		switch {
-		case r == nil:
+		case r == nil || c.Fence == 0:
 			return driver.ErrLost
 		case r.state == completed && bytes.Equal(r.outcome, outcome):
 			return nil
@@ -270,7 +270,7 @@ func (s *Store) Checkpoints(ctx context.Context, c driver.Claim) (steps map[stri
 func (s *Store) updateStarted(ctx context.Context, c driver.Claim, update func(*record, time.Time)) error {
 	return s.locked(ctx, func(now time.Time) error {
 		r := s.withClaim(&c)
-		if r == nil || r.state != started {
+		if r == nil || c.Fence == 0 || r.state != started {
 			return driver.ErrLost
 		}
 		update(r, now)
@@ -291,7 +291,8 @@ func (s *Store) locked(ctx context.Context, f func(time.Time) error) error {
 	return f(now)
 }
 
-// withClaim returns the record whose last claim is c, or nil. A Fence of 0 in c matches any fence.
+// withClaim returns the record whose last claim is c, or nil. A Fence of 0 in c matches any fence, which only Fail
+// accepts.
 func (s *Store) withClaim(c *driver.Claim) *record {
 	r := s.records[c.Key]
 	if r == nil || r.claim.Owner != c.Owner || c.Fence != 0 && r.claim.Fence != c.Fence {

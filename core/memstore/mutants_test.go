@@ -88,6 +88,16 @@ func (s *Store) change(c driver.Claim, f func(*record)) {
 	}
 }
 
+// fenced returns c, with the fence of its record if it has none.
+func (s *Store) fenced(c driver.Claim) driver.Claim {
+	s.change(c, func(r *record) {
+		if c.Fence == 0 {
+			c.Fence = r.claim.Fence
+		}
+	})
+	return c
+}
+
 // renew starts the retention of the record of c anew.
 func (s *Store) renew(c driver.Claim) {
 	s.change(c, func(r *record) { s.setExpiry(r, s.now().Add(c.Retention)) })
@@ -187,6 +197,28 @@ var mutants = map[string]defect{
 			err := s.Checkpoint(background, c, step, result)
 			s.change(c, func(r *record) { s.setExpiry(r, expires) })
 			return err
+		},
+	},
+	"Extend accepts the fence 0": {
+		check:  "a claim without a fence is lost although the owner is right, except for Fail",
+		extend: func(s *Store, c driver.Claim) error { return s.Extend(background, s.fenced(c)) },
+	},
+	"Complete accepts the fence 0": {
+		check: "a claim without a fence is lost although the owner is right, except for Fail",
+		complete: func(s *Store, c driver.Claim, outcome []byte) error {
+			return s.Complete(background, s.fenced(c), outcome)
+		},
+	},
+	"Checkpoint accepts the fence 0": {
+		check: "a claim without a fence neither stores nor reads steps",
+		checkpoint: func(s *Store, c driver.Claim, step string, result []byte) error {
+			return s.Checkpoint(background, s.fenced(c), step, result)
+		},
+	},
+	"Checkpoints accepts the fence 0": {
+		check: "a claim without a fence neither stores nor reads steps",
+		checkpoints: func(s *Store, c driver.Claim) (map[string][]byte, error) {
+			return s.Checkpoints(background, s.fenced(c))
 		},
 	},
 	"a Fail with NoEffects deletes the steps of earlier runs": {

@@ -223,14 +223,13 @@ CREATE OR REPLACE FUNCTION idem.begin(
 		FROM idem.begin_2(record_key, claim_owner, claim_fingerprint, lease, retention, take_over, waits, late_retry) b
 $$;
 
--- held locks and returns the record whose last claim is this one, or nulls if there is none. A fence of 0 means that the
--- owner does not know it; then only the owners are compared.
+-- held locks and returns the record whose last claim is this one, or nulls if there is none.
 CREATE OR REPLACE FUNCTION idem.held(record_key bytea, claim_owner bytea, claim_fence bigint) RETURNS idem.record LANGUAGE plpgsql AS $$
 DECLARE
 	r idem.record;
 BEGIN
 	SELECT * INTO r FROM idem.record
-		WHERE key = record_key AND owner = claim_owner AND claim_fence IN (0, fence) AND expires > idem.now() FOR UPDATE;
+		WHERE key = record_key AND owner = claim_owner AND fence = claim_fence AND expires > idem.now() FOR UPDATE;
 	RETURN r;
 END $$;
 

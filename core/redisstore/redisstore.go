@@ -91,6 +91,9 @@ const (
 
 // Extend implements driver.Store. The lease counts in µs, the retention in ms.
 func (s *Store) Extend(ctx context.Context, c driver.Claim) error {
+	if c.Fence == 0 { // for the scripts 0 matches any fence, which only Fail accepts
+		return driver.ErrLost
+	}
 	var extraKeys []string
 	if c.Steps {
 		extraKeys = []string{stepsSuffix}
@@ -105,6 +108,9 @@ func (s *Store) Extend(ctx context.Context, c driver.Claim) error {
 
 // Complete implements driver.Store. It sends the whole record, so that the script copies no outcome.
 func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
+	if c.Fence == 0 {
+		return driver.ErrLost
+	}
 	var extraKeys []string
 	if c.Steps || c.LateRetry > 0 {
 		extraKeys = []string{tombstoneSuffix, stepsSuffix}

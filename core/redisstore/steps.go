@@ -30,6 +30,9 @@ func (s *Store) Checkpoints(ctx context.Context, c driver.Claim) (map[string][]b
 // runStep sends lua/step.lua and returns what follows its status. With a step and its result the script stores that; without
 // them it returns all steps and results, alternating.
 func (s *Store) runStep(ctx context.Context, c *driver.Claim, stepAndResult ...any) ([]string, error) {
+	if c.Fence == 0 {
+		return nil, driver.ErrLost
+	}
 	q := s.newQuery(stepScript, c, stepsSuffix).withOwner()
 	q.args = append(append(q.args, &q.retention), stepAndResult...)
 	err := s.send(ctx, q)

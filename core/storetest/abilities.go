@@ -149,6 +149,15 @@ var checkpointing = []test{
 		_, err := s.store.(driver.Checkpointer).Checkpoints(context.Background(), c)
 		s.wantError(err, driver.ErrLost)
 	}},
+	{"a claim without a fence neither stores nor reads steps", func(s *suite) {
+		c := s.claimed(long)
+		unknown := c
+		unknown.Fence = 0
+		s.wantError(s.checkpoint(unknown, "charge", "1"), driver.ErrLost)
+		_, err := s.store.(driver.Checkpointer).Checkpoints(context.Background(), unknown)
+		s.wantError(err, driver.ErrLost)
+		s.wantSteps(c, nil)
+	}},
 	{"another request under the key does not find the steps of the first", func(s *suite) {
 		c := s.claimed(long)
 		s.wantError(s.checkpoint(c, "charge", "1"), nil)

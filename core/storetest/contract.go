@@ -202,6 +202,17 @@ var contract = []test{
 			s.wantError(verb.do(s, c), driver.ErrLost)
 		}
 	}},
+	{"a claim without a fence is lost although the owner is right, except for Fail", func(s *suite) {
+		c := s.claimed(long)
+		unknown := c
+		unknown.Fence = 0
+		s.wantError(s.extend(unknown), driver.ErrLost)
+		s.wantError(s.complete(unknown, "kept"), driver.ErrLost)
+		s.wantState(s.begin(rival(c)), driver.InProgress)
+		s.wantError(s.complete(c, "kept"), nil)
+		s.wantError(s.complete(unknown, "kept"), driver.ErrLost)
+		s.wantOutcome(c, "kept")
+	}},
 	{"every verb on an absent key is lost and leaves it absent", func(s *suite) {
 		for _, verb := range calls {
 			c := NewClaim(long, longer)

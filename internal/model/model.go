@@ -97,7 +97,7 @@ func Step(r Record, c Call, now time.Duration) (Record, Answer) {
 		return begin(r, c.Claim, now)
 	case !holds(r, c.Claim) && c.Verb == Fail && c.Claim.Fence == 0:
 		return withdraw(r, c.Claim, now)
-	case !holds(r, c.Claim):
+	case !holds(r, c.Claim), c.Verb != Fail && c.Claim.Fence == 0:
 		return r, lost
 	case c.Verb == Extend:
 		return extend(r, c.Claim, now)
@@ -107,8 +107,8 @@ func Step(r Record, c Call, now time.Duration) (Record, Answer) {
 	return fail(r, c, now)
 }
 
-// holds reports whether c is the last claim of r. A fence of 0 matches any, because its owner has had no answer to Begin. The
-// lease does not matter: a claim is over when another claim takes its place.
+// holds reports whether c is the last claim of r. A fence of 0 matches any; only the Fail of an owner that has had no answer to
+// Begin may have it. The lease does not matter: a claim is over when another claim takes its place.
 func holds(r Record, c driver.Claim) bool {
 	return r.State != Absent && r.Owner == c.Owner && (c.Fence == 0 || c.Fence == r.Fence)
 }

@@ -63,7 +63,7 @@ func (s situation) row(m move) string {
 		return s.beginRow(m, call.Claim, own)
 	case !own && m.verb == Fail && call.Claim.Fence == 0:
 		return "fail without a fence, any other claim"
-	case !own || call.Claim.Fence != 0 && call.Claim.Fence != r.Fence:
+	case !own || (call.Claim.Fence != 0 || m.verb != Fail) && call.Claim.Fence != r.Fence:
 		return "extend, complete or fail, any other claim"
 	case m.verb == Complete && r.State == Completed && m.outcome != r.Outcome:
 		return "complete, the last claim, another outcome"

@@ -390,7 +390,7 @@ func refenced(r Record, a Answer) (Record, Answer) {
 func forgetting(verb Verb, ownerToo bool) step {
 	return func(r Record, c Call, now time.Duration) (Record, Answer) {
 		if c.Verb == verb {
-			c.Claim.Fence = 0
+			c.Claim.Fence = r.Fence
 			if ownerToo {
 				c.Claim.Owner = r.Owner
 			}

@@ -53,7 +53,7 @@ func (w witness) sees(c Call, a Answer, now time.Duration) (witness, error) {
 	if c.Verb == Begin {
 		return w.seesBegin(c.Claim, a, mine, now)
 	}
-	mine = mine && (c.Claim.Fence == 0 || c.Claim.Fence == w.fence && !w.withdrawn)
+	mine = mine && (c.Claim.Fence == 0 && c.Verb == Fail || c.Claim.Fence == w.fence && !w.withdrawn)
 	allowed := map[Verb]bool{
 		Extend:   w.state == Started,
 		Complete: w.state == Started || w.state == Completed && w.outcome == c.Outcome,
