@@ -22,7 +22,7 @@ func (op *operation) encodeOutcome(r *Response) (outcome []byte, blob string) {
 	blob = hex.EncodeToString(op.claim.Key[:]) + "-" + strconv.FormatInt(op.claim.Fence, 10)
 	whole := op.engine.codecs.encode(blobName(op.claim.Key, blob), r, "")
 	ttl := blobLife(keep.Retention, op.engine.cfg.Lease.Duration)
-	err := op.engine.call(op.keeper.detached(), func(ctx context.Context) error { return keep.Blobs.Put(ctx, blob, whole, ttl) })
+	err := op.engine.call(op.run.detached(), func(ctx context.Context) error { return keep.Blobs.Put(ctx, blob, whole, ttl) })
 	if err != nil {
 		op.emit(op.engine.cfg.Hooks.StoreError, r.Status, fmt.Errorf("idem: blob was not put: %w", err))
 		r.Omitted = true

@@ -33,7 +33,7 @@ func (f *commit) cause() error {
 // commitClaim returns the claim to commit. It says whether the run has stored checkpoints, which the store then deletes.
 func (op *operation) commitClaim() driver.Claim {
 	claim := op.claim
-	claim.Steps = op.keeper.steps.Load()
+	claim.Steps = op.run.steps.Load()
 	return claim
 }
 
@@ -102,8 +102,8 @@ func (op *operation) omitBody() {
 // response, only while the lease is known to hold.
 func (op *operation) finish(f commit) error {
 	op.commit = f
-	leaseEnd, lost := op.keeper.stop()
-	if op.keeper.renewer.IsOverdue() {
+	leaseEnd, lost := op.run.stop()
+	if op.run.renewer.IsOverdue() {
 		return errOverdue
 	}
 	var p *pendingCommit

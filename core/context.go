@@ -19,8 +19,8 @@ const ContextKey = "github.com/go-idem/idem/core.run"
 // place is what a context says about the run that it is in. It hides the places around it.
 type place struct {
 	op            *operation        // whose handler it is, or whose OnUnknown; nil in the handler of a batch
-	keeper        *keeper           // of the run; nil when there is no claim
-	together      []context.Context // of the runs that share one handler; see ContextKey
+	run           *run              // of the run; nil when there is no claim
+	runs          []context.Context // of the runs that share one handler; see ContextKey
 	isUnprotected bool
 	outer         *place // nil: none, or together has it
 }
@@ -34,26 +34,26 @@ func placeOf(ctx context.Context) *place {
 	case placed:
 		return at.place()
 	case interface{ Runs() []context.Context }:
-		return &place{together: at.Runs()}
+		return &place{runs: at.Runs()}
 	}
 	return nil
 }
 
 // keeperOf returns the keeper of the run that ctx is in; nil when there is no run, or no claim.
-func keeperOf(ctx context.Context) *keeper {
+func runOf(ctx context.Context) *run {
 	if p := placeOf(ctx); p != nil {
-		return p.keeper
+		return p.run
 	}
 	return nil
 }
 
 // enclosing returns the keeper of a run of record that goes on around ctx, however many others are between; nil without one.
-func enclosing(ctx context.Context, record [32]byte) *keeper {
+func enclosing(ctx context.Context, record [32]byte) *run {
 	for p := placeOf(ctx); p != nil; p = p.outer {
-		if p.keeper != nil && p.keeper.runs(record) {
-			return p.keeper
+		if p.run != nil && p.run.isOf(record) {
+			return p.run
 		}
-		for _, run := range p.together {
+		for _, run := range p.runs {
 			if k := enclosing(run, record); k != nil {
 				return k
 			}

@@ -21,7 +21,7 @@ import (
 type Engine struct {
 	cfg       Config
 	original  Config // as New was told, to know which defaults may follow other fields
-	hashing   digest.Hasher
+	hasher    digest.Hasher
 	namings   []naming // of records, the engine's own first
 	algorithm algorithm
 	rules     headerRules
@@ -48,7 +48,7 @@ func New(cfg Config) (*Engine, error) {
 	return &Engine{
 		cfg:       cfg,
 		original:  given,
-		hashing:   names[0].hasher,
+		hasher:    names[0].hasher,
 		namings:   names,
 		algorithm: cfg.Fingerprint.algorithm(),
 		rules:     newHeaderRules(cfg.Keep.AllowHeaders, append(slices.Clone(cfg.Keep.DenyHeaders), cfg.Keep.Marker)),
@@ -107,7 +107,7 @@ func (e *Engine) Do(ctx context.Context, req Request, run func(context.Context) 
 	if problem != "" {
 		return e.refusals.refuse(problem, 0), nil
 	}
-	op := &operation{engine: e, ctx: ctx, req: req, run: run}
+	op := &operation{engine: e, ctx: ctx, req: req, handler: run}
 	problem, bypassed := op.admit(key)
 	switch {
 	case problem != "":

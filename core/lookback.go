@@ -9,15 +9,15 @@ import (
 // rename changes op's claim to one of the record that n names, and removes what Begin returned for the previous name.
 func (op *operation) rename(n naming) {
 	e := op.engine
-	if !op.renamed {
-		op.home, op.renamed = op.claim.Key, true
+	if !op.isRenamed {
+		op.ownKey, op.isRenamed = op.claim.Key, true
 	}
 	config, a := &e.cfg.Fingerprint, e.algorithm
 	if op.task != nil {
 		config, a = &FingerprintConfig{}, algorithm{algorithmBase}
 	}
-	op.hashing = n.hasher
-	op.claim.Key = n.record(op.who.scope, op.who.key, &op.req, op.task != nil)
+	op.hasher = n.hasher
+	op.claim.Key = n.record(op.identity.scope, op.identity.key, &op.req, op.task != nil)
 	op.claim.Fingerprint = config.of(n.hasher, a, &op.req, op.body)
 	op.claim.Fence, op.claim.Attempt, op.claim.Operation, op.claim.Takeover, op.claim.TakeoverFence = 0, 0, 0, false, 0
 }
@@ -26,7 +26,7 @@ func (op *operation) rename(n naming) {
 // failed.
 func (op *operation) startOver() {
 	op.rename(op.engine.namings[0])
-	op.renamed = false
+	op.isRenamed = false
 	rand.Read(op.claim.Owner[:])
 }
 
@@ -37,7 +37,7 @@ func (op *operation) startOver() {
 // record. If that record turns out to have no run, because the run ended without one, isSettled is false: the record under the
 // own name may have changed meanwhile, so the caller starts over.
 func (op *operation) lookBack(own driver.Entry) (found driver.Entry, isSettled bool, err error) {
-	claim, began, hashing := op.claim, op.began, op.hashing
+	claim, began, hashing := op.claim, op.begun, op.hasher
 	for _, n := range op.engine.namings[1:] {
 		if op.rename(n); op.claim.Key == claim.Key { // the name of a task has no path, so PerRoute does not change it
 			continue
@@ -58,7 +58,7 @@ func (op *operation) lookBack(own driver.Entry) (found driver.Entry, isSettled b
 		}
 		return found, true, err
 	}
-	op.claim, op.began, op.hashing, op.renamed = claim, began, hashing, false
+	op.claim, op.begun, op.hasher, op.isRenamed = claim, began, hashing, false
 	return own, true, nil
 }
 

@@ -20,34 +20,34 @@ type handler = func(context.Context) (*Response, error)
 
 // operation is one keyed request on its way through the engine and the store, up to its answer.
 type operation struct {
-	engine *Engine
-	ctx    context.Context // ends when the client leaves
-	req    Request
-	body   []byte
-	who    identity
-	root   [32]byte // what child keys derive from; zero before the handler is about to run
-	claim  driver.Claim
-	run    handler
-	began  time.Time       // when Begin was last sent
-	left   time.Duration   // of the lease, when the key was last found in progress
-	waiter *waiting.Waiter // nil until the key was found in progress
-	cached *Response       // a replay that the engine has made before
-	found  *Response       // what OnUnknown has told
-	ended  bool            // nothing more is to be done for the claim
-	goesOn bool            // the run ends later than Do: see Response.Later
-	isHeld bool            // the handler has answered, and the run ends when what is under way in it does
-	leaves func()          // tells the store, and the run around this one, the end
+	engine      *Engine
+	ctx         context.Context // ends when the client leaves
+	req         Request
+	body        []byte
+	identity    identity
+	root        [32]byte // what child keys derive from; zero before the handler is about to run
+	claim       driver.Claim
+	handler     handler
+	begun       time.Time       // when Begin was last sent
+	left        time.Duration   // of the lease, when the key was last found in progress
+	waiter      *waiting.Waiter // nil until the key was found in progress
+	cached      *Response       // a replay that the engine has made before
+	found       *Response       // what OnUnknown has told
+	isEnded     bool            // nothing more is to be done for the claim
+	isStreaming bool            // the run ends later than Do: see Response.Later
+	isHeld      bool            // the handler has answered, and the run ends when what is under way in it does
+	endSession  func()          // tells the store, and the run around this one, the end
 
-	hashing digest.Hasher // that names the record
-	renamed bool          // the record has the name of a previous secret,
-	home    [32]byte      // and not this one
+	hasher    digest.Hasher // that names the record
+	isRenamed bool          // the record has the name of a previous secret,
+	ownKey    [32]byte      // and not this one
 
-	likeness comparison // of the record that Begin found a mismatch
-	task     *taskRun   // nil for a request
-	blobErr  error      // why a replay lacks its body, which is in a blob
+	comparison comparison // of the record that Begin found a mismatch
+	task       *taskRun   // nil for a request
+	blobErr    error      // why a replay lacks its body, which is in a blob
 
 	beginContext  deadline.Context // of the first Begin
-	keeper        keeper           // from the moment the handler runs
+	run           run              // from the moment the handler runs
 	commitContext deadline.Context // of the first final verb
 	commit        commit
 }
@@ -71,7 +71,7 @@ func (op *operation) admit(key string) (problem string, bypassed bool) {
 		}
 		return "", true
 	}
-	op.who = identity{scope, key}
+	op.identity = identity{scope, key}
 	if quota := e.cfg.Limits.Quota; quota != nil && !quota(ctx, strings.Clone(scope), req) {
 		return codeQuotaExceeded, false
 	}
@@ -89,7 +89,7 @@ func (op *operation) readBody() (problem string) {
 		return codeBodyUnreadable
 	}
 	op.body = body
-	op.claim.Fingerprint = op.engine.cfg.Fingerprint.of(op.engine.hashing, op.engine.algorithm, &op.req, body)
+	op.claim.Fingerprint = op.engine.cfg.Fingerprint.of(op.engine.hasher, op.engine.algorithm, &op.req, body)
 	return ""
 }
 
@@ -99,7 +99,7 @@ type identity struct{ scope, key string }
 // identify fills in what child keys derive from: nothing that a config, a store or time changes. It is called when the handler is
 // about to run, because adapters may use the memory of scope and key again when it has returned.
 func (op *operation) identify() {
-	op.root = plainHasher.Sum(nil, "idem child root 1", op.who.scope, op.who.key, op.req.Method, op.req.Path)
+	op.root = plainHasher.Sum(nil, "idem child root 1", op.identity.scope, op.identity.key, op.req.Method, op.req.Path)
 }
 
 // isTooLarge tells whether err says that a body is longer than it may be.
@@ -125,7 +125,7 @@ func (op *operation) begin() (Result, error) {
 	e, hooks := op.engine, &op.engine.cfg.Hooks
 	switch entry.State {
 	case driver.Claimed:
-		if time.Since(op.began) >= op.claim.Lease { // the answer came so late that another run may have the key
+		if time.Since(op.begun) >= op.claim.Lease { // the answer came so late that another run may have the key
 			op.releaseAsync()
 			return op.beginFailed(errLateBegin)
 		}
@@ -136,7 +136,7 @@ func (op *operation) begin() (Result, error) {
 		op.emit(hooks.Conflict, 0, nil)
 		return e.refusals.refuse(codeInProgress, retryAfter(entry.Remaining)), nil
 	case driver.Mismatch:
-		if op.likeness == cannotTell {
+		if op.comparison == cannotTell {
 			return op.unreadable(errUnknownAlgorithm), nil
 		}
 		op.emit(hooks.Mismatch, 0, nil)
@@ -151,7 +151,7 @@ func (op *operation) begin() (Result, error) {
 // once OnUnknown has told what became of a run.
 func (op *operation) acquire() (driver.Entry, error) {
 	defer op.stopWaiting()
-	op.hashing = op.engine.hashing
+	op.hasher = op.engine.hasher
 	entry, err := op.acquireRecord()
 	for tries := 0; err == nil && entry.State == driver.Claimed && len(op.engine.namings) > 1; tries++ {
 		var isSettled bool
@@ -197,22 +197,22 @@ func (op *operation) sendBegin() (driver.Entry, error) {
 		return op.cachedEntry(r), nil
 	}
 	ctx := &op.beginContext
-	if op.began.IsZero() {
+	if op.begun.IsZero() {
 		op.newClaim()
 	} else {
 		ctx = &deadline.Context{}
 	}
-	op.began = time.Now()
+	op.begun = time.Now()
 	if entry, pending := op.awaitCommit(); pending {
 		return entry, nil
 	}
-	op.began = time.Now()
-	ctx.Init(&e.timers, op.ctx, op.began.Add(e.cfg.Limits.StoreTimeout), deadline.CancelLazily)
+	op.begun = time.Now()
+	ctx.Init(&e.timers, op.ctx, op.begun.Add(e.cfg.Limits.StoreTimeout), deadline.CancelLazily)
 	defer ctx.Cancel()
 	entry, err := e.cfg.Store.Begin(ctx, op.claim)
 	e.reportCall(err)
 	if entry.State == driver.Completed {
-		e.replays.Put(op.claim.Key, op.claim.Fingerprint, entry.Outcome, op.began, entry.Remaining)
+		e.replays.Put(op.claim.Key, op.claim.Fingerprint, entry.Outcome, op.begun, entry.Remaining)
 	}
 	return entry, err
 }
@@ -221,8 +221,8 @@ func (op *operation) sendBegin() (driver.Entry, error) {
 // was made by another algorithm, and tells whether it does.
 func (op *operation) refingerprint(record [32]byte) bool {
 	e := op.engine
-	op.likeness = e.cfg.Fingerprint.compare(op.hashing, op.claim.Fingerprint, record, &op.req, op.body)
-	if op.likeness != sameRequest {
+	op.comparison = e.cfg.Fingerprint.compare(op.hasher, op.claim.Fingerprint, record, &op.req, op.body)
+	if op.comparison != sameRequest {
 		return false
 	}
 	op.claim.Fingerprint = record
@@ -257,7 +257,7 @@ func (op *operation) beginFailed(err error) (Result, error) {
 func (op *operation) runUnprotected() (Result, error) {
 	op.emit(op.engine.cfg.Hooks.Unprotected, 0, nil)
 	op.identify()
-	response, err := op.run(in(op.ctx, place{op: op, isUnprotected: true}))
+	response, err := op.handler(in(op.ctx, place{op: op, isUnprotected: true}))
 	if err != nil || response == nil || response.Sent {
 		return Result{}, err
 	}
@@ -313,17 +313,17 @@ func (op *operation) prepareReplay(outcome []byte) (*Response, error) {
 
 // execute runs the handler under the claim, and settles the claim whichever way the handler ends.
 func (op *operation) execute() (Result, error) {
-	op.leaves = op.attend()
+	op.endSession = op.openSession()
 	op.identify()
-	ctx := op.keep()
+	ctx := op.startRun()
 	started := false
 	defer func() {
-		if op.goesOn {
+		if op.isStreaming {
 			return
 		}
-		defer op.leaveUnlessHeld()
+		defer op.endSessionUnlessHeld()
 		switch {
-		case op.ended:
+		case op.isEnded:
 		case started: // a panic, or runtime.Goexit: nothing is recovered, so the stack reaches the recovery outside
 			op.endIncomplete("handler panicked")
 		default: // in a hook
@@ -335,21 +335,21 @@ func (op *operation) execute() (Result, error) {
 	}
 	op.emit(op.engine.cfg.Hooks.Begin, 0, nil)
 	started = true
-	response, err := op.run(ctx)
+	response, err := op.handler(ctx)
 	if err == nil && response != nil && response.Later != nil {
-		op.goOn(response.Later)
+		op.endLater(response.Later)
 		return Result{}, nil
 	}
 	result, err := op.settle(response, err)
-	op.ended = true
+	op.isEnded = true
 	return result, err
 }
 
 // attend tells the store that the run begins, if it wants to know, and the run around this one, and returns what tells them the
 // end.
-func (op *operation) attend() (leaves func()) {
+func (op *operation) openSession() (leaves func()) {
 	outer := func() {}
-	if around := keeperOf(op.ctx); around != nil && around.enter() {
+	if around := runOf(op.ctx); around != nil && around.enter() {
 		outer = around.leave
 	}
 	attendant, ok := op.engine.cfg.Store.(driver.SessionOpener)
@@ -365,25 +365,25 @@ func (op *operation) attend() (leaves func()) {
 }
 
 // leaveUnlessHeld is for the end of the handler.
-func (op *operation) leaveUnlessHeld() {
+func (op *operation) endSessionUnlessHeld() {
 	if op.isHeld {
 		return
 	}
-	op.leaves()
+	op.endSession()
 }
 
 // whenIdle ends the run, once nothing is under way in it any more. Until then the claim is held, behind the client's back, who
 // need not wait for a run that keeps no outcome: end's error is that of the store then, and not returned.
 func (op *operation) whenIdle(end func() error) error {
-	op.ended = true // also when a hook panics now
-	busy := op.keeper.close()
+	op.isEnded = true // also when a hook panics now
+	busy := op.run.closeIfIdle()
 	if busy == nil {
 		return end()
 	}
 	op.isHeld = true
 	op.engine.inflight.Go(func() {
-		defer op.leaves()
-		op.keeper.await(busy)
+		defer op.endSession()
+		op.run.awaitIdle(busy)
 		_ = end()
 	})
 	return nil
@@ -391,14 +391,14 @@ func (op *operation) whenIdle(end func() error) error {
 
 // goOn leaves the end of the run to whom later gives it to: the claim is kept alive until then. When later panics, nobody is there
 // to end it, and the run has broken off.
-func (op *operation) goOn(later func(func(*Response, error))) {
+func (op *operation) endLater(later func(func(*Response, error))) {
 	var isTaken atomic.Bool
 	op.engine.inflight.Add()
-	op.goesOn = true
+	op.isStreaming = true
 	isGiven := false
 	defer func() {
 		if !isGiven && isTaken.CompareAndSwap(false, true) {
-			op.goesOn = false
+			op.isStreaming = false
 			op.engine.inflight.Done()
 		}
 	}()
@@ -407,9 +407,9 @@ func (op *operation) goOn(later func(func(*Response, error))) {
 			return
 		}
 		defer op.engine.inflight.Done()
-		defer op.leaveUnlessHeld()
-		defer op.endAnyway()
-		if err != nil || op.isCut(r) {
+		defer op.endSessionUnlessHeld()
+		defer op.endUnlessEnded()
+		if err != nil || op.isBrokenOff(r) {
 			op.endIncomplete("the answer broke off")
 			return
 		}
@@ -419,16 +419,16 @@ func (op *operation) goOn(later func(func(*Response, error))) {
 }
 
 // endAnyway ends a run whose end has panicked on its way, in a policy or a codec, before the store was told.
-func (op *operation) endAnyway() {
-	if !op.ended {
+func (op *operation) endUnlessEnded() {
+	if !op.isEnded {
 		op.endIncomplete("the end of the answer panicked")
 	}
 }
 
 // isCut tells of an answer whose client left before its end whether that is all there is to say of it: nothing else does where
 // its handler has decided, and an event stream has no other end.
-func (op *operation) isCut(r *Response) bool {
-	_, decided := op.keeper.decidedOn()
+func (op *operation) isBrokenOff(r *Response) bool {
+	_, decided := op.run.ownDecision()
 	return r.Unfinished && !decided && !isEventStream(r)
 }
 

@@ -23,7 +23,7 @@ type pendingCommit struct {
 // addPending puts op's commit into the queue: a Begin of the same record in this process waits for it from now on. isLost is
 // whether the handler was told that its claim is lost.
 func (op *operation) addPending(isLost bool) *pendingCommit {
-	claim := retry.Claim{Record: op.claim.Key, Fence: op.claim.Fence, Lease: op.claim.Lease, Confirmed: op.keeper.renewer.Confirmed()}
+	claim := retry.Claim{Record: op.claim.Key, Fence: op.claim.Fence, Lease: op.claim.Lease, Confirmed: op.run.renewer.Confirmed()}
 	p := &pendingCommit{op: op, isLost: isLost}
 	p.queued = op.engine.commits.Add(claim, p)
 	return p
@@ -72,7 +72,7 @@ func (p *pendingCommit) call(f func(context.Context) error) error {
 		bound = e.cfg.Limits.StoreTimeout
 	}
 	deadline := earlier(time.Now().Add(bound), p.queued.Deadline())
-	return e.callUntil(p.op.keeper.detached(), deadline, func(ctx context.Context) error { return p.queued.Call(ctx, f) })
+	return e.callUntil(p.op.run.detached(), deadline, func(ctx context.Context) error { return p.queued.Call(ctx, f) })
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -76,7 +76,7 @@ func OmitNoStore(r *Response) bool {
 // because its database is unavailable, uses up no attempt unless it has stored a step. The last call counts. Outside of a run
 // Decide does nothing. It is safe for concurrent use.
 func Decide(ctx context.Context, d Disposition) {
-	if k := keeperOf(ctx); k != nil {
+	if k := runOf(ctx); k != nil {
 		k.decide(d)
 	}
 }
@@ -93,7 +93,7 @@ func isEventStream(r *Response) bool {
 // a hijacked connection, those of an event stream whose client has left, which is a subscription and not an outcome, and those
 // to a request for which no route was found.
 func (op *operation) disposition(r *Response) Disposition {
-	decision, decided := op.keeper.decidedOn()
+	decision, decided := op.run.ownDecision()
 	endless := r.Unfinished && isEventStream(r)
 	switch {
 	case r.Hijacked && (!decided || decision == Keep), (endless || r.Unrouted) && !decided:

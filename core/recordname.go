@@ -47,7 +47,7 @@ func (n naming) record(scope, key string, req *Request, isTask bool) [32]byte {
 // enclosing returns the keeper of a run that encloses ctx and has the record of this request or task, under any naming. It
 // returns nil if there is none. Such a run must be found before the store is called, since the store would report the run's
 // own claim as in progress.
-func (e *Engine) enclosing(ctx context.Context, scope, key string, req *Request, isTask bool) (k *keeper) {
+func (e *Engine) enclosing(ctx context.Context, scope, key string, req *Request, isTask bool) (k *run) {
 	if placeOf(ctx) == nil {
 		return nil
 	}

@@ -23,9 +23,9 @@ func FromContext(ctx context.Context) (Run, bool) {
 	switch {
 	case p == nil:
 		return Run{}, false
-	case p.keeper != nil:
-		c := &p.keeper.op.claim
-		decision, _ := p.keeper.decidedOn()
+	case p.run != nil:
+		c := &p.run.op.claim
+		decision, _ := p.run.ownDecision()
 		return Run{Fence: c.Fence, Operation: c.Operation, Attempt: c.Attempt, Takeover: c.Takeover, Decision: decision}, true
 	}
 	return Run{Unprotected: p.isUnprotected}, p.isUnprotected
@@ -54,7 +54,7 @@ func ChildKey(ctx context.Context, step string) string {
 // client, so that its outcome is stored. Adapters call CancelOnDisconnect when a handler begins an event stream; the handler of
 // another endless stream calls it itself. Outside of a run it does nothing.
 func CancelOnDisconnect(ctx context.Context) {
-	if k := keeperOf(ctx); k != nil {
+	if k := runOf(ctx); k != nil {
 		k.watchClient()
 	}
 }

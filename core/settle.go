@@ -24,7 +24,7 @@ func (op *operation) settle(r *Response, err error) (Result, error) {
 		return Result{}, err
 	}
 	keep := &op.engine.cfg.Keep
-	op.keeper.streams = r.Sent && r.Unfinished && !op.goesOn
+	op.run.streams = r.Sent && r.Unfinished && !op.isStreaming
 	r.Omitted = r.Omitted || len(r.Body) > keep.MaxBody
 	decision := op.disposition(r)
 	if op.task != nil {
@@ -68,9 +68,9 @@ func (op *operation) complete(r *Response) error {
 	header, removed := rules.appendKept(fields[:0], r), rules.removals(r)
 	kept := Response{Status: r.Status, Header: header, Removed: removed, Body: r.Body, Omitted: r.Omitted}
 	outcome, blob := op.encodeOutcome(&kept)
-	op.ended = true // also when a hook panics now
-	if busy := op.keeper.close(); busy != nil {
-		op.keeper.await(busy)
+	op.isEnded = true // also when a hook panics now
+	if busy := op.run.closeIfIdle(); busy != nil {
+		op.run.awaitIdle(busy)
 	}
 	return op.finish(commit{hook: op.engine.cfg.Hooks.Kept, status: r.Status, outcome: outcome, blob: blob})
 }
@@ -88,7 +88,7 @@ func (op *operation) endIncomplete(cause string) {
 // abandon leaves the claim to the end of its lease, because the outcome is unknown.
 func (op *operation) abandon(status int, cause error) error {
 	return op.whenIdle(func() error {
-		if _, lost := op.keeper.stop(); lost {
+		if _, lost := op.run.stop(); lost {
 			return ErrLost
 		}
 		op.emit(op.engine.cfg.Hooks.Unknown, status, cause)
@@ -99,9 +99,9 @@ func (op *operation) abandon(status int, cause error) error {
 // fail ends the run without an outcome. If the run has stored steps, or has some in progress, the failure does not say that
 // the run had no effects.
 func (op *operation) fail(f driver.Failure, status int) error {
-	hadEffects := op.keeper.hasEffects() // a step that is in progress now may have failed by then
+	hadEffects := op.run.hasEffects() // a step that is in progress now may have failed by then
 	return op.whenIdle(func() error {
-		if hadEffects || op.keeper.hasEffects() { // of a step that began since
+		if hadEffects || op.run.hasEffects() { // of a step that began since
 			f.NoEffects, f.NotRun = false, false
 		}
 		return op.finish(commit{hook: op.engine.cfg.Hooks.Failed, status: status, failure: &f})

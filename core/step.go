@@ -27,7 +27,7 @@ import (
 // wraps [errors.ErrUnsupported], before anything is done, when the store is no Checkpointer, or keeps no steps of this run from
 // now on: that of package pgstore keeps none while the run has a transaction.
 func Step[T any](ctx context.Context, name string, do func(context.Context) (T, error)) (result T, err error) {
-	k := keeperOf(ctx)
+	k := runOf(ctx)
 	if k == nil {
 		return do(ctx)
 	}
@@ -57,16 +57,16 @@ func Step[T any](ctx context.Context, name string, do func(context.Context) (T, 
 }
 
 // stepping is what a run knows of its steps.
-type stepping struct {
-	mu     sync.Mutex
-	loaded bool
-	kept   map[string][]byte
-	doing  map[string]chan struct{} // closed at the end of the step
+type stepResults struct {
+	mu         sync.Mutex
+	loaded     bool
+	kept       map[string][]byte
+	inProgress map[string]chan struct{} // closed at the end of the step
 }
 
 // stepKey tells that a context is that of a step.
 type stepKey struct {
-	run  *keeper
+	run  *run
 	name string
 }
 
@@ -76,7 +76,7 @@ var (
 )
 
 // enterStep begins a step, behind another of the same name, and returns what ends it.
-func (k *keeper) enterStep(ctx context.Context, name string) (end func(), err error) {
+func (k *run) enterStep(ctx context.Context, name string) (end func(), err error) {
 	if ctx.Value(stepKey{k, name}) != nil {
 		return nil, errStepped
 	}
@@ -101,29 +101,29 @@ func (k *keeper) enterStep(ctx context.Context, name string) (end func(), err er
 }
 
 // begin notes that a step is done now; if it is already, it returns what is closed at its end.
-func (s *stepping) begin(name string) (done, other chan struct{}) {
+func (s *stepResults) begin(name string) (done, other chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if other = s.doing[name]; other != nil {
+	if other = s.inProgress[name]; other != nil {
 		return nil, other
 	}
-	if s.doing == nil {
-		s.doing = map[string]chan struct{}{}
+	if s.inProgress == nil {
+		s.inProgress = map[string]chan struct{}{}
 	}
 	done = make(chan struct{})
-	s.doing[name] = done
+	s.inProgress[name] = done
 	return done, nil
 }
 
-func (s *stepping) end(name string, done chan struct{}) {
+func (s *stepResults) end(name string, done chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.doing, name)
+	delete(s.inProgress, name)
 	close(done)
 }
 
 // recall returns the kept result of a step. The first call of a run that is not the first one reads them all.
-func (k *keeper) recall(name string) (result []byte, found bool, err error) {
+func (k *run) recall(name string) (result []byte, found bool, err error) {
 	store, ok := k.op.engine.cfg.Store.(driver.Checkpointer)
 	switch {
 	case !ok:
@@ -157,7 +157,7 @@ func (k *keeper) recall(name string) (result []byte, found bool, err error) {
 }
 
 // mayCheckpoint asks a store that knows when it would refuse a checkpoint, before there is an effect whose result it refuses.
-func (k *keeper) mayCheckpoint() error {
+func (k *run) mayCheckpoint() error {
 	store, ok := k.op.engine.cfg.Store.(interface {
 		MayCheckpoint(context.Context, driver.Claim) error
 	})
@@ -169,7 +169,7 @@ func (k *keeper) mayCheckpoint() error {
 
 // checkpoint keeps the result of a step. What the store does not take in a few attempts the run can do without; what it will
 // never take is the handler's to know.
-func (k *keeper) checkpoint(name string, result []byte) error {
+func (k *run) checkpoint(name string, result []byte) error {
 	packed := k.op.engine.codecs.encode(stepName(k.op.claim.Key, name), &Response{Status: statusStep, Body: result}, "")
 	k.steps.Store(true)
 	store := k.op.engine.cfg.Store.(driver.Checkpointer)

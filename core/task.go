@@ -79,15 +79,15 @@ type taskRun struct {
 func (e *Engine) newTask(ctx context.Context, task *Task) *operation {
 	req := Request{Method: task.Kind, Path: task.Scope, Header: func(string) []string { return nil }}
 	op := &operation{
-		engine: e, ctx: ctx, req: req, who: identity{task.Scope, task.Key}, body: task.Input, task: &taskRun{Task: *task},
+		engine: e, ctx: ctx, req: req, identity: identity{task.Scope, task.Key}, body: task.Input, task: &taskRun{Task: *task},
 	}
 	op.claim.Key = e.namings[0].record(task.Scope, task.Key, &op.req, true)
-	op.claim.Fingerprint = (&FingerprintConfig{}).of(e.hashing, algorithm{algorithmBase}, &op.req, task.Input)
+	op.claim.Fingerprint = (&FingerprintConfig{}).of(e.hasher, algorithm{algorithmBase}, &op.req, task.Input)
 	return op
 }
 
 // nestedIn is the result of a task inside a run of the same task, which k keeps alive.
-func (op *operation) nestedIn(k *keeper) Result {
+func (op *operation) nestedIn(k *run) Result {
 	if err := op.engine.checkNesting(k.op.engine); err != nil {
 		op.emit(op.engine.cfg.Hooks.StoreError, 0, err)
 		result := op.engine.refusals.refuse(codeNestedEngine, 0)
@@ -99,9 +99,9 @@ func (op *operation) nestedIn(k *keeper) Result {
 
 // doTask claims the task, runs it, and settles it.
 func (op *operation) doTask(run handler) (Result, error) {
-	op.run = func(ctx context.Context) (*Response, error) {
+	op.handler = func(ctx context.Context) (*Response, error) {
 		response, err := run(ctx)
-		if decision, _ := op.keeper.decidedOn(); err != nil && decision == Release {
+		if decision, _ := op.run.ownDecision(); err != nil && decision == Release {
 			op.task.released = err
 			return &Response{Status: statusReleased}, nil
 		}

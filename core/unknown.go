@@ -39,7 +39,7 @@ func (op *operation) resolve(vanished int64) (again bool) {
 		op.found = found
 		own := *found // that one may be returned for every request
 		own.Header = slices.Clone(found.Header)
-		op.run = func(ctx context.Context) (*Response, error) {
+		op.handler = func(ctx context.Context) (*Response, error) {
 			Decide(ctx, Keep)
 			return &own, nil
 		}
@@ -88,7 +88,7 @@ func (e *Engine) Resolve(ctx context.Context, which Task, outcome *Response) err
 	}
 	keep := &e.cfg.Keep
 	omitted := outcome.Omitted || len(outcome.Body) > keep.MaxBody || keep.OmitBody != nil && keep.OmitBody(outcome)
-	op.keeper.op = op
+	op.run.op = op
 	op.commit.outcome, op.commit.blob = op.encodeOutcome(&Response{
 		Status: outcome.Status, Header: e.rules.appendKept(nil, outcome), Body: outcome.Body, Omitted: omitted,
 	})

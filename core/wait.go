@@ -19,7 +19,7 @@ func (op *operation) wait(leaseRemaining time.Duration) (retry bool) {
 		return false
 	}
 	limits := waiting.Limits{Max: config.Max, MaxPerKey: config.MaxPerKey}
-	op.waiter = e.waiters.Waiter(op.claim.Key, limits, op.began.Add(config.Timeout))
+	op.waiter = e.waiters.Waiter(op.claim.Key, limits, op.begun.Add(config.Timeout))
 	if op.waiter == nil {
 		return false
 	}
