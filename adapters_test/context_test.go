@@ -14,6 +14,7 @@ import (
 	idemfiber "github.com/go-idem/idem/adapters/fiber"
 	idemgin "github.com/go-idem/idem/adapters/gin"
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // FRM-05: what a handler asks of its run it may ask with the framework's own context.
@@ -140,7 +141,7 @@ func TestTheKeyOfTheRunIsAnAdaptersToSet(t *testing.T) {
 	ctx := &fasthttp.RequestCtx{}
 	_, ok := core.FromContext(ctx)
 	assert.False(t, ok)
-	ctx.SetUserValue(core.ContextKey, "something else")
+	ctx.SetUserValue(driver.ContextKey, "something else")
 	_, ok = core.FromContext(ctx)
 	assert.False(t, ok)
 	assert.Empty(t, core.ChildKey(ctx, "charge"))

@@ -31,28 +31,28 @@ func (f *commit) cause() error {
 }
 
 // commitClaim returns the claim to commit. It says whether the run has stored checkpoints, which the store then deletes.
-func (op *operation) commitClaim() driver.Claim {
-	claim := op.claim
-	claim.Steps = op.run.steps.Load()
+func (r *run) commitClaim() driver.Claim {
+	claim := r.claim
+	claim.Steps = r.hasSteps.Load()
 	return claim
 }
 
 // sendCommit sends the commit once. If the claim was lost, it deletes the blob of the outcome, unless a record may refer to
 // the blob because an earlier call had no response. Such a blob stays until its own end.
-func (op *operation) sendCommit(ctx context.Context) error {
-	f, claim := &op.commit, op.commitClaim()
+func (r *run) sendCommit(ctx context.Context) error {
+	f, claim := &r.commit, r.commitClaim()
 	if f.firstSent.IsZero() {
 		f.firstSent = time.Now()
 	}
 	if f.failure != nil {
-		return op.engine.cfg.Store.Fail(ctx, claim, *f.failure)
+		return r.engine.cfg.Store.Fail(ctx, claim, *f.failure)
 	}
-	err := op.sendOutcome(ctx, &claim)
+	err := r.sendOutcome(ctx, &claim)
 	switch {
 	case errors.Is(err, ErrOutcomeUnknown):
 	case errors.Is(err, ErrLost):
 		if f.blob != "" && !f.isUncertain {
-			_ = op.engine.cfg.Keep.Blobs.Delete(ctx, f.blob)
+			_ = r.engine.cfg.Keep.Blobs.Delete(ctx, f.blob)
 		}
 	case err != nil:
 		f.isUncertain = true
@@ -63,16 +63,16 @@ func (op *operation) sendCommit(ctx context.Context) error {
 // sendOutcome sends Complete. After omitBody it sends the outcome without its body first, and the whole outcome if the store
 // reports the claim lost: the store may have accepted the whole outcome in an earlier call, and accepts an outcome again only
 // unchanged.
-func (op *operation) sendOutcome(ctx context.Context, c *driver.Claim) (err error) {
-	f := &op.commit
+func (r *run) sendOutcome(ctx context.Context, c *driver.Claim) (err error) {
+	f := &r.commit
 	forms := [][]byte{f.outcome}
 	if f.withoutBody != nil {
 		forms = [][]byte{f.withoutBody, f.outcome}
 	}
 	for _, outcome := range forms {
-		err = op.engine.cfg.Store.Complete(ctx, *c, outcome)
+		err = r.engine.cfg.Store.Complete(ctx, *c, outcome)
 		if err == nil {
-			op.engine.replays.Put(c.Key, c.Fingerprint, outcome, f.firstSent, c.Retention)
+			r.engine.replays.Put(c.Key, c.Fingerprint, outcome, f.firstSent, c.Retention)
 		}
 		if !errors.Is(err, ErrLost) || errors.Is(err, ErrOutcomeUnknown) {
 			return err
@@ -83,36 +83,36 @@ func (op *operation) sendOutcome(ctx context.Context, c *driver.Claim) (err erro
 
 // omitBody prepares an outcome without its body, for a store that refuses the whole one. It does nothing if the store holds no
 // body.
-func (op *operation) omitBody() {
-	f := &op.commit
+func (r *run) omitBody() {
+	f := &r.commit
 	if f.outcome == nil || f.withoutBody != nil || f.blob != "" {
 		return
 	}
-	r, _, err := op.engine.codecs.decode(op.claim.Key, f.outcome)
-	if err != nil || r.Omitted || len(r.Body) == 0 {
+	response, _, err := r.engine.codecs.decode(r.claim.Key, f.outcome)
+	if err != nil || response.Omitted || len(response.Body) == 0 {
 		return
 	}
-	r.Omitted, r.Body = true, nil
-	f.withoutBody = op.engine.codecs.encode(op.claim.Key, r, "")
-	op.emit(op.engine.cfg.Hooks.StoreError, f.status, errBodyOmitted)
+	response.Omitted, response.Body = true, nil
+	f.withoutBody = r.engine.codecs.encode(r.claim.Key, response, "")
+	r.emit(r.engine.cfg.Hooks.StoreError, f.status, errBodyOmitted)
 }
 
-// finish stops the keeper and sends the commit. If the store is unavailable, the commit stays pending: in the background it is
-// sent again for up to ten leases, and the claim is held meanwhile. finish then returns nil, so that the client gets its
-// response, only while the lease is known to hold.
-func (op *operation) finish(f commit) error {
-	op.commit = f
-	leaseEnd, lost := op.run.stop()
-	if op.run.renewer.IsOverdue() {
+// finish stops the renewal of the lease and sends the commit. If the store is unavailable, the commit stays pending: it is sent
+// again in the background for up to ten leases, and the claim is held meanwhile. finish then returns nil, so that the client gets
+// its response, only while the lease is known to hold.
+func (r *run) finish(f commit) error {
+	r.commit = f
+	leaseEnd, lost := r.stop()
+	if r.renewer.IsOverdue() {
 		return errOverdue
 	}
 	var p *pendingCommit
-	if lost || time.Until(leaseEnd) < op.engine.cfg.Limits.StoreTimeout { // the lease may end before the call
-		p = op.addPending(lost)
+	if lost || time.Until(leaseEnd) < r.engine.cfg.Limits.StoreTimeout { // the lease may end before the call
+		p = r.addPending(lost)
 	}
-	err := op.sendFirstCommit()
-	op.engine.reportCall(err)
-	op.emitFirstCommit(p, lost, err)
+	err := r.sendFirstCommit()
+	r.engine.reportCall(err)
+	r.emitFirstCommit(p, lost, err)
 	if isSettled(err) {
 		if p != nil {
 			p.remove()
@@ -120,10 +120,10 @@ func (op *operation) finish(f commit) error {
 		return err
 	}
 	if p == nil {
-		p = op.addPending(lost)
+		p = r.addPending(lost)
 	}
-	op.engine.commits.Failed()
-	op.engine.inflight.Go(p.run)
+	r.engine.commits.Failed()
+	r.engine.inflight.Go(p.sendUntilSettled)
 	if lost || time.Until(leaseEnd) <= 0 {
 		return err
 	}
@@ -131,38 +131,38 @@ func (op *operation) finish(f commit) error {
 }
 
 // sendFirstCommit sends the commit for the first time. The call goes on when the client leaves.
-func (op *operation) sendFirstCommit() error {
-	e, ctx := op.engine, &op.commitContext
-	ctx.Init(&e.timers, op.ctx, time.Now().Add(e.cfg.Limits.StoreTimeout), deadline.CancelNever)
+func (r *run) sendFirstCommit() error {
+	e, ctx := r.engine, &r.commitContext
+	ctx.Init(&e.timers, r.ctx, time.Now().Add(e.cfg.Limits.StoreTimeout), deadline.CancelNever)
 	defer ctx.Cancel()
-	return op.sendCommit(ctx)
+	return r.sendCommit(ctx)
 }
 
 // emitFirstCommit calls the hooks after the first call. If a hook panics, the commit is not sent again, so p is removed from
 // the queue; otherwise all retries in this process would wait for it. p may be nil.
-func (op *operation) emitFirstCommit(p *pendingCommit, lost bool, err error) {
+func (r *run) emitFirstCommit(p *pendingCommit, lost bool, err error) {
 	panicked := true
 	defer func() {
 		if panicked && p != nil {
 			p.remove()
 		}
 	}()
-	op.emitCommit(lost, err)
+	r.emitCommit(lost, err)
 	panicked = false
 }
 
 // emitCommit calls the hook that fits the result of a commit. lost is whether Hooks.Lost was called for this run already.
-func (op *operation) emitCommit(lost bool, err error) {
-	hooks, f := &op.engine.cfg.Hooks, &op.commit
+func (r *run) emitCommit(lost bool, err error) {
+	hooks, f := &r.engine.cfg.Hooks, &r.commit
 	switch {
 	case err == nil:
-		op.emit(f.hook, f.status, f.cause())
+		r.emit(f.hook, f.status, f.cause())
 	case errors.Is(err, ErrOutcomeUnknown):
-		op.emit(hooks.Unknown, f.status, err)
+		r.emit(hooks.Unknown, f.status, err)
 	case !errors.Is(err, ErrLost):
-		op.emit(hooks.StoreError, f.status, err)
+		r.emit(hooks.StoreError, f.status, err)
 	case !lost:
-		op.emit(hooks.Lost, f.status, err)
+		r.emit(hooks.Lost, f.status, err)
 	}
 }
 

@@ -3,23 +3,14 @@ package core
 import (
 	"context"
 
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/internal/deadline"
 )
 
-// ContextKey is where an adapter puts the context of a run, the one that [Engine.Do] gives to run, into the context of its
-// framework while the run lasts, if that context does not have the values of the run's by itself: *gin.Context and
-// *fasthttp.RequestCtx do not. [FromContext], [ChildKey], [Step], [Decide] and [CancelOnDisconnect] then work on the
-// framework's context. For every context that belongs to a run, Value(ContextKey) is the context of the run.
-//
-// A function that works for many runs at once, such as the handler of a batch, has a context whose Value(ContextKey) has a
-// method Runs() []context.Context, which returns the contexts of these runs. The context belongs to none of them, and all of them go
-// on around it.
-const ContextKey = "github.com/go-idem/idem/core.run"
-
-// place is what a context says about the run that it is in. It hides the places around it.
+// place is the position of a context among the runs around it. The innermost place hides the others.
 type place struct {
-	op            *operation        // whose handler it is, or whose OnUnknown; nil in the handler of a batch
-	run           *run              // of the run; nil when there is no claim
+	keyed         *keyed            // whose handler or OnUnknown the context belongs to; nil in the handler of a batch
+	run           *run              // nil if there is no claim
 	runs          []context.Context // of the runs that share one handler; see ContextKey
 	isUnprotected bool
 	outer         *place // nil: none, or together has it
@@ -28,9 +19,9 @@ type place struct {
 // placed is what Value(ContextKey) of a context returns.
 type placed interface{ place() *place }
 
-// placeOf returns where ctx is, nil outside of all runs. It is the only way from a context to a run.
+// placeOf returns the place of ctx, and nil outside of all runs. There is no other way from a context to a run.
 func placeOf(ctx context.Context) *place {
-	switch at := ctx.Value(ContextKey).(type) {
+	switch at := ctx.Value(driver.ContextKey).(type) {
 	case placed:
 		return at.place()
 	case interface{ Runs() []context.Context }:
@@ -39,7 +30,7 @@ func placeOf(ctx context.Context) *place {
 	return nil
 }
 
-// keeperOf returns the keeper of the run that ctx is in; nil when there is no run, or no claim.
+// runOf returns the run that ctx belongs to. It returns nil outside of a run, and in a run without a claim.
 func runOf(ctx context.Context) *run {
 	if p := placeOf(ctx); p != nil {
 		return p.run
@@ -47,7 +38,7 @@ func runOf(ctx context.Context) *run {
 	return nil
 }
 
-// enclosing returns the keeper of a run of record that goes on around ctx, however many others are between; nil without one.
+// enclosing returns the run of a record that encloses ctx, however many other runs are in between. It returns nil if there is none.
 func enclosing(ctx context.Context, record [32]byte) *run {
 	for p := placeOf(ctx); p != nil; p = p.outer {
 		if p.run != nil && p.run.isOf(record) {
@@ -62,13 +53,13 @@ func enclosing(ctx context.Context, record [32]byte) *run {
 	return nil
 }
 
-// placeContext is a context in a place that has no claim of its own.
+// placeContext is the context of a function that belongs to an operation without a run.
 type placeContext struct {
 	context.Context
 	at place
 }
 
-// in returns a context like ctx, but for its place, which lies in that of ctx.
+// in returns a copy of ctx with a place of its own, inside that of ctx.
 func in(ctx context.Context, at place) context.Context {
 	at.outer = placeOf(ctx)
 	return &placeContext{ctx, at}
@@ -78,7 +69,7 @@ func (c *placeContext) place() *place { return &c.at }
 
 // Value implements context.Context.
 func (c *placeContext) Value(key any) any {
-	if key == ContextKey {
+	if key == driver.ContextKey {
 		return c
 	}
 	return c.Context.Value(key)
@@ -94,7 +85,7 @@ func (c *runContext) place() *place { return &c.at }
 
 // Value implements context.Context.
 func (c *runContext) Value(key any) any {
-	if key == ContextKey {
+	if key == driver.ContextKey {
 		return c
 	}
 	return c.Detached.Value(key)

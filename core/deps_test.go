@@ -99,7 +99,7 @@ func TestWhatImplementsDriverNeedsNothingElseOfCore(t *testing.T) {
 }
 
 // A user has to read all of it.
-func TestCoreExportsAtMostFiftyOneNames(t *testing.T) {
+func TestCoreExportsAtMostFiftyNames(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
 	var names []string
@@ -113,7 +113,7 @@ func TestCoreExportsAtMostFiftyOneNames(t *testing.T) {
 			names = append(names, exported(decl)...)
 		}
 	}
-	assert.LessOrEqual(t, len(names), 51, "%s", names)
+	assert.LessOrEqual(t, len(names), 50, "%s", names)
 	assert.Contains(t, names, "Engine.Do")
 }
 

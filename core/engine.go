@@ -3,8 +3,6 @@ package core
 import (
 	"context"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -90,91 +88,6 @@ func (e *Engine) Config() Config { return e.cfg.withDefaults() }
 // returned are sent again, for at most ten leases. Call it when the server has stopped, on the first engine or on any
 // that came out of With. It returns ctx's cause if that comes first.
 func (e *Engine) Close(ctx context.Context) error { return e.inflight.Wait(ctx) }
-
-// Do takes one request through its whole life. run runs the handler, under a context that is not cancelled when the
-// client leaves but is, with cause [ErrLost], when the claim is lost; it is called at most once, and not at all when a
-// kept outcome or a refusal is the answer. An error of run, and a panic, fail the claim, so that a retry runs again; Do
-// passes them on. It returns no other errors: a store that can not answer is a refusal, in Result.
-func (e *Engine) Do(ctx context.Context, req Request, run func(context.Context) (*Response, error)) (Result, error) {
-	if !slices.Contains(e.cfg.Key.Methods, req.Method) {
-		return Result{Bypassed: true}, nil
-	}
-	req.Path = originForm(req.Path)
-	key, problem := e.cfg.Key.read(&req)
-	if problem == codeKeyMissing && !e.cfg.Key.Required {
-		return Result{Bypassed: true}, nil
-	}
-	if problem != "" {
-		return e.refusals.refuse(problem, 0), nil
-	}
-	op := &operation{engine: e, ctx: ctx, req: req, handler: run}
-	problem, bypassed := op.admit(key)
-	switch {
-	case problem != "":
-		return e.refusals.refuse(problem, 0), nil
-	case bypassed:
-		return Result{Bypassed: true}, nil
-	}
-	return op.begin()
-}
-
-// originForm is the path of a request target without the scheme and authority that clients send to proxies (FRM-07).
-func originForm(path string) string {
-	if strings.HasPrefix(path, "/") {
-		return path
-	}
-	_, rest, isAbsolute := strings.Cut(path, "://")
-	if !isAbsolute {
-		return path
-	}
-	_, path, _ = strings.Cut(rest, "/")
-	return "/" + path
-}
-
-func (e *Engine) scope(ctx context.Context, req *Request) string {
-	if req.Scope != nil {
-		return req.Scope()
-	}
-	return e.cfg.Scope(ctx, req)
-}
-
-// The lines that say what an answer lacks.
-const (
-	bodyHeader        = "Idempotent-Body"
-	unprotectedHeader = "Idempotent-Unprotected"
-)
-
-// decorateFirst is the answer of a handler, who can not set the marker (RPL-25).
-func (e *Engine) decorateFirst(r *Response) Result {
-	keep := &e.cfg.Keep
-	r.Header = slices.DeleteFunc(r.Header, func(f Field) bool { return strings.EqualFold(f.Name, keep.Marker) })
-	if keep.MarkAll {
-		r.Header = append(r.Header, Field{keep.Marker, "false"})
-	}
-	e.exposeMarker(r)
-	return Result{Response: r}
-}
-
-// decorateReplay makes a replay of a kept response.
-func (e *Engine) decorateReplay(r *Response) {
-	if !e.cfg.Keep.NoMarker {
-		r.Header = append(r.Header, Field{e.cfg.Keep.Marker, "true"})
-	}
-	if r.Omitted {
-		r.Header = append(r.Header, Field{bodyHeader, "omitted"})
-	}
-	if hasBody(r.Status) {
-		r.Header = append(r.Header, Field{"Content-Length", strconv.Itoa(len(r.Body))})
-	}
-	e.exposeMarker(r)
-}
-
-// exposeMarker lets scripts of other origins read the marker: beside what CORS outside lets them read.
-func (e *Engine) exposeMarker(r *Response) {
-	if e.cfg.Keep.ExposeMarker {
-		r.Added = append(r.Added, Field{"Access-Control-Expose-Headers", e.cfg.Keep.Marker})
-	}
-}
 
 // call bounds one call of the store.
 func (e *Engine) call(ctx context.Context, verb func(context.Context) error) error {

@@ -11,6 +11,12 @@ var (
 	// ErrLost says that a run no longer holds its key: another run has claimed it, its record is gone, or the store was
 	// unavailable for a whole lease. The context of such a run's handler is cancelled with a cause that wraps ErrLost.
 	ErrLost = driver.ErrLost
+
+	// ErrOutcomeUnknown is what a LeaseConfig.OnUnknown returns when it cannot tell what became of a run.
+	ErrOutcomeUnknown = driver.ErrOutcomeUnknown
+
+	// ErrNotUnknown is returned by [Engine.Resolve] for an operation that has no unknown outcome.
+	ErrNotUnknown = errors.New("idem: the outcome is not unknown")
 )
 
 // The errors that hooks receive, and causes of contexts.

@@ -13,11 +13,11 @@ func (op *operation) rename(n naming) {
 		op.ownKey, op.isRenamed = op.claim.Key, true
 	}
 	config, a := &e.cfg.Fingerprint, e.algorithm
-	if op.task != nil {
+	if op.isTask {
 		config, a = &FingerprintConfig{}, algorithm{algorithmBase}
 	}
 	op.hasher = n.hasher
-	op.claim.Key = n.record(op.identity.scope, op.identity.key, &op.req, op.task != nil)
+	op.claim.Key = n.record(op.identity.scope, op.identity.key, &op.req, op.isTask)
 	op.claim.Fingerprint = config.of(n.hasher, a, &op.req, op.body)
 	op.claim.Fence, op.claim.Attempt, op.claim.Operation, op.claim.Takeover, op.claim.TakeoverFence = 0, 0, 0, false, 0
 }

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"context"
 	"slices"
 	"strings"
 )
@@ -71,35 +70,9 @@ func OmitNoStore(r *Response) bool {
 	})
 }
 
-// Decide sets, from inside a run, what becomes of its key, whatever the response is and whatever the policy says (ERR-05). A run
-// that panics or returns an error is retried nevertheless. A task that decides on Release and returns an error, for example
-// because its database is unavailable, uses up no attempt unless it has stored a step. The last call counts. Outside of a run
-// Decide does nothing. It is safe for concurrent use.
-func Decide(ctx context.Context, d Disposition) {
-	if k := runOf(ctx); k != nil {
-		k.decide(d)
-	}
-}
-
 // isEventStream reports whether the Content-Type of r is that of server-sent events.
 func isEventStream(r *Response) bool {
 	return slices.ContainsFunc(r.Header, func(f Field) bool {
 		return strings.EqualFold(f.Name, "Content-Type") && strings.HasPrefix(strings.ToLower(f.Value), "text/event-stream")
 	})
-}
-
-// disposition returns what becomes of the key after the response r. The handler's decision overrides the policy, except that a
-// hijacked connection has no response to keep (MTH-07). Without a decision, three kinds of responses release the key: those of
-// a hijacked connection, those of an event stream whose client has left, which is a subscription and not an outcome, and those
-// to a request for which no route was found.
-func (op *operation) disposition(r *Response) Disposition {
-	decision, decided := op.run.ownDecision()
-	endless := r.Unfinished && isEventStream(r)
-	switch {
-	case r.Hijacked && (!decided || decision == Keep), (endless || r.Unrouted) && !decided:
-		return Release
-	case decided:
-		return decision
-	}
-	return op.engine.cfg.Keep.Policy(r)
 }

@@ -49,7 +49,7 @@ func TestReleaseOnDoesNotShareItsArguments(t *testing.T) {
 }
 
 func TestAnAnswerThatCanNotBeKeptIsReleasedWhateverThePolicySays(t *testing.T) {
-	op := &operation{engine: &Engine{cfg: Config{Keep: KeepConfig{Policy: KeepAll}}}, ctx: context.Background()}
+	r := &run{keyed: &keyed{engine: &Engine{cfg: Config{Keep: KeepConfig{Policy: KeepAll}}}, ctx: context.Background()}}
 	for _, c := range []struct {
 		name string
 		r    Response
@@ -63,7 +63,7 @@ func TestAnAnswerThatCanNotBeKeptIsReleasedWhateverThePolicySays(t *testing.T) {
 		{"event stream with its end", events("text/event-stream", false), Keep},
 		{"RPL-27 long answer of another type", events("text/plain", true), Keep},
 	} {
-		assert.Equal(t, c.want, op.disposition(&c.r), c.name)
+		assert.Equal(t, c.want, r.disposition(&c.r), c.name)
 	}
 }
 

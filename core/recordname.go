@@ -44,15 +44,15 @@ func (n naming) record(scope, key string, req *Request, isTask bool) [32]byte {
 	return recordName(n.hasher, scope, key)
 }
 
-// enclosing returns the keeper of a run that encloses ctx and has the record of this request or task, under any naming. It
+// enclosing returns the run that encloses ctx and has the record of this request or task, under any naming. It
 // returns nil if there is none. Such a run must be found before the store is called, since the store would report the run's
 // own claim as in progress.
-func (e *Engine) enclosing(ctx context.Context, scope, key string, req *Request, isTask bool) (k *run) {
+func (e *Engine) enclosing(ctx context.Context, scope, key string, req *Request, isTask bool) (around *run) {
 	if placeOf(ctx) == nil {
 		return nil
 	}
-	for i := 0; k == nil && i < len(e.namings); i++ {
-		k = enclosing(ctx, e.namings[i].record(scope, key, req, isTask))
+	for i := 0; around == nil && i < len(e.namings); i++ {
+		around = enclosing(ctx, e.namings[i].record(scope, key, req, isTask))
 	}
-	return k
+	return around
 }

@@ -15,25 +15,25 @@ const maxBackground = 1000
 
 // releaseAsync releases, in the background, a claim that may have been granted although Begin returned an error. If the engine
 // fails open, the handler may have run without protection, so the release does not promise that nothing ran.
-func (op *operation) releaseAsync() {
-	nothing := !op.engine.cfg.DangerouslyFailOpen
+func (k *keyed) releaseAsync() {
+	nothing := !k.engine.cfg.DangerouslyFailOpen
 	failure := driver.Failure{Cause: "begin had no answer", NoEffects: nothing, NotRun: nothing}
-	op.engine.retryAsync(op.claim.Lease, op.releaseCall(op.claim, failure))
+	k.engine.retryAsync(k.claim.Lease, k.releaseCall(k.claim, failure))
 }
 
 // release releases a claim that was granted and under which nothing has run. It calls the store before it returns; if the store
 // does not respond, it tries again in the background.
-func (op *operation) release(claim driver.Claim) {
-	send := op.releaseCall(claim, driver.Failure{Cause: "the record has another name", NoEffects: true, NotRun: true})
+func (k *keyed) release(claim driver.Claim) {
+	send := k.releaseCall(claim, driver.Failure{Cause: "the record has another name", NoEffects: true, NotRun: true})
 	if !send() {
-		op.engine.retryAsync(claim.Lease, send)
+		k.engine.retryAsync(claim.Lease, send)
 	}
 }
 
 // releaseCall returns a function that fails the claim once, and reports whether the store has responded. The function does not
-// use op, which may be in use for another claim by then.
-func (op *operation) releaseCall(claim driver.Claim, failure driver.Failure) func() (answered bool) {
-	e, ctx := op.engine, context.WithoutCancel(op.ctx)
+// use k, which may be in use for another claim by then.
+func (k *keyed) releaseCall(claim driver.Claim, failure driver.Failure) func() (answered bool) {
+	e, ctx := k.engine, context.WithoutCancel(k.ctx)
 	return func() bool {
 		err := e.call(ctx, func(ctx context.Context) error { return e.cfg.Store.Fail(ctx, claim, failure) })
 		return err == nil || errors.Is(err, ErrLost)

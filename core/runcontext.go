@@ -24,7 +24,7 @@ func FromContext(ctx context.Context) (Run, bool) {
 	case p == nil:
 		return Run{}, false
 	case p.run != nil:
-		c := &p.run.op.claim
+		c := &p.run.claim
 		decision, _ := p.run.ownDecision()
 		return Run{Fence: c.Fence, Operation: c.Operation, Attempt: c.Attempt, Takeover: c.Takeover, Decision: decision}, true
 	}
@@ -43,10 +43,10 @@ func FromContext(ctx context.Context) (Run, bool) {
 // run, and in the handler of a batch, which is in many runs, ChildKey returns "". It is safe for concurrent use.
 func ChildKey(ctx context.Context, step string) string {
 	p := placeOf(ctx)
-	if p == nil || p.op == nil {
+	if p == nil || p.keyed == nil {
 		return ""
 	}
-	key := plainHasher.Sum(nil, "idem child key 2", string(p.op.root[:]), step)
+	key := plainHasher.Sum(nil, "idem child key 2", string(p.keyed.root[:]), step)
 	return hex.EncodeToString(key[:])
 }
 
@@ -54,7 +54,17 @@ func ChildKey(ctx context.Context, step string) string {
 // client, so that its outcome is stored. Adapters call CancelOnDisconnect when a handler begins an event stream; the handler of
 // another endless stream calls it itself. Outside of a run it does nothing.
 func CancelOnDisconnect(ctx context.Context) {
-	if k := runOf(ctx); k != nil {
-		k.watchClient()
+	if r := runOf(ctx); r != nil {
+		r.watchClient()
+	}
+}
+
+// Decide sets, from inside a run, what becomes of its key, whatever the response is and whatever the policy says (ERR-05). A run
+// that panics or returns an error is retried nevertheless. A task that decides on Release and returns an error, for example
+// because its database is unavailable, uses up no attempt unless it has stored a step. The last call counts. Outside of a run
+// Decide does nothing. It is safe for concurrent use.
+func Decide(ctx context.Context, d Disposition) {
+	if r := runOf(ctx); r != nil {
+		r.decide(d)
 	}
 }

@@ -4,44 +4,43 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/go-idem/idem/core/driver"
 )
 
-// isValidResponse reports whether r has a valid status, or the handler has taken over the connection.
-func isValidResponse(r *Response) bool {
-	return r != nil && (r.Hijacked || r.Status >= 100 && r.Status <= 999)
+// isValidResponse reports whether a response has a valid status, or the handler has taken over the connection.
+func isValidResponse(response *Response) bool {
+	return response != nil && (response.Hijacked || response.Status >= 100 && response.Status <= 999)
 }
 
-// settle ends a run as the policy says, and returns what the client gets. r and err are what the handler has returned. The
+// settle ends a run as the policy says, and returns what the client gets. response and err are what the handler has returned. The
 // response is held back until it is stored. Calls to the store do not end when the client leaves.
-func (op *operation) settle(r *Response, err error) (Result, error) {
-	if err == nil && !isValidResponse(r) {
+func (r *run) settle(response *Response, err error) (Result, error) {
+	if err == nil && !isValidResponse(response) {
 		err = errNoResponse
 	}
 	if err != nil {
-		_ = op.fail(driver.Failure{Cause: op.cause(err)}, 0)
+		_ = r.fail(driver.Failure{Cause: r.cause(err)}, 0)
 		return Result{}, err
 	}
-	keep := &op.engine.cfg.Keep
-	op.run.streams = r.Sent && r.Unfinished && !op.isStreaming
-	r.Omitted = r.Omitted || len(r.Body) > keep.MaxBody
-	decision := op.disposition(r)
-	if op.task != nil {
-		op.task.decision = decision
-	}
+	keep := &r.engine.cfg.Keep
+	r.streams = response.Sent && response.Unfinished && !r.isStreaming
+	response.Omitted = response.Omitted || len(response.Body) > keep.MaxBody
+	decision := r.disposition(response)
+	r.disposed = decision
 	switch decision {
 	case Retry:
-		err = op.fail(driver.Failure{Cause: "status " + strconv.Itoa(r.Status)}, r.Status)
+		err = r.fail(driver.Failure{Cause: "status " + strconv.Itoa(response.Status)}, response.Status)
 	case LeaveUnknown:
-		err = op.abandon(r.Status, ErrOutcomeUnknown)
+		err = r.abandon(response.Status, ErrOutcomeUnknown)
 	case Release:
-		err = op.fail(op.released(r), r.Status)
+		err = r.fail(r.released(response), response.Status)
 	default:
-		r.Omitted = r.Omitted || keep.OmitBody != nil && keep.OmitBody(r)
-		err = op.complete(r)
+		response.Omitted = response.Omitted || keep.OmitBody != nil && keep.OmitBody(response)
+		err = r.complete(response)
 	}
-	return op.result(r, err), nil
+	return r.result(response, err), nil
 }
 
 // maxCauseBytes bounds the cause of a failure, as it is stored.
@@ -54,70 +53,172 @@ func truncate(text string) string {
 
 // cause returns what is stored of a handler's error. The text of an error is stored for tasks only, because an error of a
 // request's handler may hold data of the request.
-func (op *operation) cause(err error) string {
-	if op.task != nil {
+func (r *run) cause(err error) string {
+	if r.isTask {
 		return truncate(err.Error())
 	}
 	return "handler returned an error"
 }
 
-// complete stores what a replay of r needs. It waits for steps that are still in progress.
-func (op *operation) complete(r *Response) error {
+// complete stores what a replay of the response needs. It waits for steps that are still in progress.
+func (r *run) complete(response *Response) error {
 	var fields [16]Field // so that most responses need no allocation
-	rules := op.engine.rules
-	header, removed := rules.appendKept(fields[:0], r), rules.removals(r)
-	kept := Response{Status: r.Status, Header: header, Removed: removed, Body: r.Body, Omitted: r.Omitted}
-	outcome, blob := op.encodeOutcome(&kept)
-	op.isEnded = true // also when a hook panics now
-	if busy := op.run.closeIfIdle(); busy != nil {
-		op.run.awaitIdle(busy)
+	rules := r.engine.rules
+	header, removed := rules.appendKept(fields[:0], response), rules.removals(response)
+	kept := Response{Status: response.Status, Header: header, Removed: removed, Body: response.Body, Omitted: response.Omitted}
+	outcome, blob := r.storeBody(&kept)
+	r.isEnded = true // even if a hook panics now
+	if busy := r.closeIfIdle(); busy != nil {
+		r.awaitIdle(busy)
 	}
-	return op.finish(commit{hook: op.engine.cfg.Hooks.Kept, status: r.Status, outcome: outcome, blob: blob})
+	return r.finish(commit{hook: r.engine.cfg.Hooks.Kept, status: response.Status, outcome: outcome, blob: blob})
 }
 
 // endIncomplete ends a run whose handler panicked, or whose response was cut short. With Lease.OnUnknown, the claim is left to
 // the end of its lease, so that OnUnknown is asked about the outcome. Otherwise the run fails, and a retry runs again.
-func (op *operation) endIncomplete(cause string) {
-	if op.engine.cfg.Lease.OnUnknown == nil {
-		_ = op.fail(driver.Failure{Cause: cause}, 0)
+func (r *run) endIncomplete(cause string) {
+	if r.engine.cfg.Lease.OnUnknown == nil {
+		_ = r.fail(driver.Failure{Cause: cause}, 0)
 		return
 	}
-	_ = op.abandon(0, errors.New(cause))
+	_ = r.abandon(0, errors.New(cause))
 }
 
 // abandon leaves the claim to the end of its lease, because the outcome is unknown.
-func (op *operation) abandon(status int, cause error) error {
-	return op.whenIdle(func() error {
-		if _, lost := op.run.stop(); lost {
+func (r *run) abandon(status int, cause error) error {
+	return r.whenIdle(func() error {
+		if _, lost := r.stop(); lost {
 			return ErrLost
 		}
-		op.emit(op.engine.cfg.Hooks.Unknown, status, cause)
+		r.emit(r.engine.cfg.Hooks.Unknown, status, cause)
 		return nil
 	})
 }
 
 // fail ends the run without an outcome. If the run has stored steps, or has some in progress, the failure does not say that
 // the run had no effects.
-func (op *operation) fail(f driver.Failure, status int) error {
-	hadEffects := op.run.hasEffects() // a step that is in progress now may have failed by then
-	return op.whenIdle(func() error {
-		if hadEffects || op.run.hasEffects() { // of a step that began since
+func (r *run) fail(f driver.Failure, status int) error {
+	hadEffects := r.hasEffects() // a step that is in progress now may have failed by then
+	return r.whenIdle(func() error {
+		if hadEffects || r.hasEffects() { // of a step that began since
 			f.NoEffects, f.NotRun = false, false
 		}
-		return op.finish(commit{hook: op.engine.cfg.Hooks.Failed, status: status, failure: &f})
+		return r.finish(commit{hook: r.engine.cfg.Hooks.Failed, status: status, failure: &f})
 	})
 }
 
 // result returns what the client gets after a commit that returned err. If the run has lost its claim, or may have, its
 // response is not the outcome and is not sent, unless it was streamed and is sent already.
-func (op *operation) result(r *Response, err error) Result {
+func (r *run) result(response *Response, err error) Result {
 	switch {
-	case r.Sent:
+	case response.Sent:
 		return Result{}
 	case errors.Is(err, ErrLost) && !errors.Is(err, ErrOutcomeUnknown):
-		return op.engine.refusals.refuse(codeClaimLost, 0)
+		return r.engine.refusals.refuse(codeClaimLost, 0)
 	case err != nil: // also ErrOutcomeUnknown: a retry finds what became of the commit
-		return op.engine.refusals.refuse(codeStoreUnavailable, 0)
+		return r.engine.refusals.refuse(codeStoreUnavailable, 0)
 	}
-	return op.engine.decorateFirst(r)
+	return r.engine.decorateFirst(response)
+}
+
+// disposition returns what becomes of the key after a response. The handler's decision overrides the policy, except that a
+// hijacked connection has no response to keep (MTH-07). Without a decision, three kinds of responses release the key: those of
+// a hijacked connection, those of an event stream whose client has left, which is a subscription and not an outcome, and those
+// to a request for which no route was found.
+func (r *run) disposition(response *Response) Disposition {
+	decision, decided := r.ownDecision()
+	endless := response.Unfinished && isEventStream(response)
+	switch {
+	case response.Hijacked && (!decided || decision == Keep), (endless || response.Unrouted) && !decided:
+		return Release
+	case decided:
+		return decision
+	}
+	return r.engine.cfg.Keep.Policy(response)
+}
+
+// released is how the claim of r ends when its handler had no effects. The attempt of a task is given back: it was not
+// handled, as when a database is unavailable.
+func (r *run) released(response *Response) driver.Failure {
+	failure := driver.Failure{Cause: "status " + strconv.Itoa(response.Status), NoEffects: true, NotRun: r.isTask}
+	if r.releaseErr != nil {
+		failure.Cause = truncate(r.releaseErr.Error())
+	}
+	return failure
+}
+
+// handlerEnded is called when the handler has returned, or panicked, or a hook has panicked before the handler had begun. It
+// fails a run that nobody has settled. No panic is recovered here, so the stack reaches the recovery outside.
+func (r *run) handlerEnded(hasBegun bool) {
+	if r.isStreaming {
+		return
+	}
+	defer r.endSessionUnlessHeld()
+	switch {
+	case r.isEnded:
+	case hasBegun:
+		r.endIncomplete("handler panicked")
+	default:
+		_ = r.fail(driver.Failure{Cause: "a hook panicked", NoEffects: true, NotRun: true}, 0)
+	}
+}
+
+// whenIdle calls end when nothing is in progress in the run. If something is, it returns nil at once: the claim is held and end is
+// called in the background, since the client need not wait for a run that stores no outcome.
+func (r *run) whenIdle(end func() error) error {
+	r.isEnded = true // even if a hook panics now
+	busy := r.closeIfIdle()
+	if busy == nil {
+		return end()
+	}
+	r.isHeld = true
+	r.engine.inflight.Go(func() {
+		defer r.endSession()
+		r.awaitIdle(busy)
+		_ = end()
+	})
+	return nil
+}
+
+// endLater ends the run when its stream ends. later gets the function that does so, and may call it from any goroutine; the lease
+// is renewed until then. If later panics, nobody can end the run, so it counts as broken off.
+func (r *run) endLater(later func(func(*Response, error))) {
+	var isTaken atomic.Bool
+	r.engine.inflight.Add()
+	r.isStreaming = true
+	isGiven := false
+	defer func() {
+		if !isGiven && isTaken.CompareAndSwap(false, true) {
+			r.isStreaming = false
+			r.engine.inflight.Done()
+		}
+	}()
+	later(func(response *Response, err error) {
+		if !isTaken.CompareAndSwap(false, true) {
+			return
+		}
+		defer r.engine.inflight.Done()
+		defer r.endSessionUnlessHeld()
+		defer r.endUnlessEnded()
+		if err != nil || r.isBrokenOff(response) {
+			r.endIncomplete("the answer broke off")
+			return
+		}
+		_, _ = r.settle(response, nil)
+	})
+	isGiven = true
+}
+
+// endUnlessEnded ends a run whose policy or codec panicked at the end of a stream, before the store was called.
+func (r *run) endUnlessEnded() {
+	if !r.isEnded {
+		r.endIncomplete("the end of the answer panicked")
+	}
+}
+
+// isBrokenOff reports whether a stream whose client has left is to be run again. It is not if the handler has decided what becomes
+// of the key, nor if it is an event stream, which has no other end.
+func (r *run) isBrokenOff(response *Response) bool {
+	_, decided := r.ownDecision()
+	return response.Unfinished && !decided && !isEventStream(response)
 }

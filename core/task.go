@@ -4,11 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"strconv"
 	"strings"
 	"time"
-
-	"github.com/go-idem/idem/core/driver"
 )
 
 // Task is an operation that is no HTTP request: a message, a job, a gRPC call, a command. [Engine.DoTask] runs it.
@@ -68,70 +65,52 @@ func (e *Engine) DoTask(ctx context.Context, task Task, run func(context.Context
 	return op.doTask(run)
 }
 
-// taskRun is a task on its way through the engine.
-type taskRun struct {
-	Task
-	decision Disposition // what became of the key after the run
-	released error       // of a run that has decided on Release
-}
-
 // newTask returns the operation of a task. The kind takes the place of a method, and the scope that of a path.
 func (e *Engine) newTask(ctx context.Context, task *Task) *operation {
 	req := Request{Method: task.Kind, Path: task.Scope, Header: func(string) []string { return nil }}
-	op := &operation{
-		engine: e, ctx: ctx, req: req, identity: identity{task.Scope, task.Key}, body: task.Input, task: &taskRun{Task: *task},
-	}
+	op := &operation{onWait: task.OnWait}
+	op.keyed = keyed{engine: e, ctx: ctx, req: req, identity: identity{task.Scope, task.Key}, body: task.Input, isTask: true}
 	op.claim.Key = e.namings[0].record(task.Scope, task.Key, &op.req, true)
 	op.claim.Fingerprint = (&FingerprintConfig{}).of(e.hasher, algorithm{algorithmBase}, &op.req, task.Input)
 	return op
 }
 
-// nestedIn is the result of a task inside a run of the same task, which k keeps alive.
-func (op *operation) nestedIn(k *run) Result {
-	if err := op.engine.checkNesting(k.op.engine); err != nil {
+// nestedIn is the result of a task inside a run of the same task, around.
+func (op *operation) nestedIn(around *run) Result {
+	if err := op.engine.checkNesting(around.engine); err != nil {
 		op.emit(op.engine.cfg.Hooks.StoreError, 0, err)
 		result := op.engine.refusals.refuse(codeNestedEngine, 0)
 		result.Err = err
 		return result
 	}
-	return Result{Bypassed: true, Attempt: k.op.claim.Attempt}
+	return Result{Bypassed: true, Attempt: around.claim.Attempt}
 }
 
-// doTask claims the task, runs it, and settles it.
+// doTask takes a task through its life.
 func (op *operation) doTask(run handler) (Result, error) {
 	op.handler = func(ctx context.Context) (*Response, error) {
 		response, err := run(ctx)
 		if decision, _ := op.run.ownDecision(); err != nil && decision == Release {
-			op.task.released = err
+			op.run.releaseErr = err
 			return &Response{Status: statusReleased}, nil
 		}
 		return response, err
 	}
-	result, err := op.begin()
-	result.Attempt, result.Decision = op.claim.Attempt, op.task.decision
+	result, err := op.claimAndRun()
+	result.Attempt, result.Decision = op.claim.Attempt, op.run.disposed
 	if result.Problem != "" {
 		return result, err
 	}
 	if err == nil && op.found != nil {
 		result.Replayed, result.Response = true, op.found
 	}
-	return result, cmp.Or(err, op.task.released)
+	return result, cmp.Or(err, op.run.releaseErr)
 }
 
-// released is how the claim of r ends when its handler had no effects. The attempt of a task is given back: it was not
-// handled, as when a database is unavailable.
-func (op *operation) released(r *Response) driver.Failure {
-	failure := driver.Failure{Cause: "status " + strconv.Itoa(r.Status), NoEffects: true, NotRun: op.task != nil}
-	if op.task != nil && op.task.released != nil {
-		failure.Cause = truncate(op.task.released.Error())
-	}
-	return failure
-}
-
-// waitOutside is wait. A task gives up its place at the store meanwhile.
+// waitOutside is wait, with Task.OnWait around it.
 func (op *operation) waitOutside(left time.Duration) (again bool) {
-	if op.task != nil && op.task.OnWait != nil {
-		defer op.task.OnWait()()
+	if op.onWait != nil {
+		defer op.onWait()()
 	}
 	return op.wait(left)
 }

@@ -187,7 +187,7 @@ func TestStepsOfOneNameAreDoneOneAfterTheOther(t *testing.T) {
 			_, err := core.Step(ctx, "charge", func(ctx context.Context) (receipt, error) {
 				return core.Step(ctx, "charge", (&charging{}).charge)
 			})
-			assert.ErrorContains(t, err, "around this one")
+			assert.ErrorContains(t, err, "encloses this one")
 			return made(ctx)
 		})
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // handlerResponse is the response that the handlers leave in the Fiber context. It stays there, because fasthttp sends nothing
@@ -66,12 +67,12 @@ func (a *handlerResponse) run(ctx context.Context, c *fiber.Ctx, keep *core.Keep
 // found no handler. UserContext and ContextKey are as before when it returns.
 func runHandlers(ctx context.Context, c *fiber.Ctx) (isUnrouted bool) {
 	outer := c.UserContext()
-	outerRun := c.Context().UserValue(core.ContextKey)
+	outerRun := c.Context().UserValue(driver.ContextKey)
 	c.SetUserContext(ctx)
-	c.Context().SetUserValue(core.ContextKey, ctx)
+	c.Context().SetUserValue(driver.ContextKey, ctx)
 	defer func() {
 		c.SetUserContext(outer)
-		c.Context().SetUserValue(core.ContextKey, outerRun)
+		c.Context().SetUserValue(driver.ContextKey, outerRun)
 	}()
 	err := c.Next()
 	if err == nil {

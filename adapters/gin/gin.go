@@ -30,6 +30,7 @@ import (
 
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/capture"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // Option changes how [Gin] treats a request.
@@ -77,7 +78,7 @@ func Gin(e *core.Engine, opts ...Option) gin.HandlerFunc {
 			return run(ctx, c, x, keep)
 		})
 		if result.Bypassed {
-			if c.Request.Context().Value(core.ContextKey) != nil {
+			if c.Request.Context().Value(driver.ContextKey) != nil {
 				setRunContext(c) // gin.Engine.HandleContext has cleared the keys of c during a run.
 			}
 			return

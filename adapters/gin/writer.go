@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/capture"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // errNoResponse is the error of a run whose handlers only collected errors. It makes the engine fail the claim.
@@ -52,7 +53,7 @@ func run(ctx context.Context, c *gin.Context, x *capture.Exchange, keep core.Kee
 // setRunContext stores the run of c's request in c, or nothing if the request is in no run, so that core.FromContext(c) works.
 // Gin itself looks values up in the request's context only if the router has ContextWithFallback.
 func setRunContext(c *gin.Context) {
-	c.Set(core.ContextKey, c.Request.Context().Value(core.ContextKey))
+	c.Set(driver.ContextKey, c.Request.Context().Value(driver.ContextKey))
 }
 
 // writer is a gin.ResponseWriter that holds the response back. Like Gin's own writer, it only remembers the status until the

@@ -5,13 +5,13 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // moveToOuter changes the context of a produced message. If that is made of the run's context, it would end with the run, but the
 // message is published after the run. So it gets a context that ends with outer, the context around the run.
 func moveToOuter(msg *message.Message, run, outer context.Context) {
-	if ctx := msg.Context(); ctx.Value(core.ContextKey) == run.Value(core.ContextKey) {
+	if ctx := msg.Context(); ctx.Value(driver.ContextKey) == run.Value(driver.ContextKey) {
 		msg.SetContext(publishContext{outer, context.WithoutCancel(ctx)})
 	}
 }
@@ -25,7 +25,7 @@ type publishContext struct {
 
 // Value implements context.Context.
 func (p publishContext) Value(key any) any {
-	if key != core.ContextKey {
+	if key != driver.ContextKey {
 		if value := p.values.Value(key); value != nil {
 			return value
 		}

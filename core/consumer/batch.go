@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // Batch is [Consume] for many messages. It calls handle with the messages that are to be handled, in order, and handle returns
@@ -237,7 +238,7 @@ type shared struct {
 
 // Value implements context.Context.
 func (s *shared) Value(key any) any {
-	if key == core.ContextKey {
+	if key == driver.ContextKey {
 		return s
 	}
 	if _, ok := key.(name); ok {
@@ -256,7 +257,7 @@ func (s *shared) consumer(name any) any {
 	return nil
 }
 
-// Runs returns the contexts of the runs: see core.ContextKey.
+// Runs returns the contexts of the runs: see driver.ContextKey.
 func (s *shared) Runs() []context.Context { return s.runs }
 
 // settleCall gives each member its result and its error.

@@ -1,4 +1,5 @@
-// Package driver defines the interfaces that stores, codecs and blob stores implement. Applications need not import it:
+// Package driver defines what stores, codecs and blob stores implement, and what adapters share with the engine. Applications need
+// not import it:
 // they pass an implementation to core.New.
 package driver
 

@@ -49,7 +49,7 @@ func InTx(ctx context.Context, db DB, opts pgx.TxOptions, f func(pgx.Tx) error) 
 		return pgx.BeginTxFunc(ctx, db, opts, f)
 	}
 	runContext := ctx
-	if own, ok := ctx.Value(core.ContextKey).(context.Context); ok { // contexts of frameworks have no other value of the run
+	if own, ok := ctx.Value(driver.ContextKey).(context.Context); ok { // contexts of frameworks have no other value of the run
 		runContext = own
 	}
 	sess, _ := runContext.Value(sessionKey{}).(*session)

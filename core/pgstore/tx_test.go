@@ -79,7 +79,7 @@ type framework struct {
 }
 
 func (f framework) Value(key any) any {
-	if key == core.ContextKey {
+	if key == driver.ContextKey {
 		return f.run
 	}
 	return nil

@@ -146,7 +146,7 @@ func (f *Faulty) executeLate(ctx context.Context, owner [16]byte) {
 
 // Reopen calls the wrapped store's Reopen, if it has one: see core.Engine.Resolve.
 func (f *Faulty) Reopen(ctx context.Context, c driver.Claim, outcome []byte) error {
-	store, ok := f.Store.(reopener)
+	store, ok := f.Store.(driver.Reopener)
 	if !ok {
 		return errNoAbility
 	}

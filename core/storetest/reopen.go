@@ -7,14 +7,9 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// reopener is the ability to reopen a COMPLETED record: see core.Engine.Resolve.
-type reopener interface {
-	Reopen(ctx context.Context, c driver.Claim, outcome []byte) error
-}
-
 // reopen calls the store's Reopen.
 func (s *suite) reopen(c driver.Claim, outcome string) error {
-	return s.store.(reopener).Reopen(context.Background(), c, []byte(outcome))
+	return s.store.(driver.Reopener).Reopen(context.Background(), c, []byte(outcome))
 }
 
 // deadClaim returns the claim of a record that was completed with the outcome "dead" at its third attempt.

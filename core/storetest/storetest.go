@@ -46,7 +46,7 @@ func Run(t *testing.T, newHarness func(testing.TB) Harness) {
 	if _, ok := store.(driver.Checkpointer); ok {
 		tests = append(append(tests, checkpointing...), operations...)
 	}
-	if _, ok := store.(reopener); ok {
+	if _, ok := store.(driver.Reopener); ok {
 		tests = append(tests, reopening...)
 	}
 	for _, test := range tests {

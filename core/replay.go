@@ -1,11 +1,50 @@
 package core
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/internal/replay"
 )
+
+// replay returns the stored outcome as the result, or refuses the request if the outcome cannot be read.
+func (op *operation) replay(outcome []byte) Result {
+	response := op.cached
+	if response == nil {
+		var err error
+		response, err = op.prepareReplay(outcome)
+		switch {
+		case errors.Is(err, errBlobUnavailable):
+			op.emit(op.engine.cfg.Hooks.StoreError, 0, err)
+			return op.engine.refusals.refuse(codeStoreUnavailable, 0)
+		case err != nil:
+			return op.unreadable(err)
+		}
+	}
+	op.emit(op.engine.cfg.Hooks.Replay, response.Status, nil)
+	return Result{Replayed: true, Response: response, Err: op.blobErr}
+}
+
+// prepareReplay decodes an outcome and adds what replays carry. A response with its body in a blob is not cached: it is long, and a
+// blob may be unavailable for a moment only.
+func (op *operation) prepareReplay(outcome []byte) (*Response, error) {
+	response, blob, err := op.engine.codecs.decode(op.claim.Key, outcome)
+	if err != nil {
+		return nil, err
+	}
+	if blob != "" {
+		if response, op.blobErr, err = op.fetchBody(response, blob); err != nil {
+			return nil, err
+		}
+	}
+	op.engine.rules.restrict(response)
+	op.engine.decorateReplay(response)
+	if blob == "" {
+		op.cacheReplay(outcome, response)
+	}
+	return response, nil
+}
 
 // preparedReplay is a replay that one engine has made of a cached outcome. Another engine makes its own, since it may mark replays
 // otherwise, or have other codecs.

@@ -1,0 +1,52 @@
+package core
+
+import (
+	"context"
+	"crypto/rand"
+	"time"
+
+	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/internal/digest"
+)
+
+// keyed is a request or a task with its key, and the claim for the record of both.
+type keyed struct {
+	engine   *Engine
+	ctx      context.Context // ends when the client leaves
+	req      Request
+	body     []byte
+	isTask   bool // req stands for a task
+	identity identity
+	root     [32]byte     // from which child keys are derived; zero until the handler is about to run
+	claim    driver.Claim // as the next call to the store sends it
+	begun    time.Time    // when Begin was last sent
+
+	hasher    digest.Hasher // of the naming that the claim's record has
+	isRenamed bool          // that naming is not the engine's own
+	ownKey    [32]byte      // if isRenamed, the record's name under the engine's own naming
+}
+
+// newClaim makes ready to ask the store: it fills in what a claim asks for, whatever it is of.
+func (k *keyed) newClaim() {
+	cfg := &k.engine.cfg
+	k.claim.Lease, k.claim.Retention, k.claim.LateRetry = cfg.Lease.Duration, cfg.Keep.Retention, cfg.Keep.LateRetry
+	k.claim.NoTakeover, k.claim.WantRemaining = cfg.Lease.OnUnknown != nil, k.engine.replays != nil
+	rand.Read(k.claim.Owner[:])
+}
+
+// identity is what a client calls an operation.
+type identity struct{ scope, key string }
+
+// identify fills in what child keys derive from: nothing that a config, a store or time changes. It is called when the handler is
+// about to run, because adapters may use the memory of scope and key again when it has returned.
+func (k *keyed) identify() {
+	k.root = plainHasher.Sum(nil, "idem child root 1", k.identity.scope, k.identity.key, k.req.Method, k.req.Path)
+}
+
+// emit calls a hook, if there is one.
+func (k *keyed) emit(h Hook, status int, err error) {
+	h.call(k.ctx, &k.req, &k.claim, status, err)
+}
+
+// detached returns a context that has the values of the client's, and does not end when the client leaves.
+func (k *keyed) detached() context.Context { return context.WithoutCancel(k.ctx) }

@@ -1,0 +1,152 @@
+package core
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-idem/idem/core/driver"
+)
+
+// Resolve settles an operation whose outcome is unknown: outcome is kept and replayed from now on, nil says that it did
+// not happen, so that the next request runs. It is for operators, and does what LeaseConfig.OnUnknown cannot do by itself.
+//
+// The operation is named by which.Scope, which.Key and which.Kind. The Kind of a request is "", or with Key.PerRoute or
+// Key.PerRouteChanged its method and path, such as "POST /refunds"; its Key has no quotes, as Key.Accept returns it. For a message,
+// see package consumer: there the body of outcome is the result as Config.Marshal makes it. With Omitted there is no result, and
+// with Status 500 the task is dead and the body says why.
+//
+// Resolve also revives a task that is dead (EVT-11). With a nil outcome the next task of this name is run, as a first attempt of
+// the same Input only, that takes over ([Run].Takeover), since earlier runs may have had effects; their steps are
+// forgotten. The caller has it sent again. Where Config.Keep.LocalReplays is set, other processes treat it as dead for up to
+// a minute more. The store must be a [driver.Reopener], as those of this module
+// are, or the error wraps [errors.ErrUnsupported]. A task that came with another Input,
+// or whose record cannot be read, is not revived.
+//
+// Its error wraps [ErrNotUnknown] when there is nothing to settle: no record, a run in progress, or an outcome that is
+// kept. Other errors are the store's; it may be called again then.
+func (e *Engine) Resolve(ctx context.Context, which Task, outcome *Response) error {
+	if outcome != nil && !isValidResponse(outcome) {
+		return errNoResponse
+	}
+	k := e.named(ctx, &which)
+	revived, err := k.takeOverAny(which)
+	switch {
+	case err != nil, revived && outcome == nil:
+		return err
+	case revived:
+		err = k.claimRevived()
+	}
+	if err != nil {
+		return err
+	}
+	if outcome == nil {
+		return e.cfg.Store.Fail(ctx, k.claim, driver.Failure{Cause: "an operator says that it did not happen"})
+	}
+	keep := &e.cfg.Keep
+	omitted := outcome.Omitted || len(outcome.Body) > keep.MaxBody || keep.OmitBody != nil && keep.OmitBody(outcome)
+	r := &run{keyed: k}
+	r.commit.outcome, r.commit.blob = k.storeBody(&Response{
+		Status: outcome.Status, Header: e.rules.appendKept(nil, outcome), Body: outcome.Body, Omitted: omitted,
+	})
+	return r.sendCommit(ctx)
+}
+
+// named returns the request or task that an operator names.
+func (e *Engine) named(ctx context.Context, which *Task) *keyed {
+	method, path, isRoute := strings.Cut(which.Kind, " ")
+	if isRoute || which.Kind == "" {
+		return &keyed{engine: e, ctx: ctx, req: Request{Method: method, Path: path}}
+	}
+	return &e.newTask(ctx, which).keyed
+}
+
+// takeOverAny calls takeOver under each name that the record may have, until something is unknown there.
+func (k *keyed) takeOverAny(which Task) (revived bool, err error) {
+	e := k.engine
+	for _, n := range e.namings {
+		k.claim = driver.Claim{Key: n.record(which.Scope, which.Key, &k.req, k.isTask)}
+		k.newClaim()
+		if revived, err = k.takeOver(); !errors.Is(err, ErrNotUnknown) {
+			return revived, err
+		}
+	}
+	return false, err
+}
+
+// takeOver claims a record whose run vanished, whatever its request. Its first Begin, with a fingerprint that no request has, only
+// asks for the record's fingerprint; where there is no record, what that Begin leaves behind ends before its lease. A dead task is
+// revived and not claimed.
+func (k *keyed) takeOver() (revived bool, err error) {
+	store := k.engine.cfg.Store
+	k.claim.NoTakeover = true
+	ask := k.claim
+	ask.Fingerprint[31], ask.Retention = 1, k.engine.cfg.Limits.StoreTimeout
+	entry, err := store.Begin(k.ctx, ask)
+	if err == nil && entry.State == driver.Mismatch {
+		k.claim.Fingerprint = entry.Fingerprint
+		entry, err = store.Begin(k.ctx, k.claim)
+	}
+	if err == nil && entry.State == driver.Unknown {
+		k.claim.TakeoverFence = entry.Fence
+		entry, err = store.Begin(k.ctx, k.claim)
+	}
+	if err == nil && entry.State == driver.Completed && k.isTask {
+		err = k.revive(entry.Outcome)
+		return err == nil, err
+	}
+	if err != nil {
+		return false, err
+	}
+	k.claim.Fence, k.claim.Attempt, k.claim.Operation, k.claim.Takeover = entry.Fence, entry.Attempt, entry.Operation, entry.Takeover
+	if entry.State == driver.Claimed && k.claim.TakeoverFence == 0 { // the record was absent or FAILED: nothing is unknown
+		if k.claim.Fingerprint == [32]byte{} {
+			k.claim.Retention = ask.Retention
+		}
+		if err := store.Fail(k.ctx, k.claim, driver.Failure{Cause: "nothing to resolve", NoEffects: true, NotRun: true}); err != nil {
+			return false, err
+		}
+		return false, fmt.Errorf("%w: there is no record of a run", ErrNotUnknown)
+	}
+	if entry.State != driver.Claimed {
+		return false, fmt.Errorf("%w: %s", ErrNotUnknown, entry.State)
+	}
+	return false, nil
+}
+
+// revive reopens the record of a task that is dead; outcome is what the store keeps of it.
+func (k *keyed) revive(outcome []byte) error {
+	kept, _, err := k.engine.codecs.decode(k.claim.Key, outcome)
+	if err != nil {
+		return err
+	}
+	if kept.Status != statusDead {
+		return fmt.Errorf("%w: %s", ErrNotUnknown, driver.Completed)
+	}
+	store, ok := k.engine.cfg.Store.(driver.Reopener)
+	if !ok {
+		return fmt.Errorf("idem: store %T has no method Reopen, which revives a dead task: %w", k.engine.cfg.Store, errors.ErrUnsupported)
+	}
+	err = store.Reopen(k.ctx, k.claim, outcome)
+	k.engine.replays.Evict(&k.claim.Key) // whatever err is: it may have taken effect
+	if errors.Is(err, ErrLost) {
+		return fmt.Errorf("%w: another has settled it at this moment", ErrNotUnknown)
+	}
+	return err
+}
+
+// claimRevived claims a task that was just revived. A delivery of a message may be there first.
+func (k *keyed) claimRevived() error {
+	rand.Read(k.claim.Owner[:]) // the other has reopened it: for a store that is a run which failed
+	entry, err := k.engine.cfg.Store.Begin(k.ctx, k.claim)
+	if err != nil {
+		return err
+	}
+	if entry.State != driver.Claimed {
+		return fmt.Errorf("%w: it is revived, and %s", ErrNotUnknown, entry.State)
+	}
+	k.claim.Fence, k.claim.Attempt, k.claim.Operation, k.claim.Takeover = entry.Fence, entry.Attempt, entry.Operation, entry.Takeover
+	return nil
+}
