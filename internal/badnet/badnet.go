@@ -23,6 +23,7 @@ type Faults struct {
 	Slice        int           // bytes that one read or write carries at most; 0: no limit
 	Rate         int           // bytes a second in each direction; 0: no limit
 	Hole         bool          // requests vanish, replies do not come, and no connection breaks
+	HalfReply    bool          // half of the next bytes arrive on each connection, then nothing; no connection breaks
 	Refuse       bool          // no connection is made
 
 	// All faults except Refuse affect all connections. With Listeners they affect only connections that have sent a SUBSCRIBE
@@ -149,6 +150,7 @@ type conn struct {
 	net     *Net
 	epoch   int  // when it was made
 	listens bool // it has sent a SUBSCRIBE; guarded by the net's mutex
+	halved  int  // the value of the net's epoch when half of a reply has arrived; guarded by the net's mutex
 
 	mu       sync.Mutex
 	deadline time.Time
@@ -247,12 +249,36 @@ func (c *conn) Read(p []byte) (int, error) {
 	if err != nil {
 		return n, err
 	}
+	if c.hit(func(f *Faults) bool { return f.HalfReply }) {
+		return c.readHalf(p, n)
+	}
 	if c.hit(c.losesReply) {
 		_ = c.Close()
 		return 0, io.EOF
 	}
 	wait, _ := c.slow(n, false)
 	return n, c.wait(wait)
+}
+
+// readHalf is a Read under HalfReply. n bytes are in p already; half of them arrive if they are the first. Everything else that
+// the server sends gets lost.
+func (c *conn) readHalf(p []byte, n int) (int, error) {
+	if c.hit(c.isFirstReply) {
+		return (n + 1) / 2, nil
+	}
+	for c.hit(func(f *Faults) bool { return f.HalfReply }) {
+		if n, err := c.Conn.Read(p); err != nil {
+			return n, err
+		}
+	}
+	return 0, nil
+}
+
+// isFirstReply reports whether no reply has arrived in part since the faults were set. The caller holds the net's mutex.
+func (c *conn) isFirstReply(*Faults) bool {
+	first := c.halved != c.net.epoch
+	c.halved = c.net.epoch
+	return first
 }
 
 // losesReply decides whether a reply gets lost. The caller holds the net's mutex.

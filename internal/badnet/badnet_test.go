@@ -86,6 +86,21 @@ func TestABlackHoleBreaksNothingAndHonoursDeadlines(t *testing.T) {
 	require.NoError(t, echo(c))
 }
 
+func TestHalfAReplyArrivesAndThenNothing(t *testing.T) {
+	n := New(1)
+	c := dial(t, n)
+	n.Set(Faults{HalfReply: true})
+	for _, want := range []string{"hel", ""} {
+		require.NoError(t, c.SetDeadline(time.Time{}))
+		_, err := c.Write([]byte("hello"))
+		require.NoError(t, err)
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
+		got, err := io.ReadAll(c)
+		require.ErrorContains(t, err, "timeout")
+		assert.Equal(t, want, string(got))
+	}
+}
+
 func TestFaultsCanBeForSomeConnectionsAlone(t *testing.T) {
 	n := New(1)
 	plain, listener := dial(t, n), dial(t, n)
