@@ -2,7 +2,8 @@
 # make quick       vet and tests, without servers, of the packages that differ from main, in all modules: seconds; BASE=HEAD compares with HEAD
 # make tools       installs the servers that the tests start, where it can, and says what is missing where it can not
 # make bench       measures beside rivals and writes docs/PERFORMANCE.md; BENCH=-short takes 3 minutes, not 25
-# make soak        30 minutes of traffic under faults, then the tests in their long forms and 10 minutes of each fuzz target
+# make soak        30 minutes of traffic under faults, 30 minutes of simulated histories,
+#                  then the tests in their long forms and 10 minutes of each fuzz target
 
 GO ?= go
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -47,6 +48,7 @@ bench:
 
 soak:
 	SOAK=1 $(GO) test -run '^TestSoak$$' -v -timeout 60m ./adapters_test
+	SOAK=1 SOAK_FOR=30m $(GO) test -run Histories -v -timeout 60m ./internal/simulation
 	SOAK=1 $(GO) test -run Waiters -v -timeout 30m ./faults_test
 	SOAK=1 SOAK_FOR=1m $(GO) test -race -shuffle=on -count=3 -timeout 120m ./...
 	@set -e; for module in $(NESTED); do echo "$$module:"; SOAK=1 $(GO) -C $$module test -race -shuffle=on -timeout 120m ./...; done

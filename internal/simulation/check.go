@@ -1,0 +1,156 @@
+package simulation
+
+import (
+	"errors"
+	"time"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/consumer"
+)
+
+// report notes that a Do has broken a promise.
+func (h *history) report(promise string, d *do) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.broken(promise, "%s under %s, in %s: hooks %v", d, d.record(), d.process.name, d.counts)
+}
+
+// checkPanic checks that a panic that left the engine is one of a handler. Other panics are defects of the engine, or of this
+// package, and go on.
+func (h *history) checkPanic(d *do, cause any) {
+	if err, ok := cause.(error); !ok || !errors.Is(err, errHandler) {
+		h.report("only handlers panic", d)
+		panic(cause)
+	}
+}
+
+// checkBound checks that a Do did not take longer than its wait, its handler and a few calls to the store.
+func (h *history) checkBound(d *do) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	limits := &d.process.config
+	own := h.now() - d.start - d.busy
+	if bound := limits.Wait.Timeout + 8*limits.Limits.StoreTimeout + 10*quick; own > bound {
+		h.broken("every Do ends within its bound", "%s took %v without its handler, and not %v", d, own, bound)
+	}
+}
+
+// expect checks that a hook was called as often as the result says.
+func (h *history) expect(d *do, hook string, isExpected bool) {
+	expected := 0
+	if isExpected {
+		expected = 1
+	}
+	if d.counts[hook] != expected {
+		h.broken("hooks count what results say", "%s: %s %d times, and not %d", d, hook, d.counts[hook], expected)
+	}
+}
+
+// checkResult checks the result of a request or a task, and reports whether the client has a response to keep.
+func (h *history) checkResult(d *do, result *core.Result, err error) (satisfied bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.tell("%s gets: problem %q, replayed %t, error %v", d, result.Problem, result.Replayed, err)
+	h.expect(d, "replay", result.Replayed)
+	h.expect(d, "conflict", result.Problem == "in-progress")
+	h.expect(d, "mismatch", result.Problem == "fingerprint-mismatch")
+	if runs := d.counts["begin"] + d.counts["unprotected"]; runs != d.runs && !result.Bypassed || runs > 1 {
+		h.broken("hooks count what results say", "%s: %d runs, and hooks counted %d", d, d.runs, runs)
+	}
+	switch {
+	case result.Problem == "in-progress":
+		h.checkConflict(d)
+	case result.Replayed:
+		h.checkReplay(d, result.Response.Status, string(result.Response.Body), result.Response.Omitted)
+	}
+	return err == nil && result.Problem == "" && (result.Response == nil || result.Response.Status < 429)
+}
+
+// checkReplay checks that a replay is what the run has responded whose outcome the store holds. The caller holds mu.
+func (h *history) checkReplay(d *do, status int, body string, isOmitted bool) {
+	c := h.record(d.record()).completed
+	switch {
+	case c == nil:
+		h.broken("replays are outcomes", "%s gets a replay, and no outcome was stored", d)
+	case c.run == nil:
+	case c.run.do.variant != d.variant:
+		h.broken("replays belong to their requests", "%s gets the outcome of %s", d, c.run.do)
+	case status != c.run.status || !isOmitted && body != c.run.body:
+		h.broken("replays are outcomes", "%s gets %d %q, and %s responded %d %q", d, status, body, c.run.do, c.run.status, c.run.body)
+	}
+}
+
+// checkConflict checks that a request was refused because of the claim of another one. The caller holds mu.
+func (h *history) checkConflict(d *do) {
+	for _, c := range h.record(d.record()).claims {
+		if c.do != d {
+			return
+		}
+	}
+	h.broken("conflicts are with others", "%s is refused, and nobody else has claimed its key", d)
+}
+
+// checkDelivery checks what became of a message, and reports whether the broker may forget it.
+func (h *history) checkDelivery(d *do, delivery *consumer.Delivery[string]) (satisfied bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.tell("%s gets: %s %v", d, delivery.Verdict, delivery.Err)
+	isDuplicate := delivery.Verdict == consumer.Duplicate && !delivery.Omitted
+	switch {
+	case isDuplicate:
+		h.checkReplay(d, 201, delivery.Result, false)
+		h.expect(d, "replay", true)
+	case delivery.Verdict == consumer.Busy && delivery.Err == nil:
+		h.expect(d, "conflict", true)
+		h.checkConflict(d)
+	case delivery.Verdict == consumer.Done:
+		h.expect(d, "replay", false)
+	case delivery.Verdict == consumer.Dead && errors.Is(delivery.Err, errHandler):
+		if n := len(h.record(d.record()).claims); n < maxAttempts {
+			h.broken("dead messages had their attempts", "%s is dead after %d claims", d, n)
+		}
+	}
+	return isDuplicate || delivery.Verdict == consumer.Done || delivery.Verdict == consumer.Dead
+}
+
+// checkEnd checks what holds when nothing goes on any more. The caller holds mu.
+func (h *history) checkEnd() {
+	for _, d := range h.dos {
+		if d.process.dead {
+			continue
+		}
+		ends := d.counts["kept"] + d.counts["failed"]
+		if ends > 1 {
+			h.broken("a run ends once", "%s: hooks %v", d, d.counts)
+		}
+		if d.counts["begin"] > 0 && ends+d.counts["unknown"]+d.counts["lost"] == 0 {
+			h.broken("hooks say how each run ends", "%s: hooks %v", d, d.counts)
+		}
+	}
+}
+
+// settles checks that a fresh request for each key gets an outcome when no fault has happened for a while.
+func (h *history) settles() {
+	h.mu.Lock()
+	fresh := h.newProcess(0, 0, "fresh process")
+	fresh.isReplacement = true
+	seen := map[int]int{} // the variant to send for each key
+	for _, d := range h.dos {
+		seen[d.key] = d.variant
+		if last := h.record(d.record()).last; last != nil {
+			seen[d.key] = last.do.variant
+		}
+	}
+	h.mu.Unlock()
+	for key := range 8 {
+		variant, ok := seen[key]
+		if !ok {
+			continue
+		}
+		short := script{ending: created, nested: -1, length: time.Millisecond}
+		d := h.newDo("fresh request", key, variant, short, fresh)
+		if !h.attempt(d, 0) && d.counts["replay"] == 0 {
+			h.report("every key can be settled", d)
+		}
+	}
+}

@@ -1,0 +1,318 @@
+package simulation
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-idem/idem/core/driver"
+)
+
+// history is one execution of a plan. It knows what really happened, which no single process knows, and checks the promises of
+// package core against that.
+type history struct {
+	plan    *plan
+	store   backend
+	begin   time.Time
+	verbose bool // the story is written down
+
+	mu        sync.Mutex
+	processes []*process // those that live, by slot
+	all       []*process
+	records   map[string]*record
+	dos       []*do
+	story     []string
+	violation *violation // the first one
+	calls     sync.WaitGroup
+}
+
+// violation is a promise that was broken.
+type violation struct {
+	promise string // the same for equal faults, so that a minimised plan can be compared with the original one
+	detail  string
+}
+
+// record is what happened under one key.
+type record struct {
+	last      *claim
+	completed *claim // nil while no outcome is stored
+	claims    map[int64]*claim
+	runs      []*run
+	withdrawn map[[16]byte]time.Duration // until when the store refuses the claim of an owner that has withdrawn it
+}
+
+// claim is a claim that the store granted.
+type claim struct {
+	do       *do
+	process  *process
+	fence    int64
+	owner    [16]byte
+	lease    time.Duration
+	leaseEnd time.Duration // by the calls of the owner
+	run      *run          // nil if no handler was started under the claim
+
+	hasEnded     bool          // the store executed Complete or Fail
+	taken        time.Duration // when another claim replaced it; 0: never
+	next         *claim        // the claim that replaced it
+	confirmed    time.Duration // when the process got the reply to an extension that was executed after taken
+	calls        map[string]time.Duration
+	troubleUntil time.Duration // until then calls of the owner went wrong
+}
+
+// run is one handler under a claim.
+type run struct {
+	do         *do
+	claim      *claim
+	script     script
+	start, end time.Duration // end is 0 while it goes on
+	isCanceled func() bool   // its context was cancelled
+	wasTold    bool          // its context was cancelled before it ended
+	hadSteps   bool
+	status     int
+	body       string
+}
+
+// quick is how long a call to a store without faults takes at most.
+const quick = 10 * time.Millisecond
+
+// forever is longer than any history.
+const forever = 1000 * time.Hour
+
+// now returns the time since the history began.
+func (h *history) now() time.Duration { return time.Since(h.begin) }
+
+// tell adds a sentence to the story. The caller holds mu.
+func (h *history) tell(format string, args ...any) {
+	if h.verbose {
+		h.story = append(h.story, fmt.Sprintf("%9.3fs  ", h.now().Seconds())+fmt.Sprintf(format, args...))
+	}
+}
+
+// broken notes that a promise was broken. The caller holds mu.
+func (h *history) broken(promise, format string, args ...any) {
+	detail := fmt.Sprintf(format, args...)
+	h.tell("VIOLATION: %s: %s", promise, detail)
+	if h.violation == nil {
+		h.violation = &violation{promise, detail}
+	}
+}
+
+// record returns what happened under a key. The caller holds mu.
+func (h *history) record(name string) *record {
+	r := h.records[name]
+	if r == nil {
+		r = &record{claims: map[int64]*claim{}, withdrawn: map[[16]byte]time.Duration{}}
+		h.records[name] = r
+	}
+	return r
+}
+
+// claimed notes that the store granted a claim, and checks that it took no claim away from an owner that was able to hold it. The
+// caller holds mu.
+func (h *history) claimed(d *do, p *process, c *driver.Claim, fence int64) {
+	r := h.record(d.record())
+	if r.claims[fence] != nil {
+		return // the call was repeated
+	}
+	if r.withdrawn[c.Owner] > h.now() {
+		h.broken("a withdrawn claim is not granted", "%s claims %s", d, d.record())
+	}
+	if r.completed != nil {
+		h.broken("no claim after an outcome", "%s claims %s after %s has stored an outcome", d, d.record(), r.completed.do)
+	}
+	next := &claim{do: d, process: p, fence: fence, owner: c.Owner, calls: map[string]time.Duration{}}
+	next.lease, next.leaseEnd = c.Lease, h.now()+c.Lease
+	if last := r.last; last != nil {
+		last.taken, last.next = h.now(), next
+		if !last.hasEnded && h.couldHold(last) {
+			h.broken("no takeover from an owner that can extend", "%s takes %s from %s", d, d.record(), last.do)
+		}
+	}
+	r.last, r.claims[fence] = next, next
+}
+
+// couldHold reports whether the owner of a claim lives, wants to hold the claim, and had no trouble with the store for a lease.
+func (h *history) couldHold(c *claim) bool {
+	now, r := h.now(), c.run
+	if r == nil || c.process.dead || c.do.counts["lost"] > 0 || now-c.troubleUntil <= c.lease+quick {
+		return false
+	}
+	for _, sent := range c.calls {
+		if now-sent > quick {
+			return false
+		}
+	}
+	if r.end == 0 {
+		return !r.isCanceled()
+	}
+	return !r.wasTold && !r.isAbandoned() && now < r.end+10*c.lease
+}
+
+// isAbandoned reports whether the engine leaves the claim of the run to the end of its lease.
+func (r *run) isAbandoned() bool {
+	return r.script.ending == decidedUnknown || r.script.ending == panics && r.do.process.config.Lease.OnUnknown != nil
+}
+
+// isFree reports whether the run said that it had no effects.
+func (r *run) isFree() bool {
+	return r.end != 0 && !r.hadSteps && (r.script.ending == freed || r.script.ending == decidedRelease)
+}
+
+// extended notes that the owner of a claim got the reply to an extension, which the store executed at the given time.
+func (h *history) extended(name string, fence int64, executed time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := h.record(name).claims[fence]
+	if c != nil && c.taken > 0 && executed > c.taken && c.confirmed == 0 {
+		c.confirmed = h.now()
+	}
+}
+
+// completed notes that the store has stored the outcome of a claim. The caller holds mu.
+func (h *history) completed(name string, fence int64) {
+	r := h.record(name)
+	c := r.claims[fence]
+	switch {
+	case c == nil:
+		h.broken("outcomes have claims", "an outcome of %s has the fence %d, which was never granted", name, fence)
+	case r.completed == c:
+	case r.completed != nil:
+		h.broken("one outcome", "%s stores an outcome of %s after %s", c.do, name, r.completed.do)
+	default:
+		c.hasEnded, r.completed = true, c
+		if c != r.last {
+			h.broken("outcomes are fenced", "%s stores an outcome of %s after %s has taken its claim", c.do, name, r.last.do)
+		}
+	}
+}
+
+// failed notes that the store has executed a Fail. The caller holds mu.
+func (h *history) failed(name string, c *driver.Claim, err error) {
+	r := h.record(name)
+	switch {
+	case c.Fence != 0, r.withdrawn[c.Owner] > 0: // a repeated withdrawal does not renew the first one
+	case r.last == nil && err == nil:
+		r.withdrawn[c.Owner] = h.now() + c.Lease
+	case r.last != nil && (err == nil || errors.Is(err, driver.ErrLost)):
+		r.withdrawn[c.Owner] = forever
+	}
+	if r.last != nil && r.last.owner == c.Owner && err == nil {
+		r.last.hasEnded = true
+	}
+}
+
+// extends notes that the store has executed and accepted an extension. The caller holds mu.
+func (h *history) extends(name string, fence int64) {
+	r := h.record(name)
+	c := r.claims[fence]
+	if c == nil {
+		return
+	}
+	c.leaseEnd = h.now() + c.lease
+	if c != r.last {
+		h.broken("extensions are fenced", "%s extends a claim of %s that %s has taken", c.do, name, r.last.do)
+	}
+}
+
+// foundInProgress checks that the owner of a claim that the store reports as in progress has extended it. The caller holds mu.
+func (h *history) foundInProgress(d *do) {
+	if last := h.record(d.record()).last; last == nil || last.leaseEnd+quick < h.now() {
+		h.broken("leases end", "%s finds %s in progress after the lease of the last claim", d, d.record())
+	}
+}
+
+// callBegins notes that the owner of a claim has sent a call.
+func (h *history) callBegins(name string, fence int64, call string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c := h.record(name).claims[fence]; c != nil {
+		c.calls[call] = h.now()
+	}
+}
+
+// callEnds notes what became of that call. A store that refuses Complete at once leaves the owner time to extend the lease.
+func (h *history) callEnds(name string, fence int64, call string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := h.record(name).claims[fence]
+	if c == nil {
+		return
+	}
+	isSlow := h.now()-c.calls[call] > quick
+	delete(c.calls, call)
+	if isSlow || err != nil && (call != "Complete" || !errors.Is(err, errRefused)) {
+		c.troubleUntil = h.now()
+	}
+}
+
+// started notes that a handler starts under a claim, and checks that the claim is its own. It returns nil for a handler without a
+// claim.
+func (h *history) started(d *do, s script, fence int64, isCanceled func() bool) *run {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	d.runs++
+	h.tell("%s: handler of %s starts: fence %d, %s after %v", d.process.name, d, fence, s.ending, s.length)
+	if fence == 0 {
+		return nil
+	}
+	rec := h.record(d.record())
+	c := rec.claims[fence]
+	switch {
+	case c == nil:
+		h.broken("runs have claims", "the fence %d of %s was never granted", fence, d)
+		return nil
+	case c.run != nil && c.do != d:
+		return nil // a message inside a run of the same message
+	case c.run != nil:
+		h.broken("one run per claim", "%s runs twice under the fence %d", d, fence)
+	case rec.completed != nil:
+		h.broken("no run after an outcome", "%s runs %s after %s has stored an outcome", d, d.record(), rec.completed.do)
+	case rec.last != c:
+		h.broken("no run without a claim", "%s runs %s after %s has taken its claim", d, d.record(), rec.last.do)
+	}
+	for _, other := range rec.runs {
+		h.checkFollows(c, other)
+	}
+	r := &run{do: d, claim: c, script: s, start: h.now(), isCanceled: isCanceled}
+	r.status, r.body = s.status(), fmt.Sprintf("body of %s, fence %d", d, fence)
+	c.run, c.troubleUntil = r, h.now() // the reply of Begin may have been slow
+	rec.runs = append(rec.runs, r)
+	return r
+}
+
+// checkFollows checks that a run may start under claim c after an earlier run of its key. The caller holds mu.
+func (h *history) checkFollows(c *claim, earlier *run) {
+	d, cfg := c.do, &earlier.do.process.config
+	if earlier.do.variant != d.variant && !earlier.isFree() {
+		h.broken("no other request after effects", "%s runs after %s, which was another request", d, earlier.do)
+	}
+	isPending := earlier.end > 0 && earlier.isKept() && !earlier.wasTold && !earlier.claim.hasEnded && earlier.claim.next == c
+	isLate := d.start > earlier.end+cfg.Limits.StoreTimeout+quick && h.now() < earlier.end+9*cfg.Lease.Duration
+	if isPending && isLate && earlier.do.process == d.process {
+		h.broken("a process holds the claims of pending outcomes", "%s runs while the outcome of %s is pending", d, earlier.do)
+	}
+}
+
+// isKept reports whether the run has an outcome to store.
+func (r *run) isKept() bool {
+	switch r.script.ending {
+	case created, refused, streams, later:
+		return true
+	}
+	return false
+}
+
+// ended notes that a handler has ended, and checks that it was told if its claim was lost.
+func (h *history) ended(r *run) {
+	if r == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r.end, r.wasTold = h.now(), r.isCanceled()
+	h.tell("%s: handler of %s ends: %s", r.do.process.name, r.do, r.script.ending)
+	if confirmed := r.claim.confirmed; confirmed > 0 && r.end-confirmed > quick && !r.wasTold {
+		h.broken("runs that lost their claim are told", "%s goes on after its claim was taken", r.do)
+	}
+}

@@ -1,0 +1,32 @@
+package simulation
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-idem/idem/core"
+)
+
+// option is one way to configure the engine of a process. Engines with different options share keys.
+type option struct {
+	name   string
+	change func(*core.Config)
+}
+
+var options = []option{
+	{"default", func(*core.Config) {}},
+	{"wait", func(c *core.Config) { c.Wait.Timeout = 2 * time.Second }},
+	{"wait long, one at a time", func(c *core.Config) { c.Wait.Timeout, c.Wait.MaxPerKey = 20*time.Second, 1 }},
+	{"local replays", func(c *core.Config) { c.Keep.LocalReplays = 1 << 20 }},
+	{"refuse unknown", func(c *core.Config) { c.Lease.OnUnknown = core.RefuseUnknown }},
+	{"unknown did not happen", func(c *core.Config) {
+		c.Lease.OnUnknown = func(context.Context, *core.Request) (*core.Response, error) { return nil, nil }
+	}},
+	{"max run", func(c *core.Config) { c.Lease.MaxRun = 5*lease + 7*time.Millisecond }}, // not at the time of an extension
+	{"fail open", func(c *core.Config) { c.DangerouslyFailOpen = true }},
+	{"short lease", func(c *core.Config) { c.Lease.Duration, c.Limits.StoreTimeout = time.Second, 200*time.Millisecond }},
+	{"short timeout", func(c *core.Config) { c.Limits.StoreTimeout = 50 * time.Millisecond }},
+	{"long timeout", func(c *core.Config) { c.Limits.StoreTimeout = lease / 2 }},
+	{"late retry", func(c *core.Config) { c.Keep.LateRetry = time.Hour }},
+	{"keep 5xx", func(c *core.Config) { c.Keep.Policy = core.KeepAll }},
+}

@@ -1,0 +1,242 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"strconv"
+	"time"
+
+	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/memstore"
+)
+
+// backend is a store with all abilities that the engine uses.
+type backend interface {
+	driver.Store
+	driver.Notifier
+	driver.Checkpointer
+}
+
+var (
+	errBroken  = errors.New("connection reset")
+	errRefused = errors.New("READONLY the server accepts no writes")
+)
+
+var _ backend = (*memstore.Store)(nil)
+
+// link is the connection of one process to the store. Calls go through it one way, are executed, and their replies come back.
+// Faults change that. After the death of the process no call reaches the store, and no reply reaches the process.
+type link struct {
+	history *history
+	process *process
+}
+
+// journey is what happens to one call on its way.
+type journey struct {
+	there, back time.Duration
+	fault       faultKind
+}
+
+// reply is what a call returns.
+type reply[T any] struct {
+	value T
+	err   error
+}
+
+// send makes one call to the store. name is that of the method. The store executes f, and then note gets the result. Both happen
+// under the lock of the history, so that the history knows the order in which the store has executed all calls.
+func send[T any](ctx context.Context, l *link, name string, f func(context.Context) (T, error), note func(T, error)) (T, error) {
+	h, none := l.history, *new(T)
+	j := l.depart(ctx, name)
+	execute := func() reply[T] {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		value, err := f(context.WithoutCancel(ctx))
+		note(value, err)
+		h.tell("%s %s of %s is executed: %v %v", l.process.name, name, doOf(ctx), brief(value), err)
+		return reply[T]{value, err}
+	}
+	received := make(chan reply[T], 1)
+	go travel(l.process, j, execute, received)
+	select {
+	case r := <-received:
+		return r.value, r.err
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+}
+
+// travel takes one call to the store and its reply back, as far as they come.
+func travel[T any](p *process, j journey, execute func() reply[T], received chan<- reply[T]) {
+	time.Sleep(j.there)
+	switch j.fault {
+	case loseRequest:
+		return
+	case breakRequest:
+		received <- reply[T]{err: errBroken}
+		return
+	case refuse:
+		received <- reply[T]{err: errRefused}
+		return
+	}
+	r := execute()
+	if j.fault == repeat {
+		time.Sleep(j.back)
+		r = execute()
+	}
+	time.Sleep(j.back)
+	switch {
+	case j.fault == loseReply || p.isDead():
+	case j.fault == breakReply:
+		received <- reply[T]{err: errBroken}
+	default:
+		received <- r
+	}
+}
+
+// brief returns what a story shows of a result.
+func brief(value any) any {
+	if e, ok := value.(driver.Entry); ok {
+		return string(e.State) + " " + strconv.FormatInt(e.Fence, 10)
+	}
+	return ""
+}
+
+// depart finds out what happens to a call that the process is about to send. A process that is dead, or dies now, sends nothing.
+func (l *link) depart(ctx context.Context, name string) journey {
+	h, p := l.history, l.process
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p.dead {
+		return journey{fault: loseRequest}
+	}
+	p.calls++
+	d := doOf(ctx)
+	d.sent[name]++
+	random := h.random(p.name, d.String(), name, strconv.Itoa(d.sent[name]))
+	j := h.plan.journey(p.slot, name, h.now(), random)
+	h.tell("%s sends %s of %s %s", p.name, name, d, faultNames[j.fault])
+	if !p.isReplacement && p.calls == h.plan.slots[p.slot].diesAt {
+		h.kill(p)
+		if !h.plan.slots[p.slot].diesAfter {
+			j.fault = loseRequest
+		}
+	}
+	return j
+}
+
+// journey returns what happens to a call, by a random number of its own.
+func (p *plan) journey(slot int, call string, now time.Duration, random uint64) journey {
+	j := journey{there: time.Duration(1 + random%1_000_000), back: time.Duration(1 + random>>20%1_000_000)}
+	for _, f := range p.faults {
+		isHit := f.from <= now && now < f.to && (f.slot < 0 || f.slot == slot) && (f.call == "" || f.call == call)
+		if !isHit || int(random>>40%100) >= f.percent {
+			continue
+		}
+		j.fault = f.kind
+		if f.kind == slow {
+			j.there += time.Duration(random >> 8 % uint64(lease))
+			j.back += time.Duration(random >> 16 % uint64(lease))
+		}
+		return j
+	}
+	return j
+}
+
+// random returns a number that depends on the seed and on what.
+func (h *history) random(what ...string) uint64 {
+	sum := fnv.New64a()
+	_, _ = sum.Write(strconv.AppendUint(nil, h.plan.seed, 10))
+	for _, w := range what {
+		_, _ = sum.Write([]byte{0})
+		_, _ = sum.Write([]byte(w))
+	}
+	x := sum.Sum64() // the high bits of FNV are not random enough
+	x ^= x >> 32
+	x *= 0xd6e8feb86659fd93
+	x ^= x >> 32
+	return x
+}
+
+// Begin implements driver.Store.
+func (l *link) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
+	h, d := l.history, doOf(ctx)
+	begin := func(ctx context.Context) (driver.Entry, error) { return h.store.Begin(ctx, c) }
+	return send(ctx, l, "Begin", begin, func(e driver.Entry, err error) {
+		switch {
+		case err != nil:
+		case e.State == driver.Claimed:
+			h.claimed(d, l.process, &c, e.Fence)
+		case e.State == driver.InProgress:
+			h.foundInProgress(d)
+		}
+	})
+}
+
+// Extend implements driver.Store.
+func (l *link) Extend(ctx context.Context, c driver.Claim) error {
+	h := l.history
+	var executed time.Duration
+	err := l.change(ctx, "Extend", &c, func(ctx context.Context) error { return h.store.Extend(ctx, c) }, func(err error) {
+		if executed = h.now(); err == nil {
+			h.extends(doOf(ctx).record(), c.Fence)
+		}
+	})
+	if err == nil {
+		h.extended(doOf(ctx).record(), c.Fence, executed)
+	}
+	return err
+}
+
+// Complete implements driver.Store.
+func (l *link) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
+	h := l.history
+	complete := func(ctx context.Context) error { return h.store.Complete(ctx, c, outcome) }
+	return l.change(ctx, "Complete", &c, complete, func(err error) {
+		if err == nil {
+			h.completed(doOf(ctx).record(), c.Fence)
+		}
+	})
+}
+
+// Fail implements driver.Store.
+func (l *link) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
+	h := l.history
+	return l.change(ctx, "Fail", &c, func(ctx context.Context) error { return h.store.Fail(ctx, c, f) }, func(err error) {
+		h.failed(doOf(ctx).record(), &c, err)
+	})
+}
+
+// Checkpoint implements driver.Checkpointer.
+func (l *link) Checkpoint(ctx context.Context, c driver.Claim, step string, result []byte) error {
+	_, err := send(ctx, l, "Checkpoint", func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, l.history.store.Checkpoint(ctx, c, step, result)
+	}, func(struct{}, error) {})
+	return err
+}
+
+// Checkpoints implements driver.Checkpointer.
+func (l *link) Checkpoints(ctx context.Context, c driver.Claim) (map[string][]byte, error) {
+	return send(ctx, l, "Checkpoints", func(ctx context.Context) (map[string][]byte, error) {
+		return l.history.store.Checkpoints(ctx, c)
+	}, func(map[string][]byte, error) {})
+}
+
+// Watch implements driver.Notifier.
+func (l *link) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error) {
+	return send(ctx, l, "Watch", func(ctx context.Context) (func(), error) {
+		return l.history.store.Watch(ctx, key, wake)
+	}, func(func(), error) {})
+}
+
+// change sends a call that changes the record of a claim. It notes whether the call went wrong, because then its owner may be
+// unable to hold the claim.
+func (l *link) change(ctx context.Context, name string, c *driver.Claim, f func(context.Context) error, note func(error)) error {
+	h, record := l.history, doOf(ctx).record()
+	h.callBegins(record, c.Fence, name)
+	_, err := send(ctx, l, name, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) },
+		func(_ struct{}, err error) { note(err) })
+	h.callEnds(record, c.Fence, name, err)
+	return err
+}
