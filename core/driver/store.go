@@ -13,20 +13,30 @@ import (
 //
 // Four rules bind every Store; package storetest checks them.
 //
-//  1. A call that one owner repeats returns the same result the second time, and leaves the record as the first call left it.
+//  1. A call that one owner repeats returns the same result the second time, and leaves the record as the first call left it. So
+//     a repeated Begin, Complete or Fail renews neither the lease nor the retention. A repeated Extend or call of a
+//     [Checkpointer] renews them once more.
 //  2. Extend, Complete, Fail and the calls of a [Checkpointer] change the record only if its last claim is the caller's: it has
 //     the same Owner and the same Fence. Otherwise they return [ErrLost]. A claim with the Fence 0 is nobody's, with one
 //     exception: a Fail may have the Fence 0, which matches every Fence of its Owner, and then notes its owner as described
 //     there. The calls do not look at the lease: a claim ends when another claim replaces it, and not when its time is over.
 //  3. The fence of a new claim is greater than that of every earlier claim of the key, even after the record has expired.
-//  4. Durations are counted on the store's own clock.
+//  4. Durations are counted on the store's own clock. A store may round them to the units that [Claim] names, retentions only
+//     up. The shortest durations are valid: they end at once, or after one unit.
+//
+// If the context of a call has ended before the call begins, the call changes nothing, and returns an error that is none of
+// [ErrLost], [ErrUnreadable] and [ErrOutcomeUnknown].
+//
+// A store copies the slices that it keeps: after a call without an error the caller may change what it passed. After an error it
+// must not, because the call may still take effect. A slice that a call returned is never changed, neither by the caller nor by
+// the store, so a store may return its own slices, and to many callers.
 //
 // After an error other than [ErrLost], [ErrUnreadable] and [ErrOutcomeUnknown], the call may have taken effect, may do so later,
 // or may never do so. The engine then calls Fail, or repeats the call.
 type Store interface {
 	// Begin claims the key if it is absent, FAILED, or STARTED with an ended lease. Otherwise it reports what it found. The first
-	// of these that applies decides: the record holds this very claim ([Claimed] again with the same fence, or [ErrLost] if the
-	// owner has already failed or withdrawn it, see Fail); [Expired]; another fingerprint ([Mismatch]); [Completed];
+	// of these that applies decides: the record is STARTED by this very claim ([Claimed] again with the same fence); the owner
+	// has failed or withdrawn it ([ErrLost], see Fail); [Expired]; another fingerprint ([Mismatch]); [Completed];
 	// [InProgress]; [Unknown].
 	Begin(ctx context.Context, c Claim) (Entry, error)
 
@@ -36,6 +46,9 @@ type Store interface {
 	// Complete turns STARTED into COMPLETED: the outcome is stored unchanged for the retention. If the record is COMPLETED with
 	// the same outcome, Complete returns nil; with another outcome it returns [ErrLost]. It must succeed in a full store. A store
 	// that cannot find out whether the outcome is stored, even by asking again, returns [ErrOutcomeUnknown].
+	//
+	// With a LateRetry, Complete also leaves a tombstone. It is not seen before the retention of the outcome is over, and lasts
+	// for LateRetry from then on. A record that is not COMPLETED when its retention ends leaves no new tombstone.
 	Complete(ctx context.Context, c Claim, outcome []byte) error
 
 	// Fail turns STARTED into FAILED: the next Begin claims the key. With NoEffects, another request may claim it, unless an
@@ -127,8 +140,11 @@ type Failure struct {
 type Notifier interface {
 	// Watch calls wake, from any goroutine, when the claim of key may have ended, until stop is called. It returns once it is
 	// ready: if a later Begin with Subscribed returns InProgress, and Complete or Fail then ends that claim, wake is called. A
-	// wake may be lost with a connection, and extra calls of wake do no harm. The engine waits for Watch no longer than for any
-	// other call, and does not wait for stop at all, so both may be called from any goroutine.
+	// wake may be lost with a connection, and extra calls of wake do no harm, even while stop runs. The store calls wake without
+	// a lock that its own calls need, so wake may call the store. wake must return soon, because other requests may wait for it.
+	//
+	// The engine waits for Watch no longer than for any other call, and does not wait for stop at all, so both may be called
+	// from any goroutine.
 	Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error)
 }
 
@@ -141,7 +157,9 @@ type Checkpointer interface {
 	// a step runs; it returns the error if the result would be refused.
 	Checkpoint(ctx context.Context, c Claim, step string, result []byte) error
 
-	// Checkpoints returns the results that this run and earlier runs of the same request have stored, by the names of the steps.
+	// Checkpoints returns the results that this run and earlier runs of the same operation have stored, by the names of the
+	// steps. An operation, and with it the steps, ends when the record is COMPLETED, free for another request, or absent. The map
+	// belongs to the caller, and may be nil if there are no steps.
 	Checkpoints(ctx context.Context, c Claim) (map[string][]byte, error)
 }
 

@@ -163,7 +163,7 @@ func (s *Store) Extend(ctx context.Context, c driver.Claim) error {
 	return s.updateStarted(ctx, c, func(r *record, now time.Time) { r.leaseEnd = now.Add(c.Lease) })
 }
 
-// Complete implements driver.Store. The store keeps the slice outcome itself, so the caller must not change it afterwards.
+// Complete implements driver.Store.
 func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	return s.locked(ctx, func(now time.Time) error {
 		r := s.withClaim(&c)
@@ -176,7 +176,7 @@ func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) er
 			return driver.ErrLost
 		}
 		s.bytes -= r.size()
-		r.state, r.outcome, r.steps, r.noted, r.claim.LateRetry = completed, outcome, nil, nil, c.LateRetry
+		r.state, r.outcome, r.steps, r.noted, r.claim.LateRetry = completed, bytes.Clone(outcome), nil, nil, c.LateRetry
 		s.bytes += r.size()
 		s.setExpiry(r, now.Add(c.Retention))
 		s.notify(c.Key)

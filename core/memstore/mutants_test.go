@@ -2,10 +2,12 @@ package memstore
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 type mutant struct {
 	*Store
 	defect defect
+	waking *atomic.Bool // a wake is being called
 }
 
 // defect is what one mutant does in place of the calls of the store.
@@ -31,9 +34,37 @@ type defect struct {
 	fail        func(*Store, driver.Claim, driver.Failure) error
 	checkpoint  func(s *Store, c driver.Claim, step string, result []byte) error
 	checkpoints func(*Store, driver.Claim) (map[string][]byte, error)
+	context     func(context.Context) (context.Context, error) // changes the context of each call, or refuses the call
+	locksWake   bool                                           // the store calls wake under its lock
+}
+
+// errDeadlock is what a call returns that would wait for a lock forever.
+var errDeadlock = errors.New("the lock of the store is held")
+
+// enter returns the context with which the mutant makes a call.
+func (m mutant) enter(ctx context.Context) (context.Context, error) {
+	if m.waking.Load() {
+		return nil, errDeadlock
+	}
+	if m.defect.context == nil {
+		return ctx, nil
+	}
+	return m.defect.context(ctx)
+}
+
+func (m mutant) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error) {
+	return m.Store.Watch(ctx, key, func() {
+		m.waking.Store(m.defect.locksWake)
+		defer m.waking.Store(false)
+		wake()
+	})
 }
 
 func (m mutant) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
+	ctx, err := m.enter(ctx)
+	if err != nil {
+		return driver.Entry{}, err
+	}
 	if m.defect.begin == nil || ctx.Err() != nil {
 		return m.Store.Begin(ctx, c)
 	}
@@ -41,35 +72,55 @@ func (m mutant) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error)
 }
 
 func (m mutant) Extend(ctx context.Context, c driver.Claim) error {
-	if m.defect.extend == nil {
+	ctx, err := m.enter(ctx)
+	if err != nil {
+		return err
+	}
+	if m.defect.extend == nil || ctx.Err() != nil {
 		return m.Store.Extend(ctx, c)
 	}
 	return m.defect.extend(m.Store, c)
 }
 
 func (m mutant) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
-	if m.defect.complete == nil {
+	ctx, err := m.enter(ctx)
+	if err != nil {
+		return err
+	}
+	if m.defect.complete == nil || ctx.Err() != nil {
 		return m.Store.Complete(ctx, c, outcome)
 	}
 	return m.defect.complete(m.Store, c, outcome)
 }
 
 func (m mutant) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
-	if m.defect.fail == nil {
+	ctx, err := m.enter(ctx)
+	if err != nil {
+		return err
+	}
+	if m.defect.fail == nil || ctx.Err() != nil {
 		return m.Store.Fail(ctx, c, f)
 	}
 	return m.defect.fail(m.Store, c, f)
 }
 
 func (m mutant) Checkpoint(ctx context.Context, c driver.Claim, step string, result []byte) error {
-	if m.defect.checkpoint == nil {
+	ctx, err := m.enter(ctx)
+	if err != nil {
+		return err
+	}
+	if m.defect.checkpoint == nil || ctx.Err() != nil {
 		return m.Store.Checkpoint(ctx, c, step, result)
 	}
 	return m.defect.checkpoint(m.Store, c, step, result)
 }
 
 func (m mutant) Checkpoints(ctx context.Context, c driver.Claim) (map[string][]byte, error) {
-	if m.defect.checkpoints == nil {
+	ctx, err := m.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if m.defect.checkpoints == nil || ctx.Err() != nil {
 		return m.Store.Checkpoints(ctx, c)
 	}
 	return m.defect.checkpoints(m.Store, c)
@@ -103,6 +154,9 @@ func (s *Store) renew(c driver.Claim) {
 	s.change(c, func(r *record) { s.setExpiry(r, s.now().Add(c.Retention)) })
 }
 
+// buffers are the buffers of mutants, by their stores.
+var buffers sync.Map
+
 // mutants are stores with one defect each. storetest.Run must find all of them.
 var mutants = map[string]defect{
 	"a resent Begin renews the lease": {
@@ -116,7 +170,7 @@ var mutants = map[string]defect{
 		},
 	},
 	"a resent Begin renews the retention": {
-		check: "a repeated Begin does not renew the retention",
+		check: "a repeated call does not renew the retention",
 		begin: func(s *Store, c driver.Claim) (driver.Entry, error) {
 			entry, err := s.Begin(background, c)
 			if entry.State == driver.Claimed {
@@ -126,7 +180,7 @@ var mutants = map[string]defect{
 		},
 	},
 	"a resent Complete renews the retention": {
-		check: "a repeated Complete does not renew the retention",
+		check: "a repeated call does not renew the retention",
 		complete: func(s *Store, c driver.Claim, outcome []byte) error {
 			err := s.Complete(background, c, outcome)
 			if err == nil {
@@ -136,7 +190,7 @@ var mutants = map[string]defect{
 		},
 	},
 	"a resent Fail renews the retention": {
-		check: "a repeated Fail does not renew the retention",
+		check: "a repeated call does not renew the retention",
 		fail: func(s *Store, c driver.Claim, f driver.Failure) error {
 			err := s.Fail(background, c, f)
 			if err == nil && c.Fence != 0 {
@@ -146,7 +200,7 @@ var mutants = map[string]defect{
 		},
 	},
 	"a resent withdrawal renews its record": {
-		check: "a repeated withdrawal does not last longer than the first",
+		check: "a repeated call does not renew the retention",
 		fail: func(s *Store, c driver.Claim, f driver.Failure) error {
 			err := s.Fail(background, c, f)
 			if err == nil && c.Fence == 0 {
@@ -221,6 +275,99 @@ var mutants = map[string]defect{
 			return s.Checkpoints(background, s.fenced(c))
 		},
 	},
+	"Complete keeps the slice of its caller": {
+		check: "the caller may change an outcome after Complete",
+		complete: func(s *Store, c driver.Claim, outcome []byte) error {
+			err := s.Complete(background, c, outcome)
+			s.change(c, func(r *record) { r.outcome = outcome })
+			return err
+		},
+	},
+	"Begin returns a buffer that the next Begin uses": {
+		check: "an outcome that Begin returned does not change",
+		begin: func(s *Store, c driver.Claim) (driver.Entry, error) {
+			entry, err := s.Begin(background, c)
+			buffer, _ := buffers.LoadOrStore(s, make([]byte, 2<<20))
+			if entry.State == driver.Completed {
+				entry.Outcome = buffer.([]byte)[:copy(buffer.([]byte), entry.Outcome)]
+			}
+			return entry, err
+		},
+	},
+	"Checkpoint keeps the slice of its caller": {
+		check: "the caller may change a result after Checkpoint",
+		checkpoint: func(s *Store, c driver.Claim, step string, result []byte) error {
+			err := s.Checkpoint(background, c, step, result)
+			if err == nil {
+				s.change(c, func(r *record) { r.steps[step] = result })
+			}
+			return err
+		},
+	},
+	"Checkpoint writes over the result that was returned": {
+		check: "what Checkpoints returned does not change with a later Checkpoint",
+		checkpoint: func(s *Store, c driver.Claim, step string, result []byte) error {
+			s.change(c, func(r *record) {
+				if earlier := r.steps[step]; len(earlier) == len(result) {
+					copy(earlier, result)
+				}
+			})
+			return s.Checkpoint(background, c, step, result)
+		},
+	},
+	"Checkpoints returns the map of the store": {
+		check: "the map that Checkpoints returns belongs to the caller",
+		checkpoints: func(s *Store, c driver.Claim) (steps map[string][]byte, err error) {
+			_, err = s.Checkpoints(background, c)
+			s.change(c, func(r *record) { steps = r.steps })
+			return steps, err
+		},
+	},
+	"a call with an ended context takes effect": {
+		check:   "a call whose context has ended is an error and changes nothing",
+		context: func(ctx context.Context) (context.Context, error) { return context.WithoutCancel(ctx), nil },
+	},
+	"a call with an ended context is lost": {
+		check: "a call whose context has ended is an error and changes nothing",
+		context: func(ctx context.Context) (context.Context, error) {
+			if ctx.Err() != nil {
+				return nil, driver.ErrLost
+			}
+			return ctx, nil
+		},
+	},
+	"a retention below a millisecond is refused": {
+		check: "the shortest durations are accepted",
+		extend: func(s *Store, c driver.Claim) error {
+			if c.Retention < time.Millisecond {
+				return errors.New("invalid expire time")
+			}
+			return s.Extend(background, c)
+		},
+	},
+	"a tombstone hides the outcome": {
+		check: "a tombstone is not seen before the retention of its outcome is over",
+		begin: func(s *Store, c driver.Claim) (driver.Entry, error) {
+			entry, err := s.Begin(background, c)
+			if entry.State == driver.Completed && c.LateRetry > 0 {
+				entry = driver.Entry{State: driver.Expired}
+			}
+			return entry, err
+		},
+	},
+	"a tombstone lasts from Complete": {
+		check: "a tombstone lasts from the end of the retention, and not from Complete",
+		complete: func(s *Store, c driver.Claim, outcome []byte) error {
+			if c.LateRetry <= c.Retention {
+				c.LateRetry = 0
+			}
+			return s.Complete(background, c, outcome)
+		},
+	},
+	"wake is called under the lock of the store": {
+		check:     "wake may call the store",
+		locksWake: true,
+	},
 	"a Fail with NoEffects deletes the steps of earlier runs": {
 		check: "steps stay when a run without effects follows one that may have had effects",
 		fail: func(s *Store, c driver.Claim, f driver.Failure) error {
@@ -255,7 +402,7 @@ func TestMutant(t *testing.T) {
 			defer mu.Unlock()
 			now = now.Add(d)
 		}
-		return storetest.Harness{Store: mutant{New(Clock(clock)), defect}, Advance: advance}
+		return storetest.Harness{Store: mutant{New(Clock(clock)), defect, new(atomic.Bool)}, Advance: advance}
 	})
 }
 

@@ -88,6 +88,29 @@ var notifying = []test{
 		default:
 		}
 	}},
+	{"wake may call the store", func(s *suite) {
+		c := s.claimed(long)
+		returned := make(chan error, 100)
+		wake := func() {
+			_, err := s.store.Begin(context.Background(), rival(c))
+			returned <- err
+		}
+		stop, err := s.store.(driver.Notifier).Watch(context.Background(), c.Key, wake)
+		s.wantError(err, nil)
+		defer stop()
+		s.subscribe(c)
+		go func() {
+			if err := s.complete(c, "kept"); err != nil {
+				returned <- err
+			}
+		}()
+		select {
+		case err := <-returned:
+			s.wantError(err, nil)
+		case <-time.After(10 * time.Second):
+			s.Fatal("no Begin that wake called has returned within 10 seconds of Complete, want one without an error")
+		}
+	}},
 	{"a watch that is not wanted any more is an error", func(s *suite) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -192,17 +215,14 @@ var checkpointing = []test{
 		s.wantSteps(next, nil)
 	}},
 	{"Checkpoint and Checkpoints renew the retention", func(s *suite) {
-		for _, call := range []func(driver.Claim){
-			func(c driver.Claim) { s.wantError(s.checkpoint(c, "charge", "1"), nil) },
-			func(c driver.Claim) { s.wantSteps(c, nil) },
-		} {
-			c := NewClaim(moment/2, moment)
-			s.claim(&c)
-			c.Retention = longer
-			call(c)
-			s.advance(moment + overtime)
-			s.wantState(s.begin(other(c)), driver.Mismatch)
-		}
+		stored, read := NewClaim(moment/2, moment), NewClaim(moment/2, moment)
+		s.claim(&stored)
+		s.wantError(s.checkpoint(prolonged(stored), "charge", "1"), nil)
+		s.claim(&read)
+		s.wantSteps(prolonged(read), nil)
+		s.advance(moment + overtime)
+		s.wantState(s.begin(other(stored)), driver.Mismatch)
+		s.wantState(s.begin(other(read)), driver.Mismatch)
 	}},
 	{"steps stay when a run without effects follows one that may have had effects", func(s *suite) {
 		c := s.claimed(long)

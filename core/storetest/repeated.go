@@ -1,6 +1,10 @@
 package storetest
 
-import "github.com/go-idem/idem/core/driver"
+import (
+	"context"
+
+	"github.com/go-idem/idem/core/driver"
+)
 
 // repeating are the tests of calls that an owner repeats. Each repetition has longer durations than the first call, so that a
 // store that applies it a second time is found without a race against the clock.
@@ -14,40 +18,26 @@ var repeating = []test{
 		heir := rival(c)
 		s.wantState(s.begin(heir), driver.Claimed)
 	}},
-	{"a repeated Begin does not renew the retention", func(s *suite) {
-		c := NewClaim(moment/2, moment)
-		s.claim(&c)
-		repeated := c
-		repeated.Lease, repeated.Retention = long, longer
-		s.wantState(s.begin(repeated), driver.Claimed)
-		s.wantAbsentAfter(c)
-	}},
-	{"a repeated Complete does not renew the retention", func(s *suite) {
-		c := s.claimed(long)
-		c.Retention = moment
-		s.wantError(s.complete(c, "kept"), nil)
-		repeated := c
-		repeated.Retention = longer
-		s.wantError(s.complete(repeated, "kept"), nil)
-		s.wantAbsentAfter(c)
-	}},
-	{"a repeated Fail does not renew the retention", func(s *suite) {
-		c := s.claimed(long)
-		c.Retention = moment
-		s.wantError(s.fail(c, false), nil)
-		repeated := c
-		repeated.Retention = longer
-		s.wantError(s.fail(repeated, false), nil)
-		s.wantAbsentAfter(c)
-	}},
-	{"a repeated withdrawal does not last longer than the first", func(s *suite) {
-		c := NewClaim(moment, longer)
-		s.wantError(s.withdraw(c), nil)
-		repeated := c
-		repeated.Lease = long
-		s.wantError(s.withdraw(repeated), nil)
+	{"a repeated call does not renew the retention", func(s *suite) {
+		begun := NewClaim(moment/2, moment)
+		s.claim(&begun)
+		s.wantState(s.begin(prolonged(begun)), driver.Claimed)
+		completed, failed, withdrawn := s.claimed(long), s.claimed(long), NewClaim(moment, longer)
+		completed.Retention, failed.Retention = moment, moment
+		for _, c := range []driver.Claim{completed, prolonged(completed)} {
+			s.wantError(s.complete(c, "kept"), nil)
+		}
+		for _, c := range []driver.Claim{failed, prolonged(failed)} {
+			s.wantError(s.fail(c, false), nil)
+		}
+		for _, c := range []driver.Claim{withdrawn, prolonged(withdrawn)} {
+			s.wantError(s.withdraw(c), nil)
+		}
 		s.advance(moment + overtime)
-		s.claimAttempt(&c, 1, false)
+		s.wantAbsent("Begin", other(begun))
+		s.wantAbsent("Complete", other(completed))
+		s.wantAbsent("Fail", other(failed))
+		s.wantAbsent("Fail without a fence", withdrawn)
 	}},
 	{"a Begin of the owner after its own Complete returns the outcome", func(s *suite) {
 		c := s.claimed(long)
@@ -61,15 +51,18 @@ var repeating = []test{
 	}},
 }
 
-// wantAbsentAfter lets a moment pass, and fails the test unless the key of c is then as if it were new.
-func (s *suite) wantAbsentAfter(c driver.Claim) {
+// prolonged returns c with durations that do not end during a test.
+func prolonged(c driver.Claim) driver.Claim {
+	c.Lease, c.Retention = long, longer
+	return c
+}
+
+// wantAbsent fails the test unless a Begin of c finds a key that is as if it were new. The call is the one that was repeated.
+func (s *suite) wantAbsent(call string, c driver.Claim) {
 	s.Helper()
-	s.advance(moment + overtime)
-	next := other(c)
-	next.Lease, next.Retention = long, longer
-	s.claim(&next)
-	if next.Attempt != 1 || next.Takeover {
-		s.Fatalf("Begin after the end of the record returned attempt %d, takeover %t; want attempt 1, no takeover",
-			next.Attempt, next.Takeover)
+	entry, err := s.store.Begin(context.Background(), prolonged(c))
+	if err != nil || entry.State != driver.Claimed || entry.Attempt != 1 || entry.Takeover {
+		s.Fatalf("Begin returned %+v, error %v, after the retention of a record with a repeated %s; want attempt 1 of a new key",
+			entry, err, call)
 	}
 }

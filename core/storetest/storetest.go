@@ -38,13 +38,13 @@ const (
 // Run runs the suite on stores from newHarness, each test in parallel with the others. It also checks the optional abilities
 // that the store has. No test can be left out.
 func Run(t *testing.T, newHarness func(testing.TB) Harness) {
-	tests := slices.Concat(contract, repeating, withdrawing)
+	tests := slices.Concat(contract, repeating, copying, limiting, withdrawing)
 	store := newHarness(t).Store
 	if _, ok := store.(driver.Notifier); ok {
 		tests = append(tests, notifying...)
 	}
 	if _, ok := store.(driver.Checkpointer); ok {
-		tests = append(append(tests, checkpointing...), operations...)
+		tests = slices.Concat(tests, checkpointing, copyingSteps, operations)
 	}
 	if _, ok := store.(driver.Reopener); ok {
 		tests = append(tests, reopening...)

@@ -1,0 +1,72 @@
+package storetest
+
+import (
+	"context"
+	"maps"
+
+	"github.com/go-idem/idem/core/driver"
+)
+
+// copying are the tests of who may change which slice.
+var copying = []test{
+	{"the caller may change an outcome after Complete", func(s *suite) {
+		c := s.claimed(long)
+		outcome := []byte("kept")
+		s.wantError(s.store.Complete(context.Background(), c, outcome), nil)
+		copy(outcome, "lost")
+		s.wantOutcome(c, "kept")
+	}},
+	{"an outcome that Begin returned does not change", func(s *suite) {
+		first, second := s.claimed(long), s.claimed(long)
+		s.wantError(s.complete(first, "first"), nil)
+		s.wantError(s.complete(second, "other"), nil)
+		entry := s.begin(rival(first))
+		s.wantState(entry, driver.Completed)
+		s.wantOutcome(second, "other")
+		if string(entry.Outcome) != "first" {
+			s.Fatalf("the outcome that Begin returned has changed from %q to %q during a later Begin", "first", entry.Outcome)
+		}
+	}},
+}
+
+// copyingSteps are the tests of who may change the results of steps.
+var copyingSteps = []test{
+	{"the caller may change a result after Checkpoint", func(s *suite) {
+		c := s.claimed(long)
+		result := []byte("1")
+		s.wantError(s.store.(driver.Checkpointer).Checkpoint(context.Background(), c, "charge", result), nil)
+		result[0] = '2'
+		s.wantSteps(c, map[string]string{"charge": "1"})
+	}},
+	{"the map that Checkpoints returns belongs to the caller", func(s *suite) {
+		c := s.claimed(long)
+		s.wantError(s.checkpoint(c, "charge", "1"), nil)
+		delete(s.checkpoints(c), "charge")
+		s.wantSteps(c, map[string]string{"charge": "1"})
+		s.checkpoints(c)["notify"] = []byte("2")
+		s.wantSteps(c, map[string]string{"charge": "1"})
+	}},
+	{"what Checkpoints returned does not change with a later Checkpoint", func(s *suite) {
+		c := s.claimed(long)
+		s.wantError(s.checkpoint(c, "charge", "1"), nil)
+		before := s.checkpoints(c)
+		s.wantError(s.checkpoint(c, "charge", "2"), nil)
+		s.wantError(s.checkpoint(c, "notify", "3"), nil)
+		if len(before) != 1 || string(before["charge"]) != "1" {
+			s.Fatalf("the map that Checkpoints returned has changed to %q during a later Checkpoint", before)
+		}
+		if after := s.checkpoints(c); !maps.EqualFunc(after, map[string]string{"charge": "2", "notify": "3"}, sameText) {
+			s.Fatalf("Checkpoints returned %q, want charge 2 and notify 3", after)
+		}
+	}},
+}
+
+func sameText(a []byte, b string) bool { return string(a) == b }
+
+// checkpoints returns the steps of c, as the store returns them.
+func (s *suite) checkpoints(c driver.Claim) map[string][]byte {
+	s.Helper()
+	steps, err := s.store.(driver.Checkpointer).Checkpoints(context.Background(), c)
+	s.wantError(err, nil)
+	return steps
+}
