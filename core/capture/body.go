@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"sync/atomic"
 )
 
 // Read implements core.Request.Body: it returns the whole body, or an error that wraps *http.MaxBytesError or more than limit
@@ -22,8 +23,8 @@ func (x *Exchange) Read(limit int64) ([]byte, error) {
 	if err != nil && x.isTooLarge(err) {
 		return nil, &http.MaxBytesError{Limit: limit}
 	}
-	x.buffered.Reset(body)
-	x.buffered.Closer = r.Body
+	x.buffered.reader.Reset(body)
+	x.buffered.original = r.Body
 	return body, err
 }
 
@@ -58,10 +59,37 @@ func readAll(r io.Reader, length int64) (body []byte, err error) {
 	return body, err
 }
 
-// bufferedBody is a request body that the engine has read into memory. Close closes the original body.
+// bufferedBody is a request body that the engine has read into memory. After Close it can be read if the original body can, which
+// one of net/http cannot. Close may be called while another goroutine reads, as http.Transport does.
 type bufferedBody struct {
-	bytes.Reader
-	io.Closer
+	reader   bytes.Reader
+	original io.ReadCloser         // nil if the engine has not read the body
+	closed   atomic.Pointer[error] // what the original body returns after Close, unless that is io.EOF
+}
+
+// Read implements io.Reader.
+func (b *bufferedBody) Read(p []byte) (int, error) {
+	if err := b.closed.Load(); err != nil {
+		return 0, *err
+	}
+	return b.reader.Read(p)
+}
+
+// WriteTo implements io.WriterTo, so that io.Copy needs no buffer.
+func (b *bufferedBody) WriteTo(w io.Writer) (int64, error) {
+	if err := b.closed.Load(); err != nil {
+		return 0, *err
+	}
+	return b.reader.WriteTo(w)
+}
+
+// Close implements io.Closer. It closes the original body, and asks it whether it can still be read.
+func (b *bufferedBody) Close() error {
+	closeErr := b.original.Close()
+	if _, err := b.original.Read(make([]byte, 1)); err != nil && !errors.Is(err, io.EOF) {
+		b.closed.Store(&err)
+	}
+	return closeErr
 }
 
 // hasBody reports whether a response with this status may have a body (RFC 9110, section 6.4.1).

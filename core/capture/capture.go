@@ -65,7 +65,7 @@ func (x *Exchange) header(name string) []string {
 func (x *Exchange) RequestWithContext(ctx context.Context) *http.Request {
 	r := &x.ensureHandler().request
 	*r = *x.request.WithContext(ctx)
-	if x.buffered.Closer != nil {
+	if x.buffered.original != nil {
 		r.Body = &x.buffered
 	}
 	return r
