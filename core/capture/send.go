@@ -12,7 +12,7 @@ func (x *Exchange) Send(w http.ResponseWriter, r *core.Response) error {
 	if x.handler == nil || r != &x.handler.writer.response {
 		return sendResponse(w, r)
 	}
-	err := x.handler.writer.send(w)
+	err := x.handler.writer.send(w, false)
 	x.handler.writer.setTrailers(w.Header())
 	return err
 }
@@ -34,8 +34,9 @@ func sendResponse(w http.ResponseWriter, r *core.Response) error {
 }
 
 // send writes the captured response to outer as the handler wrote it, up to the body that there is so far. If the handler set no
-// Content-Type, send sets none either: net/http then detects it, as it does without this library.
-func (w *Writer) send(outer http.ResponseWriter) error {
+// Content-Type, send sets none either: net/http then detects it, as it does without this library. bodyFollows says that the caller
+// writes more of the body at once.
+func (w *Writer) send(outer http.ResponseWriter, bodyFollows bool) error {
 	header, r := outer.Header(), &w.response
 	for _, name := range r.Removed {
 		header[name] = nil
@@ -50,14 +51,15 @@ func (w *Writer) send(outer http.ResponseWriter) error {
 	addFields(header, r.Added)
 	addFields(header, w.earlyTrailers)
 	outer.WriteHeader(r.Status)
-	if deferring, ok := outer.(interface{ WriteHeaderNow() }); ok { // Gin's writer sends the status with the first byte.
+	if len(r.Body) > 0 {
+		_, err := outer.Write(r.Body)
+		return err
+	}
+	// Gin's writer sends the status with the first byte, so middleware can still change the header in Write, as gin-contrib/gzip does.
+	if deferring, ok := outer.(interface{ WriteHeaderNow() }); ok && !bodyFollows {
 		deferring.WriteHeaderNow()
 	}
-	if len(r.Body) == 0 {
-		return nil
-	}
-	_, err := outer.Write(r.Body)
-	return err
+	return nil
 }
 
 // setTrailers puts the trailers into outer's header, where net/http reads them after the body.

@@ -14,8 +14,8 @@ import (
 
 // commit sends the response that was held back, and lets everything after it through. It is called once, with mu held. The
 // engine does not see this response before the client does, so commit applies the engine's header rules itself: it removes the
-// marker of a replay, and marks the response of an unprotected run.
-func (w *Writer) commit() {
+// marker of a replay, and marks the response of an unprotected run. bodyFollows says that the caller writes to outer next.
+func (w *Writer) commit(bodyFollows bool) {
 	w.committed = true
 	w.restoreHeader(maps.Clone(w.header))
 	if strings.HasPrefix(strings.ToLower(firstValue(w.response.Header, "Content-Type")), "text/event-stream") {
@@ -27,7 +27,7 @@ func (w *Writer) commit() {
 	if run, _ := core.FromContext(w.ctx); run.Unprotected {
 		w.response.Header = append(w.response.Header, core.Field{Name: "Idempotent-Unprotected", Value: "true"})
 	}
-	w.response.Unfinished = w.send(w.outer) != nil
+	w.response.Unfinished = w.send(w.outer, bodyFollows) != nil
 }
 
 // sendInformational sends a 1xx response at once, with the handler's header as it is now, and restores the outer header.
@@ -56,7 +56,7 @@ func (w *Writer) FlushError() error {
 	}
 	if !w.committed {
 		w.sniff(nil)
-		w.commit()
+		w.commit(false)
 	}
 	return http.NewResponseController(w.outer).Flush()
 }
@@ -71,7 +71,7 @@ func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	if w.response.Status != 0 && !w.committed {
 		w.sniff(nil)
-		w.commit()
+		w.commit(false)
 	}
 	conn, rw, err := http.NewResponseController(w.outer).Hijack()
 	if err == nil {

@@ -108,7 +108,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	if len(w.response.Body)+len(p) > w.limit && !w.response.Omitted {
 		if !w.committed {
 			w.sniff(p)
-			w.commit()
+			w.commit(true)
 		}
 		w.dropBody()
 	}
