@@ -54,11 +54,29 @@ func (w *Writer) FlushError() error {
 	if err := w.prepareWrite(0); err != nil {
 		return err
 	}
+	if !canFlush(w.outer) {
+		return http.ErrNotSupported
+	}
 	if !w.committed {
 		w.sniff(nil)
 		w.commit(false)
 	}
 	return http.NewResponseController(w.outer).Flush()
+}
+
+// canFlush reports whether http.ResponseController can flush w. It cannot flush the writer of http.TimeoutHandler, for example:
+// the response is then held back, as if the handler had not flushed.
+func canFlush(w http.ResponseWriter) bool {
+	for {
+		switch outer := w.(type) {
+		case interface{ FlushError() error }, http.Flusher:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = outer.Unwrap()
+		default:
+			return false
+		}
+	}
 }
 
 // Hijack implements http.Hijacker. It hands the connection to the handler, so there is no response to store, and the run's
