@@ -89,7 +89,7 @@ func run(
 	ctx context.Context, c echo.Context, x *capture.Exchange, keep core.KeepConfig, next echo.HandlerFunc,
 ) (*core.Response, error) {
 	outer, request, r := c.Response(), c.Request(), x.RequestWithContext(ctx)
-	held := x.NewWriter(ctx, informationalWriter{outer}, keep)
+	held := x.NewWriter(ctx, outerWriter{outer, c}, keep)
 	inner := echo.NewResponse(held, c.Echo())
 	inner.Status = http.StatusOK
 	c.SetResponse(inner)
@@ -116,15 +116,33 @@ func isRouterHandler(h echo.HandlerFunc) bool {
 	return p == reflect.ValueOf(echo.NotFoundHandler).Pointer() || p == reflect.ValueOf(echo.MethodNotAllowedHandler).Pointer()
 }
 
-// informationalWriter sends informational responses (1xx) directly to the writer inside echo.Response. echo.Response would take
-// the first status for the final one.
-type informationalWriter struct{ *echo.Response }
+// outerWriter is the outer response as the capture writes to it during a run.
+type outerWriter struct {
+	*echo.Response
+	context echo.Context
+}
 
-// WriteHeader implements http.ResponseWriter.
-func (i informationalWriter) WriteHeader(status int) {
+// WriteHeader implements http.ResponseWriter. It sends informational responses (1xx) directly to the writer inside echo.Response,
+// which would take the first status for the final one.
+func (o outerWriter) WriteHeader(status int) {
 	if status < 200 && status != http.StatusSwitchingProtocols {
-		i.Writer.WriteHeader(status)
+		o.Writer.WriteHeader(status)
 		return
 	}
-	i.Response.WriteHeader(status)
+	defer o.showOuter()()
+	o.Response.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (o outerWriter) Write(p []byte) (int, error) {
+	defer o.showOuter()()
+	return o.Response.Write(p)
+}
+
+// showOuter makes the outer response that of the context, because functions registered with Before and After look there for the
+// header. The function that it returns puts the response of the run back.
+func (o outerWriter) showOuter() (restore func()) {
+	inner := o.context.Response()
+	o.context.SetResponse(o.Response)
+	return func() { o.context.SetResponse(inner) }
 }
