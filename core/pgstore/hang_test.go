@@ -2,6 +2,8 @@ package pgstore_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -15,6 +17,8 @@ import (
 	"github.com/go-idem/idem/core/pgstore"
 	"github.com/go-idem/idem/core/pgstore/internal/pgtest"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/badnet"
+	"github.com/go-idem/idem/internal/hangtest"
 )
 
 const (
@@ -33,39 +37,93 @@ func inTime(t *testing.T, name string, later time.Duration, f func(context.Conte
 	assert.Less(t, time.Since(began), bound+later+slack, name)
 }
 
-// Whatever is asked of a server that does not answer ends with its context, whether there is a connection or none.
-func TestNothingHangsLongerThanItsContext(t *testing.T) {
-	for _, warm := range []bool{true, false} {
-		network := &network{}
-		pool := pgtest.Shared(t).Pool(t, network.use)
-		require.NoError(t, pgstore.Migrate(ctx, pgtest.Shared(t).Pool(t)))
-		store := pgstore.New(pool)
-		c := storetest.NewClaim(time.Minute, time.Hour)
-		failed := func(err error) { t.Helper(); assert.Error(t, err) }
-		for name, call := range map[string]func(context.Context){
-			"begin":       func(ctx context.Context) { _, err := store.Begin(ctx, c); failed(err) },
-			"extend":      func(ctx context.Context) { failed(store.Extend(ctx, c)) },
-			"complete":    func(ctx context.Context) { failed(store.Complete(ctx, c, nil)) },
-			"fail":        func(ctx context.Context) { failed(store.Fail(ctx, c, driver.Failure{})) },
-			"checkpoint":  func(ctx context.Context) { failed(store.Checkpoint(ctx, c, "step", nil)) },
-			"checkpoints": func(ctx context.Context) { _, err := store.Checkpoints(ctx, c); failed(err) },
-			"sweep":       func(ctx context.Context) { _, err := store.Sweep(ctx, 10); failed(err) },
-			"watch":       func(ctx context.Context) { _, err := store.Watch(ctx, c.Key, nothing); failed(err) },
-			"migrate":     func(ctx context.Context) { failed(pgstore.Migrate(ctx, pool)) },
-			"inTx": func(ctx context.Context) {
-				failed(pgstore.InTx(ctx, pool, pgx.TxOptions{}, func(pgx.Tx) error { t.Error("in a transaction"); return nil }))
-			},
-		} {
-			if warm {
-				require.NoError(t, pool.Ping(ctx))
-			} else {
-				pool.Reset()
-			}
-			network.hole.Store(true)
-			inTime(t, name, 0, call)
-			network.heal()
+// hanging is a store whose server does not reply.
+type hanging struct {
+	pool  *pgxpool.Pool
+	store *pgstore.Store
+	claim driver.Claim
+}
+
+var errWatched = errors.New("the subscription was confirmed")
+
+// calls are all exported functions that take a context, by their names. TestARunWithATransactionDoesNotHangInSilence has those
+// within a run. The functions without a value call no server.
+var calls = map[string]func(context.Context, *hanging) error{
+	"Store.Begin": func(ctx context.Context, h *hanging) error {
+		_, err := h.store.Begin(ctx, h.claim)
+		return err
+	},
+	"Store.Extend":   func(ctx context.Context, h *hanging) error { return h.store.Extend(ctx, h.claim) },
+	"Store.Complete": func(ctx context.Context, h *hanging) error { return h.store.Complete(ctx, h.claim, nil) },
+	"Store.CompleteTx": func(ctx context.Context, h *hanging) error {
+		return pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error { return h.store.CompleteTx(ctx, tx, h.claim, nil) })
+	},
+	"Store.Fail":       func(ctx context.Context, h *hanging) error { return h.store.Fail(ctx, h.claim, driver.Failure{}) },
+	"Store.Reopen":     func(ctx context.Context, h *hanging) error { return h.store.Reopen(ctx, h.claim, nil) },
+	"Store.Checkpoint": func(ctx context.Context, h *hanging) error { return h.store.Checkpoint(ctx, h.claim, "step", nil) },
+	"Store.Checkpoints": func(ctx context.Context, h *hanging) error {
+		_, err := h.store.Checkpoints(ctx, h.claim)
+		return err
+	},
+	"Store.Sweep": func(ctx context.Context, h *hanging) error {
+		_, err := h.store.Sweep(ctx, 10)
+		return err
+	},
+	"Store.Watch": func(ctx context.Context, h *hanging) error {
+		stop, err := h.store.Watch(ctx, h.claim.Key, nothing)
+		if err == nil { // half of what the server sends may be all of the reply
+			stop()
+			return errWatched
 		}
+		return err
+	},
+	"Migrate": func(ctx context.Context, h *hanging) error { return pgstore.Migrate(ctx, h.pool) },
+	"InTx": func(ctx context.Context, h *hanging) error {
+		return pgstore.InTx(ctx, h.pool, pgx.TxOptions{}, func(pgx.Tx) error { return errTest })
+	},
+	"Store.OpenSession":   nil,
+	"Store.MayCheckpoint": nil,
+	"handlerTx.Commit":    nil, // returns an error at once
+	"handlerTx.Rollback":  nil, // is that of pgx
+}
+
+func TestTheListOfCallsThatCanHangIsComplete(t *testing.T) { hangtest.RequireAll(t, ".", calls) }
+
+// Whatever is asked of a server that does not reply, or stops in the middle of a reply, ends with its context, whether there is a
+// connection or none. No goroutine is left when the server is back.
+func TestNothingHangsLongerThanItsContext(t *testing.T) {
+	require.NoError(t, pgstore.Migrate(ctx, pgtest.Shared(t).Pool(t)))
+	t.Run("hanging", func(t *testing.T) {
+		for fault, faults := range map[string]badnet.Faults{"no reply": {Hole: true}, "half a reply": {HalfReply: true}} {
+			for _, warm := range []bool{true, false} {
+				for name, call := range calls {
+					if call != nil {
+						t.Run(fmt.Sprintf("%s, %s, with a connection: %v", name, fault, warm), func(t *testing.T) {
+							t.Parallel()
+							hang(t, faults, warm, call)
+						})
+					}
+				}
+			}
+		}
+	})
+	hangtest.NoGoroutine(t, 10*time.Second, "github.com/go-idem/idem/core/pgstore", "github.com/jackc/pgx/v5/pgconn")
+}
+
+// hang makes one call on a network of its own.
+func hang(t *testing.T, faults badnet.Faults, warm bool, call func(context.Context, *hanging) error) {
+	network := badnet.New(1)
+	pool := pgtest.Shared(t).Pool(t, func(c *pgxpool.Config) { c.ConnConfig.DialFunc, c.MaxConns = network.Dial, 2 })
+	if warm {
+		require.NoError(t, pool.Ping(ctx))
 	}
+	network.Set(faults)
+	defer func() { // pgx would wait 15 seconds for the end of a statement before it closes a connection
+		network.Set(badnet.Faults{})
+		network.Reset()
+	}()
+	h := &hanging{pool, pgstore.New(pool), storetest.NewClaim(time.Minute, time.Hour)}
+	hangtest.EndInTime(t, 4, bound, func(ctx context.Context) error { return call(ctx, h) })
 }
 
 // A run with a transaction, whose connection falls silent at any moment, ends with its context and a second more.
