@@ -15,14 +15,14 @@ type keyed struct {
 	ctx      context.Context // ends when the client leaves
 	req      Request
 	body     []byte
-	isTask   bool // req stands for a task
 	identity identity
 	root     [32]byte     // from which child keys are derived; zero until the handler is about to run
 	claim    driver.Claim // as the next call to the store sends it
 	begun    time.Time    // when Begin was last sent
 
 	hasher    digest.Hasher // of the naming that the claim's record has
-	isRenamed bool          // that naming is not the engine's own
+	isTask    bool          // req stands for a task
+	isRenamed bool          // the naming is not the engine's own
 	ownKey    [32]byte      // if isRenamed, the record's name under the engine's own naming
 }
 

@@ -21,11 +21,9 @@ type operation struct {
 	onWait  func() (done func()) // of a task; may be nil
 
 	waiter       *waiting.Waiter  // nil until the operation waits for a run elsewhere
-	remaining    time.Duration    // of the lease, when the record was last found in progress
 	comparison   comparison       // of the request with the record that Begin found a mismatch
 	cached       *Response        // a replay that the engine has made before
 	found        *Response        // what OnUnknown has returned
-	blobErr      error            // why a replay has no body, although its record names a blob
 	beginContext deadline.Context // of the first Begin
 
 	run run // from the moment when the claim is granted
@@ -193,7 +191,6 @@ func (op *operation) acquireRecord() (driver.Entry, error) {
 		case entry.State == driver.Claimed:
 			op.claim.Fence, op.claim.Attempt, op.claim.Operation, op.claim.Takeover = entry.Fence, entry.Attempt, entry.Operation, entry.Takeover
 		case entry.State == driver.InProgress:
-			op.remaining = entry.Remaining
 			again = op.waitOutside(entry.Remaining)
 		case entry.State == driver.Mismatch:
 			again = op.refingerprint(entry.Fingerprint)

@@ -10,10 +10,10 @@ import (
 
 // replay returns the stored outcome as the result, or refuses the request if the outcome cannot be read.
 func (op *operation) replay(outcome []byte) Result {
-	response := op.cached
-	if response == nil {
+	result := Result{Replayed: true, Response: op.cached}
+	if result.Response == nil {
 		var err error
-		response, err = op.prepareReplay(outcome)
+		result.Response, result.Err, err = op.prepareReplay(outcome)
 		switch {
 		case errors.Is(err, errBlobUnavailable):
 			op.emit(op.engine.cfg.Hooks.StoreError, 0, err)
@@ -22,20 +22,20 @@ func (op *operation) replay(outcome []byte) Result {
 			return op.unreadable(err)
 		}
 	}
-	op.emit(op.engine.cfg.Hooks.Replay, response.Status, nil)
-	return Result{Replayed: true, Response: response, Err: op.blobErr}
+	op.emit(op.engine.cfg.Hooks.Replay, result.Response.Status, nil)
+	return result
 }
 
-// prepareReplay decodes an outcome and adds what replays carry. A response with its body in a blob is not cached: it is long, and a
-// blob may be unavailable for a moment only.
-func (op *operation) prepareReplay(outcome []byte) (*Response, error) {
+// prepareReplay decodes an outcome and adds what replays carry. lost says why the response has no body, if its blob is lost. A
+// response with its body in a blob is not cached: it is long, and a blob may be unavailable for a moment only.
+func (op *operation) prepareReplay(outcome []byte) (response *Response, lost, err error) {
 	response, blob, err := op.engine.codecs.decode(op.claim.Key, outcome)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if blob != "" {
-		if response, op.blobErr, err = op.fetchBody(response, blob); err != nil {
-			return nil, err
+		if response, lost, err = op.fetchBody(response, blob); err != nil {
+			return nil, nil, err
 		}
 	}
 	op.engine.rules.restrict(response)
@@ -43,7 +43,7 @@ func (op *operation) prepareReplay(outcome []byte) (*Response, error) {
 	if blob == "" {
 		op.cacheReplay(outcome, response)
 	}
-	return response, nil
+	return response, lost, nil
 }
 
 // preparedReplay is a replay that one engine has made of a cached outcome. Another engine makes its own, since it may mark replays

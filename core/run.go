@@ -20,26 +20,24 @@ type run struct {
 	renewer    lease.Renewer
 	endSession func() // ends the store's session, and the run's part in the enclosing run
 
-	isStreaming bool // the run ends when its stream does: see Response.Later
-	isHeld      bool // the handler has returned, and the run ends when its steps have
-	isEnded     bool // the claim is committed or abandoned, or that is under way
-	streams     bool // the response goes on after the handler has returned
-
-	disposed   Disposition // what became of the key, after settle
-	releaseErr error       // of a task that has decided on Release
+	isDecided   atomic.Bool
+	decision    atomic.Int32 // the handler's own, by Decide
+	hasSteps    atomic.Bool  // the store has results of steps
+	isStreaming bool         // the run ends when its stream does: see Response.Later
+	isHeld      bool         // the handler has returned, and the run ends when its steps have
+	isEnded     bool         // the claim is committed or abandoned, or that is under way
+	streams     bool         // the response goes on after the handler has returned
+	disposed    Disposition  // what became of the key, after settle
+	releaseErr  error        // of a task that has decided on Release
 
 	commit        commit
 	commitContext deadline.Context // of the first call
-
-	decided  atomic.Bool
-	decision atomic.Int32 // the handler's own, by Decide
-	hasSteps atomic.Bool  // the store has results of steps
-	steps    stepResults
+	steps         stepResults
 
 	mu         sync.Mutex
+	inProgress int           // steps and enclosed runs
 	isOver     bool          // the run has ended, or its claim is lost
 	isClosed   bool          // no step may begin
-	inProgress int           // steps and enclosed runs
 	idle       chan struct{} // closed when none is in progress, or the claim is lost; nil while nobody waits for that
 	unwatch    func() bool   // ends the watch for the client's leaving; nil without one
 }
@@ -138,12 +136,12 @@ func (r *run) hasEffects() bool {
 // decide stores the decision of the handler.
 func (r *run) decide(d Disposition) {
 	r.decision.Store(int32(d))
-	r.decided.Store(true)
+	r.isDecided.Store(true)
 }
 
 // ownDecision returns the decision of the handler, and whether there is one.
 func (r *run) ownDecision() (Disposition, bool) {
-	return Disposition(r.decision.Load()), r.decided.Load()
+	return Disposition(r.decision.Load()), r.isDecided.Load()
 }
 
 // isOf reports whether this is a run of the record, under any of its names, and has not ended.
