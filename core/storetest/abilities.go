@@ -15,7 +15,7 @@ func (s *suite) watch(key [32]byte) (woken <-chan struct{}, stop func()) {
 	wakes := make(chan struct{}, 100)
 	stop, err := s.store.(driver.Notifier).Watch(context.Background(), key, func() { wakes <- struct{}{} })
 	if err != nil {
-		s.Fatalf("Watch: %v", err)
+		s.Fatalf("Watch returned the error %v, want none", err)
 	}
 	return wakes, stop
 }
@@ -34,7 +34,7 @@ func (s *suite) wantWake(woken <-chan struct{}) {
 	select {
 	case <-woken:
 	case <-time.After(10 * time.Second):
-		s.Fatal("nobody was woken")
+		s.Fatalf("wake was not called within 10 seconds of %s, want one call", s.story.lastCall())
 	}
 }
 
@@ -84,7 +84,7 @@ var notifying = []test{
 		s.wantWake(woken)
 		select {
 		case <-alone:
-			s.Fatal("woken after it had left")
+			s.Fatalf("wake was called after stop had returned, want no call")
 		default:
 		}
 	}},
@@ -108,7 +108,7 @@ var notifying = []test{
 		case err := <-returned:
 			s.wantError(err, nil)
 		case <-time.After(10 * time.Second):
-			s.Fatal("no Begin that wake called has returned within 10 seconds of Complete, want one without an error")
+			s.Fatalf("no Begin that wake called has returned within 10 seconds of Complete, want one without an error")
 		}
 	}},
 	{"a watch that is not wanted any more is an error", func(s *suite) {
@@ -118,7 +118,7 @@ var notifying = []test{
 		if err == nil { // a store whose watch needs nobody to answer
 			stop()
 		} else if !errors.Is(err, context.Canceled) {
-			s.Fatalf("Watch: %v", err)
+			s.Fatalf("Watch with a context that has ended returned %v, want no error or %v", err, context.Canceled)
 		}
 	}},
 }
@@ -138,7 +138,7 @@ func (s *suite) wantSteps(c driver.Claim, want map[string]string) {
 		got[step] = string(result)
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		s.Fatalf("steps are %v, want %v", got, want)
+		s.Fatalf("Checkpoints returned %q, want %q", got, want)
 	}
 }
 

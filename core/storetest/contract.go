@@ -13,8 +13,10 @@ var contract = []test{
 	{"a new key is claimed", func(s *suite) {
 		c := NewClaim(long, longer)
 		entry := s.claim(&c)
-		if entry.Attempt != 1 || entry.Takeover || entry.Fence <= 0 || entry.Operation != entry.Fence || entry.Remaining <= 0 || entry.Remaining > long {
-			s.Fatalf("entry is %+v", entry)
+		if entry.Attempt != 1 || entry.Takeover || entry.Fence <= 0 || entry.Operation != entry.Fence ||
+			entry.Remaining <= 0 || entry.Remaining > long {
+			s.Fatalf("Begin of a new key returned %s, want attempt 1, a positive fence, which is also the operation, no takeover, "+
+				"and at most %v remaining", entryText(entry), long)
 		}
 	}},
 	{"one of many rivals is claimed, the others are told it is in progress", func(s *suite) {
@@ -25,12 +27,12 @@ var contract = []test{
 			wg.Go(func() {
 				entry, err := s.store.Begin(context.Background(), rival(c))
 				if err != nil {
-					s.Errorf("Begin: %v", err)
+					s.Errorf("Begin returned the error %v, want none", err)
 				}
 				if entry.State == driver.Claimed {
 					claims.Store(i, true)
 				} else if entry.State != driver.InProgress || entry.Remaining <= 0 || entry.Remaining > long {
-					s.Errorf("entry is %+v", entry)
+					s.Errorf("Begin of a rival returned %s, want %q with at most %v remaining", entryText(entry), driver.InProgress, long)
 				}
 			})
 		}
@@ -38,7 +40,7 @@ var contract = []test{
 		n := 0
 		claims.Range(func(any, any) bool { n++; return true })
 		if n != 1 {
-			s.Fatalf("%d rivals were claimed", n)
+			s.Fatalf("Begin returned %q to %d of 32 rivals, want 1", driver.Claimed, n)
 		}
 	}},
 	{"a begin that is sent again gets the same claim", func(s *suite) {
@@ -47,7 +49,7 @@ var contract = []test{
 		for range 3 {
 			again := s.begin(c)
 			if again.Remaining = first.Remaining; !sameEntry(again, first) {
-				s.Fatalf("again %+v, first %+v", again, first)
+				s.Fatalf("the repeated Begin returned %s, want %s as at first", entryText(again), entryText(first))
 			}
 		}
 	}},
@@ -58,7 +60,8 @@ var contract = []test{
 		heir.Lease = long
 		first := s.claim(&heir)
 		if again := s.begin(heir); !first.Takeover || !again.Takeover || again.Fence != first.Fence || again.Attempt != 2 {
-			s.Fatalf("again %+v, first %+v", again, first)
+			s.Fatalf("Begin returned %s, and repeated %s; want attempt 2, a takeover, and the same fence",
+				entryText(first), entryText(again))
 		}
 	}},
 	{"a begin that arrives after its own fail is lost", func(s *suite) {
@@ -68,7 +71,7 @@ var contract = []test{
 		s.wantError(err, driver.ErrLost)
 		next := rival(c)
 		if s.claim(&next); next.Attempt != 2 {
-			s.Fatalf("attempt %d: the late begin changed the record", next.Attempt)
+			s.Fatalf("Begin returned attempt %d, want 2: the late Begin has changed the record", next.Attempt)
 		}
 	}},
 	{"a mismatch is reported in every state and changes nothing", func(s *suite) {
@@ -77,7 +80,7 @@ var contract = []test{
 		mismatch := func() {
 			entry := s.begin(other(c))
 			if s.wantState(entry, driver.Mismatch); entry.Fingerprint != c.Fingerprint {
-				s.Fatalf("the record's fingerprint is %x, not %x", c.Fingerprint, entry.Fingerprint)
+				s.Fatalf("Begin returned the fingerprint %x, want %x, which is that of the record", entry.Fingerprint, c.Fingerprint)
 			}
 		}
 		mismatch()
@@ -99,7 +102,7 @@ var contract = []test{
 			next := rival(c)
 			entry := s.claim(&next)
 			if entry.Attempt != attempt || entry.Fence <= c.Fence || entry.Takeover {
-				s.Fatalf("attempt %d is %+v after fence %d", attempt, entry, c.Fence)
+				s.Fatalf("Begin returned %s, want attempt %d, no takeover, and a fence above %d", entryText(entry), attempt, c.Fence)
 			}
 			c = next
 		}
@@ -130,7 +133,7 @@ var contract = []test{
 			c = rival(c)
 			c.Lease = long
 			if entry := s.claim(&c); !entry.Takeover {
-				s.Fatalf("entry is %+v", entry)
+				s.Fatalf("Begin returned %s, want a takeover", entryText(entry))
 			}
 			s.wantError(s.fail(c, false), nil)
 		}
@@ -142,7 +145,7 @@ var contract = []test{
 		heir := rival(c)
 		entry := s.claim(&heir)
 		if !entry.Takeover || entry.Attempt != 2 || entry.Fence <= c.Fence {
-			s.Fatalf("entry is %+v after fence %d", entry, c.Fence)
+			s.Fatalf("Begin returned %s, want attempt 2, a takeover, and a fence above %d", entryText(entry), c.Fence)
 		}
 	}},
 	{"without takeover an ended lease is an unknown outcome", func(s *suite) {
@@ -152,7 +155,7 @@ var contract = []test{
 		cautious.NoTakeover = true
 		entry := s.begin(cautious)
 		if s.wantState(entry, driver.Unknown); entry.Fence != c.Fence {
-			s.Fatalf("the vanished claim's fence is %d, not %d", c.Fence, entry.Fence)
+			s.Fatalf("Begin returned the fence %d, want %d, which is that of the vanished claim", entry.Fence, c.Fence)
 		}
 		s.wantError(s.complete(c, "kept"), nil)
 		s.wantOutcome(c, "kept")
@@ -165,7 +168,7 @@ var contract = []test{
 		s.wantState(s.begin(cautious), driver.Unknown)
 		cautious.TakeoverFence = c.Fence
 		if entry := s.claim(&cautious); !entry.Takeover || entry.Attempt != 2 {
-			s.Fatalf("entry is %+v", entry)
+			s.Fatalf("Begin returned %s, want attempt 2 and a takeover", entryText(entry))
 		}
 	}},
 	{"an extended claim outlives its first lease", func(s *suite) {
@@ -219,7 +222,7 @@ var contract = []test{
 			c.Fence = 1
 			s.wantError(verb.do(s, c), driver.ErrLost)
 			if s.claim(&c); c.Attempt != 1 {
-				s.Fatalf("%s left something behind: attempt %d", verb.name, c.Attempt)
+				s.Fatalf("Begin returned attempt %d, want 1: %s of an absent key has left a record", c.Attempt, verb.name)
 			}
 		}
 	}},
@@ -238,7 +241,7 @@ var contract = []test{
 		}
 		next := rival(c)
 		if s.claim(&next); next.Attempt != 2 {
-			s.Fatalf("attempt %d", next.Attempt)
+			s.Fatalf("Begin after a repeated Fail returned attempt %d, want 2", next.Attempt)
 		}
 	}},
 	{"a kept outcome never changes", func(s *suite) {
@@ -272,7 +275,7 @@ var contract = []test{
 			s.wantError(s.complete(c, outcome), nil)
 			entry := s.begin(rival(c))
 			if s.wantState(entry, driver.Completed); !bytes.Equal(entry.Outcome, []byte(outcome)) {
-				s.Fatalf("%d bytes came back as %d others", len(outcome), len(entry.Outcome))
+				s.Fatalf("Begin returned the outcome %s, want %s", bytesText(entry.Outcome), bytesText([]byte(outcome)))
 			}
 		}
 	}},
@@ -283,7 +286,8 @@ var contract = []test{
 		s.advance(overtime)
 		next := other(c)
 		if s.claim(&next); next.Attempt != 1 || next.Fence <= c.Fence {
-			s.Fatalf("attempt %d, fence %d after %d", next.Attempt, next.Fence, c.Fence)
+			s.Fatalf("Begin after the retention returned attempt %d, fence %d; want attempt 1 and a fence above %d",
+				next.Attempt, next.Fence, c.Fence)
 		}
 	}},
 	{"a tombstone outlives an outcome when the claims ask for it", func(s *suite) {
@@ -335,7 +339,7 @@ var contract = []test{
 		c := NewClaim(longest, longest)
 		c.LateRetry = longest
 		if entry := s.claim(&c); entry.Remaining < long {
-			s.Fatalf("%v are left", entry.Remaining)
+			s.Fatalf("Begin with the longest lease returned the Remaining %v, want about %v", entry.Remaining, longest)
 		}
 		s.wantError(s.withdraw(rival(c)), driver.ErrLost)
 		for _, verb := range []func(driver.Claim) error{s.extend, func(c driver.Claim) error { return s.fail(c, false) }} {

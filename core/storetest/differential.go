@@ -12,25 +12,35 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// Differential makes one random sequence of calls from seed, sends it to two stores, and fails the test at the first result
-// that differs. Three owners with two requests compete for one key. Calls are repeated, late and out of order. Leases and
-// retentions end at once or never, so that both clocks agree on what is over. The same seed makes the same sequence.
-func Differential(tb testing.TB, seed int64, steps int, a, b Harness) {
+// Differential makes one random sequence of calls from seed, sends it to two stores, and fails the test at the first result that
+// differs. The sequence has as many calls as steps says. The store of reference is one that is known to be right, such as that
+// of package memstore with a clock that Advance moves:
+//
+//	now := time.Now()
+//	reference := storetest.Harness{
+//		Store:   memstore.New(memstore.Clock(func() time.Time { return now })),
+//		Advance: func(d time.Duration) { now = now.Add(d) },
+//	}
+//	storetest.Differential(t, seed, 30, reference, storetest.Harness{Store: store, Advance: time.Sleep})
+//
+// Three owners with two requests compete for one key. Calls are repeated, late and out of order. Leases and retentions end at
+// once or never, so that both clocks agree on what is over. The same seed makes the same sequence. Call Differential with some
+// hundred seeds; the message of a failure names the seed and all calls.
+func Differential(tb testing.TB, seed int64, steps int, reference, tested Harness) {
 	tb.Helper()
 	random := rand.New(rand.NewSource(seed))
 	base := NewClaim(0, 0)
-	left, right := newPlayer(a, base), newPlayer(b, base)
-	var history []string
-	for range steps {
+	left, right := newPlayer(reference, base), newPlayer(tested, base)
+	for call := range steps {
 		op := randomOp(random)
 		x, y := left.play(op), right.play(op)
-		history = append(history, fmt.Sprintf("%v -> %s", op, x))
 		if x != y {
-			tb.Fatalf("seed %d: the second store answers %q\n%s", seed, y, joinLines(history))
+			tb.Fatalf("seed %d, call %d: the tested store returned %s, want %s, which is what the reference returned (both number "+
+				"the fences from 0)\nThe calls of the tested store:\n%v", seed, call+1, y, x, right.story)
 		}
 		if op.lease == now || op.retention == now {
-			a.Advance(overtime)
-			b.Advance(overtime)
+			left.advance(reference)
+			right.advance(tested)
 		}
 	}
 }
@@ -87,7 +97,7 @@ func randomOp(r *rand.Rand) op {
 
 // player runs a sequence on one store. Fences differ between stores, so results name them by the order in which they appear.
 type player struct {
-	store    driver.Store
+	story    *story          // calls the store
 	claims   [3]driver.Claim // as the owner last began
 	first    [3]int64        // fence of the owner's first claim
 	fences   []int64
@@ -95,12 +105,18 @@ type player struct {
 }
 
 func newPlayer(h Harness, base driver.Claim) *player {
-	p := &player{store: h.Store}
+	p := &player{story: newStory(h.Store)}
 	for i := range p.claims {
 		p.claims[i] = base
 		p.newRun(i, int64(i)+1, false)
 	}
 	return p
+}
+
+// advance lets the leases and retentions end that end at once.
+func (p *player) advance(h Harness) {
+	p.story.passed(overtime)
+	h.Advance(overtime)
 }
 
 // newRun gives the owner a new run, whose owner bytes are made from the number run.
@@ -131,7 +147,7 @@ func (p *player) play(o op) string {
 	}
 	ctx := context.Background()
 	if o.call == "begin" {
-		entry, err := p.store.Begin(ctx, *c)
+		entry, err := p.story.Begin(ctx, *c)
 		return p.describe(o.owner, entry, err)
 	}
 	held := *c
@@ -140,14 +156,14 @@ func (p *player) play(o op) string {
 	}
 	switch o.call {
 	case "extend":
-		return errorText(p.store.Extend(ctx, held))
+		return errorText(p.story.Extend(ctx, held))
 	case "complete":
-		return errorText(p.store.Complete(ctx, held, []byte(o.outcome)))
+		return errorText(p.story.Complete(ctx, held, []byte(o.outcome)))
 	}
 	if o.noFence {
 		held.Fence = 0
 	}
-	return errorText(p.store.Fail(ctx, held, driver.Failure{Cause: "test", NoEffects: o.noEffects || o.notRun, NotRun: o.notRun}))
+	return errorText(p.story.Fail(ctx, held, driver.Failure{Cause: "test", NoEffects: o.noEffects || o.notRun, NotRun: o.notRun}))
 }
 
 func (p *player) describe(owner int, e driver.Entry, err error) string {
@@ -155,8 +171,11 @@ func (p *player) describe(owner int, e driver.Entry, err error) string {
 		p.vanished = e.Fence
 		return fmt.Sprintf("unknown fence %d", p.rank(e.Fence))
 	}
-	if err != nil || e.State != driver.Claimed {
-		return fmt.Sprintf("%s %s %q left %t", errorText(err), e.State, e.Outcome, e.Remaining > 0)
+	if err != nil {
+		return errorText(err)
+	}
+	if e.State != driver.Claimed {
+		return fmt.Sprintf("%s, outcome %q, remaining time %t", e.State, e.Outcome, e.Remaining > 0)
 	}
 	if p.first[owner] == 0 {
 		p.first[owner] = e.Fence
@@ -181,19 +200,13 @@ func (p *player) rank(fence int64) int {
 	return len(p.fences) - 1
 }
 
+// errorText returns the text of an error in messages.
 func errorText(err error) string {
 	switch {
 	case err == nil:
-		return "ok"
+		return "no error"
 	case errors.Is(err, driver.ErrLost):
-		return "lost"
+		return "ErrLost"
 	}
-	return "error: " + err.Error()
-}
-
-func joinLines(lines []string) (s string) {
-	for i, l := range lines {
-		s += fmt.Sprintf("%3d  %s\n", i+1, l)
-	}
-	return s
+	return "the error " + err.Error()
 }

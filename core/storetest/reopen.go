@@ -35,14 +35,15 @@ var reopening = []test{
 		next := rival(c)
 		entry := s.claim(&next)
 		if entry.Attempt != 1 || !entry.Takeover || entry.Fence <= c.Fence || entry.Operation != entry.Fence {
-			s.Errorf("Begin after a Reopen: %+v, want attempt 1, a takeover, a fence above %d, and an operation of its own", entry, c.Fence)
+			s.Errorf("Begin after a Reopen returned %s, want attempt 1, a takeover, a fence above %d, and an operation of its own",
+				entryText(entry), c.Fence)
 		}
 		s.wantState(s.begin(rival(c)), driver.InProgress)
 		s.wantError(s.fail(next, true), nil)
 		s.wantState(s.begin(other(c)), driver.Mismatch)
 		again := rival(c)
 		if entry := s.claim(&again); entry.Attempt != 2 || !entry.Takeover || entry.Operation != next.Operation {
-			s.Errorf("Begin after that: %+v, want attempt 2 of the same operation", entry)
+			s.Errorf("Begin after a Fail returned %s, want attempt 2 of the operation %d", entryText(entry), next.Operation)
 		}
 		s.wantError(s.complete(again, "kept"), nil)
 		s.wantOutcome(rival(c), "kept")
@@ -57,10 +58,10 @@ var reopening = []test{
 		next := rival(c)
 		s.claimAttempt(&next, 1, true)
 		if next.Operation != first.Operation {
-			s.Errorf("operation is %d, want %d", next.Operation, first.Operation)
+			s.Errorf("Begin returned the operation %d, want %d", next.Operation, first.Operation)
 		}
 		if entry := s.begin(next); entry.Operation != next.Operation || entry.Attempt != 1 || !entry.Takeover {
-			s.Errorf("Begin of who has the claim: %+v, want the operation %d", entry, next.Operation)
+			s.Errorf("the repeated Begin returned %s, want attempt 1 and a takeover of the operation %d", entryText(entry), next.Operation)
 		}
 		s.wantError(s.complete(next, "kept"), nil)
 	}},
@@ -83,7 +84,7 @@ var reopening = []test{
 		s.wantError(s.complete(c, "dead"), driver.ErrLost)
 		s.wantError(s.extend(c), driver.ErrLost)
 		if _, err := s.store.Begin(context.Background(), by); err != driver.ErrLost {
-			s.Errorf("Begin of who reopened it: error %v, want %v", err, driver.ErrLost)
+			s.Errorf("Begin of the owner that reopened the record returned the error %v, want %v", err, driver.ErrLost)
 		}
 		next := rival(c)
 		s.claim(&next)
@@ -122,7 +123,7 @@ var reopening = []test{
 			}
 		}
 		if done != 1 {
-			s.Errorf("%d have reopened it", done)
+			s.Errorf("Reopen succeeded for %d of %d callers, want 1", done, cap(answers))
 		}
 	}},
 }

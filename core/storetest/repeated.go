@@ -62,7 +62,7 @@ func (s *suite) wantAbsent(call string, c driver.Claim) {
 	s.Helper()
 	entry, err := s.store.Begin(context.Background(), prolonged(c))
 	if err != nil || entry.State != driver.Claimed || entry.Attempt != 1 || entry.Takeover {
-		s.Fatalf("Begin returned %+v, error %v, after the retention of a record with a repeated %s; want attempt 1 of a new key",
-			entry, err, call)
+		s.Fatalf("Begin returned %s, error %v, after the retention of a record with a repeated %s; want attempt 1 of a new key",
+			entryText(entry), err, call)
 	}
 }

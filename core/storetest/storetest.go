@@ -53,7 +53,12 @@ func Run(t *testing.T, newHarness func(testing.TB) Harness) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			h := newHarness(t)
-			test.run(&suite{TB: t, store: h.Store, advance: h.Advance})
+			story := newStory(h.Store)
+			advance := func(d time.Duration) {
+				story.passed(d)
+				h.Advance(d)
+			}
+			test.run(&suite{TB: t, store: story, story: story, advance: advance})
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -15,8 +14,21 @@ import (
 // suite is one running test with its store. Its functions call the store and check the results.
 type suite struct {
 	testing.TB
-	store   driver.Store
+	store   driver.Store // the story, which calls the store under test
+	story   *story
 	advance func(time.Duration)
+}
+
+// Fatalf fails and ends the test. The message ends with the calls of the test.
+func (s *suite) Fatalf(format string, args ...any) {
+	s.Helper()
+	s.TB.Fatalf("%s\nThe calls of this test:\n%v", fmt.Sprintf(format, args...), s.story)
+}
+
+// Errorf fails the test. The message ends with the calls of the test.
+func (s *suite) Errorf(format string, args ...any) {
+	s.Helper()
+	s.TB.Errorf("%s\nThe calls of this test:\n%v", fmt.Sprintf(format, args...), s.story)
 }
 
 // rival returns the claim of another run of the same request.
@@ -38,7 +50,7 @@ func (s *suite) begin(c driver.Claim) driver.Entry {
 	s.Helper()
 	entry, err := s.store.Begin(context.Background(), c)
 	if err != nil {
-		s.Fatalf("Begin: %v", err)
+		s.Fatalf("Begin returned the error %v, want none", err)
 	}
 	return entry
 }
@@ -64,15 +76,15 @@ func (s *suite) claimed(lease time.Duration) driver.Claim {
 func (s *suite) wantState(entry driver.Entry, want driver.State) {
 	s.Helper()
 	if entry.State != want {
-		s.Fatalf("Begin says %q, want %q", entry.State, want)
+		s.Fatalf("Begin returned the state %q, want %q", entry.State, want)
 	}
 }
 
-// wantError fails the test unless err is or wraps want.
+// wantError fails the test unless the last call has returned want, or an error that wraps it.
 func (s *suite) wantError(err, want error) {
 	s.Helper()
 	if !errors.Is(err, want) {
-		s.Fatalf("error is %v, want %v", err, want)
+		s.Fatalf("%s returned %s, want %s", s.story.lastCall(), errorText(err), errorText(want))
 	}
 }
 
@@ -94,14 +106,17 @@ func (s *suite) wantOutcome(c driver.Claim, want string) {
 	retry := rival(c)
 	entry := s.begin(retry)
 	if s.wantState(entry, driver.Completed); entry.Remaining != 0 {
-		s.Fatalf("%v are left, which nobody asked for", entry.Remaining)
+		s.Fatalf("Begin without WantRemaining returned the Remaining %v, want 0", entry.Remaining)
 	}
 	retry.WantRemaining = true
-	if told := s.begin(retry); told.Remaining <= 0 || told.Remaining > c.Retention || !bytes.Equal(told.Outcome, entry.Outcome) {
-		s.Fatalf("%v are left of a retention of %v", told.Remaining, c.Retention)
+	timed := s.begin(retry)
+	if timed.Remaining <= 0 || timed.Remaining > c.Retention {
+		s.Fatalf("Begin with WantRemaining returned the Remaining %v, want more than 0 and at most %v", timed.Remaining, c.Retention)
 	}
-	if string(entry.Outcome) != want {
-		s.Fatalf("outcome is %q, want %q", entry.Outcome, want)
+	for _, outcome := range [][]byte{entry.Outcome, timed.Outcome} {
+		if string(outcome) != want {
+			s.Fatalf("Begin returned the outcome %s, want %q", bytesText(outcome), want)
+		}
 	}
 }
 
@@ -110,9 +125,9 @@ var calls = []struct {
 	name string
 	do   func(*suite, driver.Claim) error
 }{
-	{"extend", func(s *suite, c driver.Claim) error { return s.extend(c) }},
-	{"complete", func(s *suite, c driver.Claim) error { return s.complete(c, "late") }},
-	{"fail", func(s *suite, c driver.Claim) error { return s.fail(c, false) }},
+	{"Extend", func(s *suite, c driver.Claim) error { return s.extend(c) }},
+	{"Complete", func(s *suite, c driver.Claim) error { return s.complete(c, "late") }},
+	{"Fail", func(s *suite, c driver.Claim) error { return s.fail(c, false) }},
 }
 
 // sameEntry reports whether all fields of two entries are equal.

@@ -31,7 +31,7 @@ func (s *suite) notRun(c driver.Claim) error {
 func (s *suite) claimAttempt(c *driver.Claim, want int, takeover bool) {
 	s.Helper()
 	if entry := s.claim(c); entry.Attempt != want || entry.Takeover != takeover {
-		s.Fatalf("attempt %d, takeover %t; want %d, %t", entry.Attempt, entry.Takeover, want, takeover)
+		s.Fatalf("Begin returned attempt %d, takeover %t; want attempt %d, takeover %t", entry.Attempt, entry.Takeover, want, takeover)
 	}
 }
 
@@ -156,7 +156,7 @@ var withdrawing = []test{
 			fence := c.Fence
 			s.claimAttempt(&c, 1, false)
 			if c.Fence <= fence {
-				s.Fatalf("fence %d after %d", c.Fence, fence)
+				s.Fatalf("Begin returned the fence %d, want one above %d", c.Fence, fence)
 			}
 			s.wantError(s.notRun(c), nil)
 			s.wantError(s.notRun(c), nil)
@@ -186,7 +186,7 @@ var withdrawing = []test{
 				want = c.Fence
 			}
 			if again := s.begin(c); c.Operation != want || again.Operation != want {
-				s.Fatalf("operation %d, again %d; want %d", c.Operation, again.Operation, want)
+				s.Fatalf("Begin returned the operation %d, and repeated %d; want %d", c.Operation, again.Operation, want)
 			}
 			s.wantError(end(c), nil)
 		}
