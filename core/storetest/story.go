@@ -17,6 +17,7 @@ type story struct {
 
 	mu    sync.Mutex
 	lines []string
+	calls int         // how many calls were noted
 	names map[any]int // the numbers by which lines name keys, runs and requests, in the order of their appearance
 	last  string      // the call that was noted last
 }
@@ -54,16 +55,17 @@ func (y *story) number(name any) int {
 	return y.names[name]
 }
 
-// add adds a numbered line. The caller holds mu.
+// add adds the line of a call, with its number. The caller holds mu.
 func (y *story) add(line string) {
-	y.lines = append(y.lines, fmt.Sprintf("%3d  %s", len(y.lines)+1, line))
+	y.calls++
+	y.lines = append(y.lines, fmt.Sprintf("%3d  %s", y.calls, line))
 }
 
 // passed notes that time passes.
 func (y *story) passed(d time.Duration) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	y.add(fmt.Sprintf("%v pass", d))
+	y.lines = append(y.lines, fmt.Sprintf("     (%v pass)", d))
 }
 
 // lastCall returns the name of the last call.
@@ -88,7 +90,8 @@ func (y *story) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error)
 		set  bool
 		text string
 	}{
-		{c.NoTakeover, fmt.Sprintf(", no takeover but of fence %d", c.TakeoverFence)},
+		{c.NoTakeover && c.TakeoverFence == 0, ", no takeover"},
+		{c.NoTakeover && c.TakeoverFence != 0, fmt.Sprintf(", takeover of fence %d only", c.TakeoverFence)},
 		{c.LateRetry > 0, fmt.Sprintf(", late retry %v", c.LateRetry)},
 		{c.Subscribed, ", subscribed"},
 		{c.WantRemaining, ", remaining wanted"},
