@@ -39,6 +39,15 @@ func TestStoreKeepsTheContract(t *testing.T) {
 	})
 }
 
+// A store without optional abilities must pass the suite as well.
+func TestStoreWithoutAbilitiesKeepsTheContract(t *testing.T) {
+	storetest.Run(t, func(testing.TB) storetest.Harness {
+		c := &clock{now: time.Now()}
+		store := struct{ driver.Store }{memstore.New(memstore.Clock(c.Now))}
+		return storetest.Harness{Store: store, Advance: c.Advance}
+	})
+}
+
 func TestFullStoreRefusesNewKeysAndKeepsTheOthers(t *testing.T) {
 	for name, limit := range map[string]memstore.Option{
 		"records": memstore.MaxRecords(2),

@@ -20,9 +20,9 @@ var limiting = []test{
 		_, err := s.store.Begin(ctx, c)
 		s.wantUnavailable("Begin", err)
 		s.wantState(s.begin(rival(c)), driver.InProgress)
-		if store, ok := s.store.(driver.Checkpointer); ok {
-			s.wantUnavailable("Checkpoint", store.Checkpoint(ctx, c, "charge", []byte("1")))
-			_, err := store.Checkpoints(ctx, c)
+		if _, ok := s.story.store.(driver.Checkpointer); ok {
+			s.wantUnavailable("Checkpoint", s.story.Checkpoint(ctx, c, "charge", []byte("1")))
+			_, err := s.story.Checkpoints(ctx, c)
 			s.wantUnavailable("Checkpoints", err)
 			s.wantSteps(c, nil)
 		}

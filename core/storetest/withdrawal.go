@@ -234,7 +234,7 @@ var operations = []test{
 		s.wantSteps(next, map[string]string{"charge": "1"})
 	}},
 	{"who waits is woken by the end of a run in whose time others have withdrawn", func(s *suite) {
-		if _, ok := s.store.(driver.Notifier); !ok {
+		if _, ok := s.story.store.(driver.Notifier); !ok {
 			s.Skip("the store wakes nobody")
 		}
 		c := s.claimed(time.Hour)
