@@ -16,9 +16,10 @@ import (
 // extension was confirmed for a whole lease, it cancels the handler's context with ErrLost.
 type run struct {
 	*keyed
-	context    runContext // the handler's
-	renewer    lease.Renewer
-	endSession func() // ends the store's session, and the run's part in the enclosing run
+	context      runContext // the handler's
+	renewer      lease.Renewer
+	around       *run   // counts this run as in progress; nil without one
+	closeSession func() // of the store
 
 	isDecided   atomic.Bool
 	decision    atomic.Int32 // the handler's own, by Decide
@@ -59,20 +60,22 @@ func (r *run) start(k *keyed) context.Context {
 
 // openSession tells the store that the run begins, if the store opens sessions, and counts the run in the run around it.
 func (r *run) openSession() {
-	leaveOuter := func() {}
-	if around := runOf(r.ctx); around != nil && around.enter() {
-		leaveOuter = around.leave
+	around := runOf(r.ctx)
+	if around != nil && !around.enter() {
+		around = nil
 	}
-	r.endSession = leaveOuter
-	store, ok := r.engine.cfg.Store.(driver.SessionOpener)
-	if !ok {
-		return
+	closeSession := func() {}
+	if store, ok := r.engine.cfg.Store.(driver.SessionOpener); ok {
+		r.ctx, closeSession = store.OpenSession(r.ctx, r.claim)
 	}
-	ctx, closeSession := store.OpenSession(r.ctx, r.claim)
-	r.ctx = ctx
-	r.endSession = func() {
-		closeSession()
-		leaveOuter()
+	r.around, r.closeSession = around, closeSession
+}
+
+// endSession undoes openSession.
+func (r *run) endSession() {
+	r.closeSession()
+	if r.around != nil {
+		r.around.leave()
 	}
 }
 
