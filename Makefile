@@ -48,7 +48,7 @@ bench:
 
 soak:
 	SOAK=1 $(GO) test -run '^TestSoak$$' -v -timeout 60m ./adapters_test
-	SOAK=1 SOAK_FOR=30m $(GO) test -run Histories -v -timeout 60m ./internal/simulation
+	SOAK=1 SOAK_FOR=30m $(GO) test -run 'Histories|Mutants' -v -timeout 60m ./internal/simulation
 	SOAK=1 $(GO) test -run Waiters -v -timeout 30m ./faults_test
 	SOAK=1 SOAK_FOR=1m $(GO) test -race -shuffle=on -count=3 -timeout 120m ./...
 	@set -e; for module in $(NESTED); do echo "$$module:"; SOAK=1 $(GO) -C $$module test -race -shuffle=on -timeout 120m ./...; done

@@ -24,6 +24,7 @@ type do struct {
 	sent   map[string]int // calls to the store
 	runs   int            // handlers that were started
 	busy   time.Duration  // how long the handler ran
+	isDeaf bool           // a call to the store did not end with its context, so the do has no bound
 }
 
 func (d *do) String() string { return d.name }

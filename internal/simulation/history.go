@@ -55,6 +55,7 @@ type claim struct {
 	hasEnded     bool          // the store executed Complete or Fail
 	taken        time.Duration // when another claim replaced it; 0: never
 	next         *claim        // the claim that replaced it
+	renewed      time.Duration // when the last extension was sent whose reply the process has got, or when the run started
 	confirmed    time.Duration // when the process got the reply to an extension that was executed after taken
 	calls        map[string]time.Duration
 	troubleUntil time.Duration // until then calls of the owner went wrong
@@ -135,6 +136,9 @@ func (h *history) claimed(d *do, p *process, c *driver.Claim, fence int64) {
 // couldHold reports whether the owner of a claim lives, wants to hold the claim, and had no trouble with the store for a lease.
 func (h *history) couldHold(c *claim) bool {
 	now, r := h.now(), c.run
+	if r != nil && r.end != 0 && now-c.process.troubleUntil <= c.lease+quick {
+		return false // of all commits that are pending, one at a time finds out whether the store is back
+	}
 	if r == nil || c.process.dead || c.do.counts["lost"] > 0 || now-c.troubleUntil <= c.lease+quick {
 		return false
 	}
@@ -159,11 +163,14 @@ func (r *run) isFree() bool {
 	return r.end != 0 && !r.hadSteps && (r.script.ending == freed || r.script.ending == decidedRelease)
 }
 
-// extended notes that the owner of a claim got the reply to an extension, which the store executed at the given time.
-func (h *history) extended(name string, fence int64, executed time.Duration) {
+// extended notes that the owner of a claim got the reply to an extension, and when it was sent and executed.
+func (h *history) extended(name string, fence int64, sent, executed time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c := h.record(name).claims[fence]
+	if c != nil {
+		c.renewed = max(c.renewed, sent)
+	}
 	if c != nil && c.taken > 0 && executed > c.taken && c.confirmed == 0 {
 		c.confirmed = h.now()
 	}
@@ -242,7 +249,7 @@ func (h *history) callEnds(name string, fence int64, call string, err error) {
 	isSlow := h.now()-c.calls[call] > quick
 	delete(c.calls, call)
 	if isSlow || err != nil && (call != "Complete" || !errors.Is(err, errRefused)) {
-		c.troubleUntil = h.now()
+		c.troubleUntil, c.process.troubleUntil = h.now(), h.now()
 	}
 }
 
@@ -270,13 +277,15 @@ func (h *history) started(d *do, s script, fence int64, isCanceled func() bool) 
 		h.broken("no run after an outcome", "%s runs %s after %s has stored an outcome", d, d.record(), rec.completed.do)
 	case rec.last != c:
 		h.broken("no run without a claim", "%s runs %s after %s has taken its claim", d, d.record(), rec.last.do)
+	case h.now() > c.leaseEnd+quick:
+		h.broken("no run without a claim", "%s runs %s after the end of its lease", d, d.record())
 	}
 	for _, other := range rec.runs {
 		h.checkFollows(c, other)
 	}
 	r := &run{do: d, claim: c, script: s, start: h.now(), isCanceled: isCanceled}
 	r.status, r.body = s.status(), fmt.Sprintf("body of %s, fence %d", d, fence)
-	c.run, c.troubleUntil = r, h.now() // the reply of Begin may have been slow
+	c.run, c.renewed, c.troubleUntil = r, h.now(), h.now() // the reply of Begin may have been slow
 	rec.runs = append(rec.runs, r)
 	return r
 }
@@ -289,7 +298,7 @@ func (h *history) checkFollows(c *claim, earlier *run) {
 	}
 	isPending := earlier.end > 0 && earlier.isKept() && !earlier.wasTold && !earlier.claim.hasEnded && earlier.claim.next == c
 	isLate := d.start > earlier.end+cfg.Limits.StoreTimeout+quick && h.now() < earlier.end+9*cfg.Lease.Duration
-	if isPending && isLate && earlier.do.process == d.process {
+	if isPending && isLate && earlier.do.process == d.process && !earlier.do.isDeaf {
 		h.broken("a process holds the claims of pending outcomes", "%s runs while the outcome of %s is pending", d, earlier.do)
 	}
 }
@@ -314,5 +323,8 @@ func (h *history) ended(r *run) {
 	h.tell("%s: handler of %s ends: %s", r.do.process.name, r.do, r.script.ending)
 	if confirmed := r.claim.confirmed; confirmed > 0 && r.end-confirmed > quick && !r.wasTold {
 		h.broken("runs that lost their claim are told", "%s goes on after its claim was taken", r.do)
+	}
+	if r.end-r.claim.renewed > r.claim.lease+quick && !r.wasTold {
+		h.broken("runs whose lease is not renewed are told", "%s goes on a lease after its last extension", r.do)
 	}
 }

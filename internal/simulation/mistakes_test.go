@@ -61,6 +61,7 @@ var mistakes = map[string]func(*mistaken){
 		m.begin = func(ctx context.Context, c driver.Claim) (driver.Entry, error) {
 			entry, err := m.Store.Begin(ctx, c)
 			if entry.State == driver.Claimed {
+				c.Fence = entry.Fence
 				last[c.Key] = c
 			}
 			return entry, err

@@ -3,6 +3,7 @@ package simulation
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 )
 
@@ -76,9 +77,17 @@ func (e ending) String() string { return endingNames[e] }
 type fault struct {
 	from, to time.Duration
 	slot     int    // -1: all
-	call     string // "": all
+	call     string // "": all; holding: those that hold or end a claim
 	kind     faultKind
 	percent  int // of the calls
+}
+
+// holding names the calls of a process that has a claim. If only they go wrong, others can take the claim.
+const holding = "Extend, Complete, Fail"
+
+// hits reports whether the fault may meet a call.
+func (f *fault) hits(slot int, call string, now time.Duration) bool {
+	return f.from <= now && now < f.to && (f.slot < 0 || f.slot == slot) && (f.call == "" || strings.Contains(f.call, call))
 }
 
 // faultKind is what goes wrong with a call.
@@ -92,12 +101,13 @@ const (
 	breakRequest           // the store does not get the call, and the caller gets an error at once
 	breakReply             // the store executes the call, and the caller gets an error
 	slow                   // both ways take up to two leases; the call may be executed after its caller has given up
+	deaf                   // slow, and the caller does not give up at the end of its context, as if its process were paused
 	refuse                 // the store responds with an error that means nothing to the engine
 	repeat                 // the call reaches the store twice, and the second reply counts
 	faultKinds
 )
 
-var faultNames = [...]string{"", "lose request", "lose reply", "break request", "break reply", "slow", "refuse", "repeat"}
+var faultNames = [...]string{"", "lose request", "lose reply", "break request", "break reply", "slow", "deaf", "refuse", "repeat"}
 
 func (f fault) String() string {
 	return fmt.Sprintf("%v to %v: %s %d%% of calls %q of slot %d", f.from, f.to, faultNames[f.kind], f.percent, f.call, f.slot)
@@ -169,7 +179,7 @@ func newScript(r *rand.Rand, keys int) script {
 func newFault(r *rand.Rand, slots int) fault {
 	f := fault{
 		from: upTo(r, 8*lease), slot: r.IntN(slots+1) - 1, kind: 1 + faultKind(r.IntN(int(faultKinds)-1)),
-		call: []string{"", "", "Begin", "Extend", "Complete", "Complete", "Fail", "Checkpoint"}[r.IntN(8)],
+		call: []string{"", "", "Begin", "Extend", "Complete", "Fail", "Checkpoint", holding}[r.IntN(8)],
 	}
 	f.to = f.from + upTo(r, 4*lease)
 	f.percent = []int{30, 70, 100}[r.IntN(3)]

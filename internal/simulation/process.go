@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/consumer"
@@ -24,7 +25,10 @@ type process struct {
 	// The history's lock guards these.
 	dead  bool
 	calls int // to the store
-	h     *history
+
+	troubleUntil time.Duration // until then calls that hold or end a claim went wrong
+
+	h *history
 }
 
 // newProcess starts a process in a slot. The caller holds h.mu, or nobody else uses h yet.

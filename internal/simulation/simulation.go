@@ -47,7 +47,7 @@ func (h *history) play() {
 		time.Sleep(f.to - h.now())
 	}
 	h.calls.Wait()
-	time.Sleep(2*lease + lease/2) // late calls take up to a lease, and the claims that they get last another one
+	time.Sleep(3*lease + lease/2) // late calls take up to two leases, and the claims that they get last another one
 	h.settles()
 	h.close()
 }

@@ -50,10 +50,11 @@ func firstSeed(t *testing.T) uint64 {
 }
 
 // The promises of package core hold in every history. A seed that breaks one is printed with the story of a minimised history;
-// SEED=n executes it again, first of all.
+// SEED=n executes it again, first of all. HISTORIES=n ends the test after n histories.
 func TestHistoriesKeepThePromises(t *testing.T) {
 	start, first, count := time.Now(), firstSeed(t), uint64(0)
-	for end := start.Add(duration(t)); time.Now().Before(end); count++ {
+	limit, _ := strconv.ParseUint(os.Getenv("HISTORIES"), 10, 64)
+	for end := start.Add(duration(t)); time.Now().Before(end) && (limit == 0 || count < limit); count++ {
 		p := newPlan(first + count)
 		v := execute(t, p, nil, false).violation
 		if v == nil {

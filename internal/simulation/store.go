@@ -59,6 +59,10 @@ func send[T any](ctx context.Context, l *link, name string, f func(context.Conte
 	}
 	received := make(chan reply[T], 1)
 	go travel(l.process, j, execute, received)
+	if j.fault == deaf {
+		r := <-received
+		return r.value, r.err
+	}
 	select {
 	case r := <-received:
 		return r.value, r.err
@@ -87,7 +91,7 @@ func travel[T any](p *process, j journey, execute func() reply[T], received chan
 	}
 	time.Sleep(j.back)
 	switch {
-	case j.fault == loseReply || p.isDead():
+	case j.fault == loseReply || p.isDead() && j.fault != deaf:
 	case j.fault == breakReply:
 		received <- reply[T]{err: errBroken}
 	default:
@@ -117,6 +121,7 @@ func (l *link) depart(ctx context.Context, name string) journey {
 	random := h.random(p.name, d.String(), name, strconv.Itoa(d.sent[name]))
 	j := h.plan.journey(p.slot, name, h.now(), random)
 	h.tell("%s sends %s of %s %s", p.name, name, d, faultNames[j.fault])
+	d.isDeaf = d.isDeaf || j.fault == deaf
 	if !p.isReplacement && p.calls == h.plan.slots[p.slot].diesAt {
 		h.kill(p)
 		if !h.plan.slots[p.slot].diesAfter {
@@ -130,12 +135,11 @@ func (l *link) depart(ctx context.Context, name string) journey {
 func (p *plan) journey(slot int, call string, now time.Duration, random uint64) journey {
 	j := journey{there: time.Duration(1 + random%1_000_000), back: time.Duration(1 + random>>20%1_000_000)}
 	for _, f := range p.faults {
-		isHit := f.from <= now && now < f.to && (f.slot < 0 || f.slot == slot) && (f.call == "" || f.call == call)
-		if !isHit || int(random>>40%100) >= f.percent {
+		if !f.hits(slot, call, now) || int(random>>40%100) >= f.percent {
 			continue
 		}
 		j.fault = f.kind
-		if f.kind == slow {
+		if f.kind == slow || f.kind == deaf {
 			j.there += time.Duration(random >> 8 % uint64(lease))
 			j.back += time.Duration(random >> 16 % uint64(lease))
 		}
@@ -176,7 +180,7 @@ func (l *link) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) 
 
 // Extend implements driver.Store.
 func (l *link) Extend(ctx context.Context, c driver.Claim) error {
-	h := l.history
+	h, sent := l.history, l.history.now()
 	var executed time.Duration
 	err := l.change(ctx, "Extend", &c, func(ctx context.Context) error { return h.store.Extend(ctx, c) }, func(err error) {
 		if executed = h.now(); err == nil {
@@ -184,7 +188,7 @@ func (l *link) Extend(ctx context.Context, c driver.Claim) error {
 		}
 	})
 	if err == nil {
-		h.extended(doOf(ctx).record(), c.Fence, executed)
+		h.extended(doOf(ctx).record(), c.Fence, sent, executed)
 	}
 	return err
 }

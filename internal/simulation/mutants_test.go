@@ -1,0 +1,63 @@
+package simulation
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// mutant is a change of the engine that breaks a promise.
+type mutant struct {
+	name, file, old, new string
+}
+
+var mutants = []mutant{
+	{"pending commits are given up at once", "internal/retry/queue.go", "givenUpAfter = 10", "givenUpAfter = 0"},
+	{"a lease is renewed too late", "internal/lease/lease.go", "time.Until(c.Began.Add(c.Lease / 3))", "2 * c.Lease"},
+	{"a claim counts that came too late", "operation.go", "time.Since(op.begun) >= op.claim.Lease", "false"},
+	{"a Begin does not wait for pending commits", "pending.go", "\tif p == nil {", "\tif p != nil || p == nil {"},
+	{"a handler is not told that its claim is lost", "internal/lease/lease.go", "\t\tr.holder.Cancel(why)\n", ""},
+	{"a pending commit does not extend its lease", "internal/retry/queue.go", "switch p.Commit.Extend() {", "switch NotExtended {"},
+	{"a panic frees the key", "settle.go", "driver.Failure{Cause: cause}, 0", "driver.Failure{Cause: cause, NoEffects: true}, 0"},
+	{"a wait has no end", "internal/waiting/waiter.go", "if rest <= 0 {", "if rest <= -1000000000000 {"},
+}
+
+// With SOAK, the simulation finds each mutant of the engine within ten thousand histories.
+func TestMutantsAreFound(t *testing.T) {
+	if os.Getenv("SOAK") == "" {
+		t.Skip("each mutant is built: set SOAK")
+	}
+	core, err := filepath.Abs("../../core")
+	require.NoError(t, err)
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			path := filepath.Join(core, m.file)
+			source, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.Equal(t, 1, strings.Count(string(source), m.old), "%s has this once: %s", m.file, m.old)
+			mutated, overlay := filepath.Join(t.TempDir(), "mutated.go"), filepath.Join(t.TempDir(), "overlay.json")
+			require.NoError(t, os.WriteFile(mutated, []byte(strings.Replace(string(source), m.old, m.new, 1)), 0o600))
+			replace, err := json.Marshal(map[string]any{"Replace": map[string]string{path: mutated}})
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(overlay, replace, 0o600))
+
+			test := exec.Command("go", "test", "-overlay", overlay, "-run", "^TestHistoriesKeepThePromises$", "-count=1", ".")
+			test.Env = append(os.Environ(), "SEED=0", "HISTORIES="+strconv.Itoa(withinSeeds))
+			out, err := test.CombinedOutput()
+			_, found, isFound := strings.Cut(string(out), ": seed ")
+			if !isFound {
+				_, found, isFound = strings.Cut(string(out), "panic: ") // nothing goes on any more
+			}
+			found, _, _ = strings.Cut(found, "\n")
+			assert.True(t, err != nil && isFound, "nothing was found: %s", out)
+			t.Log(found)
+		})
+	}
+}
