@@ -45,7 +45,7 @@ var ends = []func(*suite, driver.Claim) error{
 }
 
 var notifying = []test{
-	{"who waits is woken when the claim ends", func(s *suite) {
+	{"a waiting request is notified when the claim ends", func(s *suite) {
 		for _, end := range ends {
 			c := s.claimed(long)
 			woken, stop := s.watch(c.Key)
@@ -58,7 +58,7 @@ var notifying = []test{
 			stopAlso()
 		}
 	}},
-	{"who waits is woken when the claim that took over ends", func(s *suite) {
+	{"a waiting request is notified when the claim that took over ends", func(s *suite) {
 		c := s.claimed(moment)
 		woken, stop := s.watch(c.Key)
 		defer stop()
@@ -70,7 +70,7 @@ var notifying = []test{
 		s.wantError(s.complete(heir, "kept"), nil)
 		s.wantWake(woken)
 	}},
-	{"who has stopped to wait is left alone, and others are not", func(s *suite) {
+	{"a stopped watch is not notified, and others are", func(s *suite) {
 		c, d := s.claimed(long), s.claimed(long)
 		woken, stop := s.watch(c.Key)
 		alone, leave := s.watch(d.Key)
@@ -111,7 +111,7 @@ var notifying = []test{
 			s.Fatalf("no Begin that wake called has returned within 10 seconds of Complete, want one without an error")
 		}
 	}},
-	{"a watch that is not wanted any more is an error", func(s *suite) {
+	{"a Watch whose context has ended is an error, or a watch that can be stopped", func(s *suite) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		stop, err := s.store.(driver.Notifier).Watch(ctx, NewClaim(long, longer).Key, func() {})
@@ -143,7 +143,7 @@ func (s *suite) wantSteps(c driver.Claim, want map[string]string) {
 }
 
 var checkpointing = []test{
-	{"finished steps are there for the run that takes over", func(s *suite) {
+	{"finished steps are returned to the run that takes over", func(s *suite) {
 		c := s.claimed(moment)
 		s.wantSteps(c, nil)
 		s.wantError(s.checkpoint(c, "charge", "1"), nil)

@@ -19,7 +19,7 @@ var contract = []test{
 				"and at most %v remaining", entryText(entry), long)
 		}
 	}},
-	{"one of many rivals is claimed, the others are told it is in progress", func(s *suite) {
+	{"one of many rivals is claimed, and the others are in progress", func(s *suite) {
 		c := NewClaim(long, longer)
 		var claims sync.Map
 		var wg sync.WaitGroup
@@ -43,7 +43,7 @@ var contract = []test{
 			s.Fatalf("Begin returned %q to %d of 32 rivals, want 1", driver.Claimed, n)
 		}
 	}},
-	{"a begin that is sent again gets the same claim", func(s *suite) {
+	{"a repeated Begin returns the same claim", func(s *suite) {
 		c := NewClaim(long, longer)
 		first := s.claim(&c)
 		for range 3 {
@@ -53,7 +53,7 @@ var contract = []test{
 			}
 		}
 	}},
-	{"a takeover that is sent again is still a takeover", func(s *suite) {
+	{"a repeated Begin of a takeover is still a takeover", func(s *suite) {
 		c := s.claimed(short)
 		s.advance(overtime)
 		heir := rival(c)
@@ -64,7 +64,7 @@ var contract = []test{
 				entryText(first), entryText(again))
 		}
 	}},
-	{"a begin that arrives after its own fail is lost", func(s *suite) {
+	{"a Begin that arrives after its own Fail is lost", func(s *suite) {
 		c := s.claimed(long)
 		s.wantError(s.fail(c, false), nil)
 		_, err := s.store.Begin(context.Background(), c)
@@ -178,31 +178,31 @@ var contract = []test{
 		s.advance(overtime)
 		s.wantState(s.begin(rival(c)), driver.InProgress)
 	}},
-	{"an owner whose lease ended is heard until it is taken over", func(s *suite) {
-		for _, verb := range calls {
+	{"an owner whose lease has ended holds its claim until a takeover", func(s *suite) {
+		for _, call := range calls {
 			c := s.claimed(short)
 			s.advance(overtime)
-			s.wantError(verb.do(s, c), nil)
+			s.wantError(call.do(s, c), nil)
 		}
 	}},
 	{"after a takeover the old owner is lost and changes nothing", func(s *suite) {
-		for _, verb := range calls {
+		for _, call := range calls {
 			c := s.claimed(short)
 			s.advance(overtime)
 			heir := rival(c)
 			heir.Lease = long
 			s.claim(&heir)
-			s.wantError(verb.do(s, c), driver.ErrLost)
+			s.wantError(call.do(s, c), driver.ErrLost)
 			s.wantError(s.complete(heir, "heir"), nil)
-			s.wantError(verb.do(s, c), driver.ErrLost)
+			s.wantError(call.do(s, c), driver.ErrLost)
 			s.wantOutcome(c, "heir")
 		}
 	}},
 	{"a stale fence is lost although the owner is right", func(s *suite) {
-		for _, verb := range calls {
+		for _, call := range calls {
 			c := s.claimed(long)
 			c.Fence--
-			s.wantError(verb.do(s, c), driver.ErrLost)
+			s.wantError(call.do(s, c), driver.ErrLost)
 		}
 	}},
 	{"a claim without a fence is lost although the owner is right, except for Fail", func(s *suite) {
@@ -216,17 +216,17 @@ var contract = []test{
 		s.wantError(s.complete(unknown, "kept"), driver.ErrLost)
 		s.wantOutcome(c, "kept")
 	}},
-	{"every verb on an absent key is lost and leaves it absent", func(s *suite) {
-		for _, verb := range calls {
+	{"Extend, Complete and Fail of an absent key are lost and leave it absent", func(s *suite) {
+		for _, call := range calls {
 			c := NewClaim(long, longer)
 			c.Fence = 1
-			s.wantError(verb.do(s, c), driver.ErrLost)
+			s.wantError(call.do(s, c), driver.ErrLost)
 			if s.claim(&c); c.Attempt != 1 {
-				s.Fatalf("Begin returned attempt %d, want 1: %s of an absent key has left a record", c.Attempt, verb.name)
+				s.Fatalf("Begin returned attempt %d, want 1: %s of an absent key has left a record", c.Attempt, call.name)
 			}
 		}
 	}},
-	{"complete, extend and fail sent again answer the same", func(s *suite) {
+	{"repeated calls of Extend, Complete and Fail return the same", func(s *suite) {
 		c := s.claimed(long)
 		for range 3 {
 			s.wantError(s.extend(c), nil)
@@ -252,13 +252,13 @@ var contract = []test{
 		s.wantError(s.extend(c), driver.ErrLost)
 		s.wantOutcome(c, "first")
 	}},
-	{"a failed claim can not be completed or extended", func(s *suite) {
+	{"a failed claim cannot be completed or extended", func(s *suite) {
 		c := s.claimed(long)
 		s.wantError(s.fail(c, false), nil)
 		s.wantError(s.complete(c, "late"), driver.ErrLost)
 		s.wantError(s.extend(c), driver.ErrLost)
 	}},
-	{"a fail that does not know its fence frees its own claim only", func(s *suite) {
+	{"a Fail without a fence ends its own claim only", func(s *suite) {
 		c := s.claimed(long)
 		c.Fence = 0
 		s.wantError(s.fail(rival(c), false), driver.ErrLost)
@@ -267,7 +267,7 @@ var contract = []test{
 		s.claim(&next)
 		s.wantError(s.fail(c, false), driver.ErrLost)
 	}},
-	{"an outcome comes back as it was", func(s *suite) {
+	{"an outcome is returned unchanged", func(s *suite) {
 		random := make([]byte, 1<<20)
 		rand.Read(random)
 		for _, outcome := range []string{"", "\x00\r\n", "1", string(random[:512]), string(random)} {
@@ -290,7 +290,7 @@ var contract = []test{
 				next.Attempt, next.Fence, c.Fence)
 		}
 	}},
-	{"a tombstone outlives an outcome when the claims ask for it", func(s *suite) {
+	{"a tombstone outlives an outcome if the claims have a LateRetry", func(s *suite) {
 		c := s.claimed(long)
 		c.Retention, c.LateRetry = short, moment
 		s.wantError(s.complete(c, "kept"), nil)
@@ -342,8 +342,8 @@ var contract = []test{
 			s.Fatalf("Begin with the longest lease returned the Remaining %v, want about %v", entry.Remaining, longest)
 		}
 		s.wantError(s.withdraw(rival(c)), driver.ErrLost)
-		for _, verb := range []func(driver.Claim) error{s.extend, func(c driver.Claim) error { return s.fail(c, false) }} {
-			s.wantError(verb(c), nil)
+		for _, call := range []func(driver.Claim) error{s.extend, func(c driver.Claim) error { return s.fail(c, false) }} {
+			s.wantError(call(c), nil)
 			s.advance(overtime)
 			s.wantState(s.begin(other(c)), driver.Mismatch)
 		}
@@ -358,14 +358,14 @@ var contract = []test{
 		s.wantLateBeginLost(c)
 	}},
 	{"an expired claim is lost", func(s *suite) {
-		for _, verb := range calls {
+		for _, call := range calls {
 			c := NewClaim(short/2, short)
 			s.claim(&c)
 			s.advance(overtime)
-			s.wantError(verb.do(s, c), driver.ErrLost)
+			s.wantError(call.do(s, c), driver.ErrLost)
 		}
 	}},
-	{"keys do not meet", func(s *suite) {
+	{"records of different keys are independent", func(s *suite) {
 		a, b := s.claimed(long), s.claimed(long)
 		s.wantError(s.complete(a, "a"), nil)
 		s.wantError(s.fail(b, false), nil)

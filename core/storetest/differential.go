@@ -64,8 +64,8 @@ type op struct {
 	run                   int64 // when not 0, the owner begins a new run, with an identity made of this number
 	other                 bool  // that run is of the other request
 	noEffects, noTakeover bool
-	notRun                bool // a fail of who never ran
-	noFence               bool // a fail of who was never answered
+	notRun                bool // a Fail of an owner that never ran
+	noFence               bool // a Fail of an owner without a response to its Begin
 	takeover              bool // may take over the claim that was last reported as vanished
 	lateFence             bool // with the fence of the owner's first claim
 	outcome               string
@@ -74,9 +74,9 @@ type op struct {
 
 // randomOp returns a random call.
 func randomOp(r *rand.Rand) op {
-	verbs := []string{"begin", "begin", "begin", "extend", "complete", "fail", "fail"}
+	calls := []string{"begin", "begin", "begin", "extend", "complete", "fail", "fail"}
 	o := op{
-		call:       verbs[r.Intn(len(verbs))],
+		call:       calls[r.Intn(len(calls))],
 		owner:      r.Intn(3),
 		other:      r.Intn(4) == 0,
 		noEffects:  r.Intn(3) == 0,

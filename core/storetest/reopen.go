@@ -77,7 +77,7 @@ var reopening = []test{
 		s.wantError(s.fail(running, false), nil)
 		s.wantError(s.reopen(rival(running), "dead"), driver.ErrLost)
 	}},
-	{"EVT-11 who had the record before it was reopened has lost it, and so has who reopened it", func(s *suite) {
+	{"EVT-11 the owner before a Reopen has lost its claim, and so has the owner that reopened the record", func(s *suite) {
 		c := s.deadClaim()
 		by := rival(c)
 		s.wantError(s.reopen(by, "dead"), nil)
@@ -105,7 +105,7 @@ var reopening = []test{
 		next := rival(c)
 		s.claim(&next)
 	}},
-	{"EVT-11 of many who reopen a record at once one does", func(s *suite) {
+	{"EVT-11 of many calls that reopen a record at once one succeeds", func(s *suite) {
 		c := s.deadClaim()
 		var all sync.WaitGroup
 		answers := make(chan error, 10)

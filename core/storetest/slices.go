@@ -7,7 +7,7 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// copying are the tests of who may change which slice.
+// copying are the tests that nobody sees the changes of a slice that belongs to somebody else.
 var copying = []test{
 	{"the caller may change an outcome after Complete", func(s *suite) {
 		c := s.claimed(long)
@@ -29,7 +29,7 @@ var copying = []test{
 	}},
 }
 
-// copyingSteps are the tests of who may change the results of steps.
+// copyingSteps are the same tests for the results of steps.
 var copyingSteps = []test{
 	{"the caller may change a result after Checkpoint", func(s *suite) {
 		c := s.claimed(long)

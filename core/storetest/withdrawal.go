@@ -233,9 +233,9 @@ var operations = []test{
 		s.claimAttempt(&next, 2, true)
 		s.wantSteps(next, map[string]string{"charge": "1"})
 	}},
-	{"who waits is woken by the end of a run in whose time others have withdrawn", func(s *suite) {
+	{"a waiting request is notified although others have withdrawn during the run", func(s *suite) {
 		if _, ok := s.story.store.(driver.Notifier); !ok {
-			s.Skip("the store wakes nobody")
+			s.Skip("the store is no Notifier")
 		}
 		c := s.claimed(time.Hour)
 		woken, stop := s.watch(c.Key)
