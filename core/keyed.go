@@ -48,5 +48,11 @@ func (k *keyed) emit(h Hook, status int, err error) {
 	h.call(k.ctx, &k.req, &k.claim, status, err)
 }
 
+// granted fills in what Begin returned for a claim that it granted.
+func (k *keyed) granted(entry driver.Entry) {
+	c := &k.claim
+	c.Fence, c.Attempt, c.Operation, c.Takeover = entry.Fence, entry.Attempt, entry.Operation, entry.Takeover
+}
+
 // detached returns a context that has the values of the client's, and does not end when the client leaves.
 func (k *keyed) detached() context.Context { return context.WithoutCancel(k.ctx) }

@@ -21,7 +21,7 @@ type operation struct {
 	onWait  func() (done func()) // of a task; may be nil
 
 	waiter       *waiting.Waiter  // nil until the operation waits for a run elsewhere
-	comparison   comparison       // of the request with the record that Begin found a mismatch
+	comparison   comparison       // of the request with the record for which Begin returned Mismatch
 	cached       *Response        // a replay that the engine has made before
 	found        *Response        // what OnUnknown has returned
 	beginContext deadline.Context // of the first Begin
@@ -157,8 +157,10 @@ func (op *operation) claimAndRun() (Result, error) {
 		return e.refusals.refuse(codeMismatch, 0), nil
 	case driver.Expired:
 		return e.refusals.refuse(codeRetentionOver, 0), nil
+	case driver.Unknown:
+		return e.refusals.refuse(codeOutcomeUnknown, 0), nil
 	}
-	return e.refusals.refuse(codeOutcomeUnknown, 0), nil
+	return e.refusals.refuse(codeOutcomeUnknown, 0), nil // a state of a newer store
 }
 
 // acquire calls Begin until the result is final: it waits for a run in progress, makes the fingerprint anew with the record's
@@ -189,7 +191,7 @@ func (op *operation) acquireRecord() (driver.Entry, error) {
 		switch {
 		case err != nil:
 		case entry.State == driver.Claimed:
-			op.claim.Fence, op.claim.Attempt, op.claim.Operation, op.claim.Takeover = entry.Fence, entry.Attempt, entry.Operation, entry.Takeover
+			op.granted(entry)
 		case entry.State == driver.InProgress:
 			again = op.waitOutside(entry.Remaining)
 		case entry.State == driver.Mismatch:

@@ -100,7 +100,7 @@ func (k *keyed) takeOver() (revived bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	k.claim.Fence, k.claim.Attempt, k.claim.Operation, k.claim.Takeover = entry.Fence, entry.Attempt, entry.Operation, entry.Takeover
+	k.granted(entry)
 	if entry.State == driver.Claimed && k.claim.TakeoverFence == 0 { // the record was absent or FAILED: nothing is unknown
 		if k.claim.Fingerprint == [32]byte{} {
 			k.claim.Retention = ask.Retention
@@ -147,6 +147,6 @@ func (k *keyed) claimRevived() error {
 	if entry.State != driver.Claimed {
 		return fmt.Errorf("%w: it is revived, and %s", ErrNotUnknown, entry.State)
 	}
-	k.claim.Fence, k.claim.Attempt, k.claim.Operation, k.claim.Takeover = entry.Fence, entry.Attempt, entry.Operation, entry.Takeover
+	k.granted(entry)
 	return nil
 }
