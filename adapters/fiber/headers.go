@@ -13,7 +13,8 @@ import (
 
 // noteChanges compares header with outer, the header as it was before the handlers. It sets response.Header to the fields that
 // the handlers added or changed, and response.Removed to the names that they removed. Two fields always count as changed:
-//   - the Content-Type of a response with a body, because fasthttp has a default for it and other frameworks do not;
+//   - the Content-Type of a response with a body, because fasthttp has a default for it and other frameworks do not, and one that
+//     the handlers have set, because it may equal that default;
 //   - Cache-Control, because core.OmitNoStore reads it from the response.
 //
 // Trailers are left out.
@@ -26,10 +27,11 @@ func (a *handlerResponse) noteChanges(header *fasthttp.ResponseHeader, hasBody b
 			return
 		}
 		name := headerName(key)
-		always := hasBody && name == fiber.HeaderContentType || name == fiber.HeaderCacheControl
+		isType := name == fiber.HeaderContentType
+		always := isType && (hasBody || hasContentType(header) && !hasContentType(&a.outer)) || name == fiber.HeaderCacheControl
 		switch {
 		case !always && slices.EqualFunc(a.outer.PeekAll(name), header.PeekAll(name), bytes.Equal):
-		case !always && name == fiber.HeaderContentType && !hasContentType(header):
+		case !always && isType && !hasContentType(header):
 			r.Removed = append(r.Removed, name)
 		default:
 			r.Header = append(r.Header, core.Field{Name: name, Value: string(value)})
