@@ -34,6 +34,7 @@ lint:
 unit:
 	$(GO) test -race -shuffle=on ./...
 	@set -e; for module in $(NESTED); do echo "$$module:"; $(GO) -C $$module test -race -shuffle=on ./...; done
+	$(GO) -C adapters_test/bare test ./... # all handlers; with the race detector it runs a sample
 
 fuzz:
 	@set -e; for package in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \

@@ -12,6 +12,10 @@
 // Error middleware, which turns c.Errors into a response, belongs inside: idem.Gin(engine), errors, handler. Outside, its
 // response is not stored, and a retry runs the handler again.
 //
+// Middleware that buffers the response itself, as gin-contrib/gzip and gin-contrib/timeout do, sees a response from outside as
+// net/http does: status and header are fixed with the first write, and a status without a body is sent before the middleware
+// returns. Informational responses (1xx) do not reach the client, as in Gin itself.
+//
 // # Contexts
 //
 // A handler reads its run with core.FromContext, core.ChildKey, core.Step and core.Decide, from the *gin.Context or from the

@@ -1,0 +1,6 @@
+//go:build race
+
+package bare
+
+// stride is how many handlers a chain skips: with the race detector, each chain gets every eighth one.
+const stride = 8
