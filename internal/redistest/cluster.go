@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 type Shards struct {
 	Nodes []*Server // masters first, until a failover; the replica of the first master is the first behind them, and so on
 
-	masters int
+	masters     int
+	handingOver sync.Mutex // held while a Reshard assigns its slots
 }
 
 // StartCluster starts a cluster of three masters with a replica each for this test; args are for its nodes. It returns when

@@ -92,22 +92,42 @@ func (r *Reshard) End() (moved int) {
 	for n := r.Keys(100); n > 0; n = r.Keys(100) {
 		moved += n
 	}
-	r.set(r.to, "NODE", r.to)
-	r.set(r.from, "NODE", r.to)
-	for _, other := range r.cluster.Nodes { // as redis-cli does: an epoch that two masters took at once can keep a third from learning of it
-		if other != r.to && other != r.from && other.isMaster(r.tb) {
-			r.set(other, "NODE", r.to)
-		}
-	}
-	for _, node := range r.cluster.Nodes {
-		Eventually(r.tb, node.Addr+" has heard of it", func() bool { return node.knows(r.tb, r.slots[0], r.to) })
-	}
+	r.handOver()
 	return moved
 }
 
-// isMaster reports whether the server is a master.
-func (s *Server) isMaster(tb testing.TB) bool {
-	return infoField(s.Client(tb).Info(context.Background(), "replication").Val(), "role") == "master"
+// handOver assigns the slots to their new master, and returns when all nodes know this and the new master's epoch. It does
+// this for one move at a time. Each move gives the new master a configuration epoch above all that it knows of. If a node
+// hears of two moves in the wrong order, the old master of the first slot already has the higher epoch. The node then still
+// counts the first slot as the old master's, and makes the new master give the slot up: after that, no master has it.
+func (r *Reshard) handOver() {
+	r.tb.Helper()
+	r.cluster.handingOver.Lock()
+	defer r.cluster.handingOver.Unlock()
+	r.set(r.to, "NODE", r.to)
+	r.set(r.from, "NODE", r.to)
+	id := r.to.id(r.tb)
+	epoch := r.to.epochOf(r.tb, id)
+	for _, node := range r.cluster.Nodes {
+		Eventually(r.tb, node.Addr+" has heard of it", func() bool {
+			return node.knows(r.tb, r.slots[0], r.to) && node.epochOf(r.tb, id) == epoch
+		})
+	}
+}
+
+// epochOf returns the configuration epoch of a node, as the server knows it.
+func (s *Server) epochOf(tb testing.TB, id string) string {
+	tb.Helper()
+	client := redis.NewClient(&redis.Options{Addr: s.Addr})
+	defer client.Close()
+	nodes, err := client.ClusterNodes(context.Background()).Result()
+	must(tb, err)
+	for line := range strings.Lines(nodes) {
+		if fields := strings.Fields(line); fields[0] == id {
+			return fields[6]
+		}
+	}
+	return ""
 }
 
 // knows reports whether the server knows that holder has a slot.
