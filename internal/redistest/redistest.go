@@ -214,10 +214,12 @@ func (s *Server) Config(tb testing.TB, name, value string) {
 	must(tb, s.Client(tb).ConfigSet(context.Background(), name, value).Err())
 }
 
-// Info returns a field of INFO; "" when it is not there.
+// Info returns a field of INFO; "" when it is not there. It closes its connection, because tests poll it.
 func (s *Server) Info(tb testing.TB, field string) string {
 	tb.Helper()
-	return infoField(s.Client(tb).Info(context.Background(), "everything").Val(), field)
+	client := redis.NewClient(&redis.Options{Addr: s.Addr})
+	defer client.Close()
+	return infoField(client.Info(context.Background(), "everything").Val(), field)
 }
 
 func infoField(info, field string) string {
