@@ -24,21 +24,23 @@ type echoHandler struct {
 
 // echoChains are the chains of Echo.
 var echoChains = map[string][]echo.MiddlewareFunc{
-	"none":            nil,
-	"gzip":            {middleware.Gzip()},
-	"gzip long":       {middleware.GzipWithConfig(middleware.GzipConfig{MinLength: 1000})},
-	"cors":            {middleware.CORSWithConfig(middleware.CORSConfig{ExposeHeaders: []string{"X-Total"}})},
-	"csrf":            {middleware.CSRF()},
-	"secure":          {middleware.Secure()},
-	"requestid":       {middleware.RequestIDWithConfig(middleware.RequestIDConfig{Generator: func() string { return "fixed" }})},
-	"body dump":       {middleware.BodyDump(func(echo.Context, []byte, []byte) {})},
-	"body limit":      {middleware.BodyLimit("1K")},
+	"none":       nil,
+	"gzip":       {middleware.Gzip()},
+	"gzip long":  {middleware.GzipWithConfig(middleware.GzipConfig{MinLength: 1000})},
+	"cors":       {middleware.CORSWithConfig(middleware.CORSConfig{ExposeHeaders: []string{"X-Total"}})},
+	"csrf":       {middleware.CSRF()},
+	"secure":     {middleware.Secure()},
+	"requestid":  {middleware.RequestIDWithConfig(middleware.RequestIDConfig{Generator: func() string { return "fixed" }})},
+	"body dump":  {middleware.BodyDump(func(echo.Context, []byte, []byte) {})},
+	"body limit": {middleware.BodyLimit("1K")},
+	//lint:ignore SA1019 deprecated, and in use
 	"timeout":         {middleware.TimeoutWithConfig(middleware.TimeoutConfig{Timeout: patience})},
 	"context timeout": {middleware.ContextTimeout(patience)},
 	"recover": {middleware.RecoverWithConfig(middleware.RecoverConfig{
 		DisablePrintStack: true,
 		LogErrorFunc:      func(_ echo.Context, err error, _ []byte) error { return err },
 	})},
+	//lint:ignore SA1019 deprecated, and in use
 	"logger":         {middleware.LoggerWithConfig(middleware.LoggerConfig{Output: io.Discard})},
 	"request logger": {middleware.RequestLoggerWithConfig(middleware.RequestLoggerConfig{HandleError: true, LogStatus: true, LogValuesFunc: func(echo.Context, middleware.RequestLoggerValues) error { return nil }})},
 	"rate limiter":   {middleware.RateLimiter(middleware.NewRateLimiterMemoryStore(1e6))},
