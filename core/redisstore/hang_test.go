@@ -94,7 +94,7 @@ func TestNoCallOutlivesItsContextWhenTheServersHang(t *testing.T) {
 			}
 		}
 	})
-	hangtest.NoGoroutine(t, 10*time.Second, "github.com/go-idem/idem/core/redisstore", "github.com/redis/go-redis/v9")
+	hangtest.NoGoroutine(t, time.Minute, "github.com/go-idem/idem/core/redisstore", "github.com/redis/go-redis/v9")
 }
 
 // hangAll makes all calls while a network hangs, one kind after the other, and stops a watch from before.

@@ -81,7 +81,7 @@ func TestManyTimersFireInOrder(t *testing.T) {
 		var fired [timers]recorder
 		for i := range timers {
 			fired[i].began = time.Now()
-			queue.AfterFunc(&all[i], time.Duration(i*7919%timers)*time.Second, &fired[i])
+			queue.AfterFunc(&all[i], time.Duration(1+i*7919%timers)*time.Second, &fired[i])
 		}
 		for i := range timers {
 			if i%3 == 0 {
@@ -93,7 +93,7 @@ func TestManyTimersFireInOrder(t *testing.T) {
 			if i%3 == 0 {
 				assert.Empty(t, fired[i].fired)
 			} else {
-				assert.Equal(t, []time.Duration{time.Duration(i*7919%timers) * time.Second}, fired[i].fired)
+				assert.Equal(t, []time.Duration{time.Duration(1+i*7919%timers) * time.Second}, fired[i].fired)
 			}
 		}
 	})
