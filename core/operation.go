@@ -140,7 +140,7 @@ func (op *operation) claimAndRun() (Result, error) {
 	switch entry.State {
 	case driver.Claimed:
 		if time.Since(op.begun) >= op.claim.Lease { // the claim was granted so long ago that another run may have the key
-			op.releaseAsync()
+			op.releaseAsync(causeNoResponse)
 			return op.beginFailed(errLateBegin)
 		}
 		return op.execute()
@@ -259,7 +259,7 @@ func (op *operation) beginFailed(err error) (Result, error) {
 	if errors.Is(err, driver.ErrUnreadable) {
 		return op.unreadable(err), nil
 	}
-	op.releaseAsync()
+	op.releaseAsync(causeNoResponse)
 	if op.ctx.Err() == nil || !errors.Is(err, context.Canceled) { // otherwise the client has left
 		op.emit(e.cfg.Hooks.StoreError, 0, err)
 	}

@@ -13,11 +13,15 @@ import (
 // request after the other leaves a claim to release.
 const maxBackground = 1000
 
-// releaseAsync releases, in the background, a claim that may have been granted although Begin returned an error. If the engine
-// fails open, the handler may have run without protection, so the release does not promise that nothing ran.
-func (k *keyed) releaseAsync() {
+// causeNoResponse is stored as the cause of a claim that was released because its Begin had no response in time.
+const causeNoResponse = "begin had no response"
+
+// releaseAsync releases, in the background, a claim that was granted or may have been granted, and whose handler is not going to
+// run. cause says why. If the engine fails open, the handler may have run without protection, so the release does not promise
+// that nothing ran.
+func (k *keyed) releaseAsync(cause string) {
 	nothing := !k.engine.cfg.DangerouslyFailOpen
-	failure := driver.Failure{Cause: "begin had no answer", NoEffects: nothing, NotRun: nothing}
+	failure := driver.Failure{Cause: cause, NoEffects: nothing, NotRun: nothing}
 	k.engine.retryAsync(k.claim.Lease, k.releaseCall(k.claim, failure))
 }
 
@@ -32,7 +36,7 @@ func (k *keyed) release(claim driver.Claim) {
 
 // releaseCall returns a function that fails the claim once, and reports whether the store has responded. The function does not
 // use k, which may be in use for another claim by then.
-func (k *keyed) releaseCall(claim driver.Claim, failure driver.Failure) func() (answered bool) {
+func (k *keyed) releaseCall(claim driver.Claim, failure driver.Failure) func() (responded bool) {
 	e, ctx := k.engine, context.WithoutCancel(k.ctx)
 	return func() bool {
 		err := e.call(ctx, func(ctx context.Context) error { return e.cfg.Store.Fail(ctx, claim, failure) })
@@ -42,7 +46,7 @@ func (k *keyed) releaseCall(claim driver.Claim, failure driver.Failure) func() (
 
 // retryAsync calls send in the background until send returns true or the time d has passed. If maxBackground goroutines are at
 // work already, it calls send once.
-func (e *Engine) retryAsync(d time.Duration, send func() (answered bool)) {
+func (e *Engine) retryAsync(d time.Duration, send func() (responded bool)) {
 	if e.inflight.Len() >= maxBackground {
 		d = 0
 	}

@@ -18,7 +18,7 @@ type run struct {
 	*keyed
 	context      runContext // the handler's
 	renewer      lease.Renewer
-	around       *run   // counts this run as in progress; nil without one
+	enclosing    *run   // counts this run as in progress; nil without one
 	closeSession func() // of the store
 
 	isDecided   atomic.Bool
@@ -48,9 +48,10 @@ type run struct {
 func (r *run) start(k *keyed) context.Context {
 	e := k.engine
 	r.keyed = k
-	r.openSession()
+	outer := placeOf(r.ctx)
+	r.openSession(outer)
 	r.context.Init(r.ctx)
-	r.context.at = place{keyed: k, run: r, outer: placeOf(r.ctx)}
+	r.context.at = place{keyed: k, run: r, outer: outer}
 	r.renewer.Start(lease.Config{
 		Holder: (*holder)(r), Timers: &e.timers, Inflight: e.inflight,
 		Began: k.begun, Lease: k.claim.Lease, MaxRun: e.cfg.Lease.MaxRun,
@@ -58,25 +59,34 @@ func (r *run) start(k *keyed) context.Context {
 	return &r.context
 }
 
-// openSession tells the store that the run begins, if the store opens sessions, and counts the run in the run around it.
-func (r *run) openSession() {
-	around := runOf(r.ctx)
-	if around != nil && !around.enter() {
-		around = nil
+// openSession counts the run in the run that encloses it, and tells the store that the run begins, if the store opens sessions. outer
+// is the place of the request.
+func (r *run) openSession(outer *place) {
+	if outer != nil && outer.run != nil && outer.run.enter() {
+		r.enclosing = outer.run
 	}
-	closeSession := func() {}
-	if store, ok := r.engine.cfg.Store.(driver.SessionOpener); ok {
-		r.ctx, closeSession = store.OpenSession(r.ctx, r.claim)
+	r.closeSession = func() {}
+	store, hasSessions := r.engine.cfg.Store.(driver.SessionOpener)
+	if !hasSessions {
+		return
 	}
-	r.around, r.closeSession = around, closeSession
+	isOpen := false
+	defer func() {
+		if !isOpen { // the store has panicked
+			r.endSession()
+			r.releaseAsync("the store panicked")
+		}
+	}()
+	r.ctx, r.closeSession = store.OpenSession(r.ctx, r.claim)
+	isOpen = true
 }
 
-// endSession undoes openSession.
+// endSession undoes openSession. The enclosing run goes on even if the store panics.
 func (r *run) endSession() {
-	r.closeSession()
-	if r.around != nil {
-		r.around.leave()
+	if r.enclosing != nil {
+		defer r.enclosing.leave()
 	}
+	r.closeSession()
 }
 
 // enter lets a step or an enclosed run begin. It returns false if the run has ended, or its claim is lost.

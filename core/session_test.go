@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -88,4 +89,51 @@ func TestAReplayAndARefusalAreNotAttended(t *testing.T) {
 	f.replayed(f.send(request("K", "B"), made), 201, "made")
 	f.refused(f.send(request("K", "other"), made), 422, "fingerprint-mismatch")
 	assert.Empty(t, store.events)
+}
+
+// panicking is a store that panics when it is to open a session, if panics returns true.
+type panicking struct {
+	driver.Store
+	panics func() bool
+}
+
+func (p *panicking) OpenSession(ctx context.Context, _ driver.Claim) (context.Context, func()) {
+	if p.panics() {
+		panic("the store")
+	}
+	return ctx, func() {}
+}
+
+func TestAStoreThatPanicsAtTheStartOfARunLeavesNoClaimBehind(t *testing.T) {
+	panics := true
+	f := newFixture(t, func(c *core.Config) {
+		c.Store = &panicking{memstore.New(), func() bool { return panics }}
+	})
+	assert.PanicsWithValue(t, "the store", func() { _, _ = f.do(ctx, request("K", "B"), made) })
+	panics = false
+	assert.NoError(t, f.Close(ctx))
+	assert.Equal(t, 201, f.send(request("K", "B"), made).Response.Status)
+}
+
+func TestAStoreThatPanicsAtTheStartOfANestedRunHoldsUpNoOuterRun(t *testing.T) {
+	panics := false
+	f := newFixture(t, func(c *core.Config) {
+		c.Store = &panicking{memstore.New(), func() bool { return panics }}
+	})
+	done := make(chan core.Result)
+	go func() {
+		done <- f.send(request("OUTER", "B"), func(outer context.Context) (*core.Response, error) {
+			panics = true
+			assert.PanicsWithValue(t, "the store", func() { _, _ = f.do(outer, request("INNER", "B"), made) })
+			panics = false
+			return made(outer)
+		})
+	}()
+	select {
+	case result := <-done:
+		assert.Equal(t, 201, result.Response.Status)
+	case <-time.After(10 * time.Second):
+		t.Fatal("the outer run waits for the run whose start panicked")
+	}
+	f.replayed(f.send(request("OUTER", "B"), made), 201, "made")
 }
