@@ -14,11 +14,11 @@ import (
 	"github.com/go-idem/idem/core/internal/waiting"
 )
 
-// Engine runs each keyed request at most once at a time and replays its kept outcome to every retry. It is immutable
-// and safe for concurrent use.
+// Engine runs the handler of each key at most once at a time, and replays the stored outcome to every retry. It is immutable and
+// safe for concurrent use.
 type Engine struct {
 	cfg       Config
-	original  Config // as New was told, to know which defaults may follow other fields
+	original  Config // the argument of New, which With needs to derive defaults anew
 	hasher    digest.Hasher
 	namings   []naming // of records, the engine's own first
 	algorithm algorithm
@@ -27,15 +27,15 @@ type Engine struct {
 	codecs    codecs
 	inflight  *inflight.Group
 	waiters   *waiting.Limiter
-	commits   *commitQueue // that the store has not responded to
+	commits   *commitQueue // whose calls had no response from the store
 	replays   *replay.Cache[preparedReplay]
 
-	outers sync.Map // *Engine to nesting: of those that stood around this one
+	outers sync.Map // *Engine to nesting: the engines whose runs have enclosed requests of this one
 
-	timers deadline.Queue // of calls to the store, and of runs
+	timers deadline.Queue // of calls to the store, and of lease renewals
 }
 
-// New returns an engine, or every bad field of cfg in one error of joined [*ConfigError]s.
+// New returns an engine. If fields of cfg are not valid, the error joins one [*ConfigError] for each of them.
 func New(cfg Config) (*Engine, error) {
 	given := cfg
 	cfg = cfg.withDefaults()
@@ -59,8 +59,8 @@ func New(cfg Config) (*Engine, error) {
 	}, nil
 }
 
-// With returns an engine for one route: e's configuration after change, on the same store unless change says otherwise.
-// It panics with the error of [New] when the result is not valid, because it is written where routes are set up.
+// With returns an engine for one route. Its configuration is that of e after change, so it uses the same store unless change sets
+// another. With panics with the error of [New] if the configuration is not valid, since it is called where routes are set up.
 func (e *Engine) With(change func(*Config)) *Engine {
 	cfg := e.Config()
 	cfg.clearDerived(&e.original)
@@ -80,32 +80,32 @@ func (e *Engine) With(change func(*Config)) *Engine {
 	return derived
 }
 
-// Config returns a copy of e's configuration with its defaults filled in. Defaults that depend on other fields are values
-// then: to change such a field, use With on e.
+// Config returns a copy of e's configuration in which all defaults are filled in, also those that depend on other fields. To get an
+// engine with other fields, call With: it derives these defaults anew.
 func (e *Engine) Config() Config { return e.cfg.withDefaults() }
 
-// Close waits until nothing is written to the store any more: outcomes that the store did not take when their handlers
-// returned are sent again, for at most ten leases. Call it when the server has stopped, on the first engine or on any
-// that came out of With. It returns ctx's cause if that comes first.
+// Close waits until no commit is pending and nothing else is sent to the store in the background. A commit is pending for at most
+// ten leases. Call Close when the server has stopped, on the first engine or on any engine that With has returned: all of them
+// share what is pending. If ctx ends first, Close returns its cause.
 func (e *Engine) Close(ctx context.Context) error { return e.inflight.Wait(ctx) }
 
-// call bounds one call of the store.
-func (e *Engine) call(ctx context.Context, verb func(context.Context) error) error {
-	return e.callUntil(ctx, time.Now().Add(e.cfg.Limits.StoreTimeout), verb)
+// call calls the store once, with the deadline Limits.StoreTimeout.
+func (e *Engine) call(ctx context.Context, send func(context.Context) error) error {
+	return e.callUntil(ctx, time.Now().Add(e.cfg.Limits.StoreTimeout), send)
 }
 
-// patience bounds the calls that hold a claim. They may last longer than those of new requests: of these, all that were sent
-// before are answered or given up by then, so the store comes to this one, however many there are.
+// callUntil is call with another deadline.
+func (e *Engine) callUntil(ctx context.Context, deadline time.Time, send func(context.Context) error) error {
+	call := e.timers.WithDeadline(ctx, deadline)
+	defer call.Cancel()
+	err := send(call)
+	e.reportCall(err)
+	return err
+}
+
+// patience is the time that a call has which holds a claim. It is longer than Limits.StoreTimeout: in a slow store the calls that
+// new requests had sent before are over by then, so the call that holds a claim gets its turn.
 func (e *Engine) patience() time.Duration {
 	usual := e.cfg.Limits.StoreTimeout
 	return max(usual, min(2*usual, e.cfg.Lease.Duration/3))
-}
-
-// callUntil is call with another bound.
-func (e *Engine) callUntil(ctx context.Context, deadline time.Time, verb func(context.Context) error) error {
-	call := e.timers.WithDeadline(ctx, deadline)
-	defer call.Cancel()
-	err := verb(call)
-	e.reportCall(err)
-	return err
 }
