@@ -105,11 +105,17 @@ type Program struct {
 	ends []func()
 }
 
-// The methods of testing.TB that package redistest calls. A failure ends the program.
-func (*Program) Helper()                           {}
-func (*Program) Fatal(args ...any)                 { log.Fatal(args...) }
+// Helper does nothing: a Program reports no line of a test.
+func (*Program) Helper() {}
+
+// Fatal logs args and ends the program.
+func (*Program) Fatal(args ...any) { log.Fatal(args...) }
+
+// Fatalf logs a formatted message and ends the program.
 func (*Program) Fatalf(format string, args ...any) { log.Fatalf(format, args...) }
-func (*Program) Skipf(format string, args ...any)  { log.Fatalf(format, args...) }
+
+// Skipf ends the program like Fatalf, since there is nothing to measure without the server that is missing.
+func (*Program) Skipf(format string, args ...any) { log.Fatalf(format, args...) }
 
 // Cleanup has f run by End.
 func (p *Program) Cleanup(f func()) { p.ends = append(p.ends, f) }
