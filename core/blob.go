@@ -19,6 +19,7 @@ func (k *keyed) storeBody(r *Response) (outcome []byte, blob string) {
 	if keep.Blobs == nil || r.Omitted || len(r.Body) <= keep.BlobsFrom {
 		return k.engine.codecs.encode(k.claim.Key, r, ""), ""
 	}
+	// In hex, since some file systems ignore the case of letters.
 	blob = hex.EncodeToString(k.claim.Key[:]) + "-" + strconv.FormatInt(k.claim.Fence, 10)
 	whole := k.engine.codecs.encode(blobName(k.claim.Key, blob), r, "")
 	ttl := blobLife(keep.Retention, k.engine.cfg.Lease.Duration)

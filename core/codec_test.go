@@ -381,7 +381,7 @@ func TestBlobsAreNamedByTheirClaim(t *testing.T) {
 		for i := 0; i < len(events); i += 2 {
 			assert.Condition(t, func() bool {
 				for _, id := range ids {
-					if strings.HasPrefix(id, events[i].Record) && strings.HasSuffix(id, fmt.Sprint("-", events[i].Fence)) {
+					if recordOf(t, id) == events[i].Record && strings.HasSuffix(id, fmt.Sprint("-", events[i].Fence)) {
 						return true
 					}
 				}
@@ -389,6 +389,14 @@ func TestBlobsAreNamedByTheirClaim(t *testing.T) {
 			}, "no blob of %+v in %v", events[i].Event, ids)
 		}
 	})
+}
+
+// recordOf returns the text form of the name of the record whose blob has this ID.
+func recordOf(t *testing.T, id string) string {
+	digits, _, _ := strings.Cut(id, "-")
+	name, err := hex.DecodeString(digits)
+	require.NoError(t, err)
+	return string(driver.AppendRecordName(nil, [32]byte(name)))
 }
 
 func TestCodecsApplyToBlobsToo(t *testing.T) {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/internal/digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -13,7 +15,7 @@ import (
 // share a store. If these values change, so must the number in the digest's first part.
 func TestDigestsAreStable(t *testing.T) {
 	key := recordName(plainHasher, "tenant", "K")
-	assert.Equal(t, "920295b3e559ce7d031f046013f2ee3a87fe53cab934a9e7297328cedb9b26fb", hex.EncodeToString(key[:]))
+	assert.Equal(t, "372c429a899db21bb5398467a58d5c908fb84bf16764ceb04a39679ca1cdb6f2", hex.EncodeToString(key[:]))
 
 	print := fingerprintOf(&Request{Method: "POST", Path: "/orders", RawQuery: "a=1"}, []byte(`{"n":1}`))
 	assert.Equal(t, "400057c236a71aa12c98898c5d1e6f3e090590aa9916a1546bd5377eab0db1ca", hex.EncodeToString(print[:]))
@@ -75,6 +77,23 @@ func TestOlderRecordsAreComparedOrNotReplayed(t *testing.T) {
 			assert.Equal(t, c.want, got)
 		})
 	}
+}
+
+func TestAllRecordsOfOneScopeShareTheStartOfTheirNames(t *testing.T) {
+	for _, h := range []digest.Hasher{plainHasher, digest.New([]byte("0123456789abcdef"))} {
+		name := recordName(h, "tenant", "K")
+		for _, other := range [][32]byte{recordName(h, "tenant", "L"), recordName(h, "tenant", "K", "POST", "/"), recordName(h, "tenant", "")} {
+			assert.Equal(t, name[:driver.ScopeBytes], other[:driver.ScopeBytes])
+			assert.NotEqual(t, name[driver.ScopeBytes:], other[driver.ScopeBytes:])
+		}
+		for _, scope := range []string{"", "tenan", "tenantK", "Tenant"} {
+			other := recordName(h, scope, "K")
+			assert.NotEqual(t, name[:driver.ScopeBytes], other[:driver.ScopeBytes])
+			assert.NotEqual(t, name[driver.ScopeBytes:], other[driver.ScopeBytes:], "the part of the key tells scopes apart too")
+		}
+	}
+	plain, secret := recordName(plainHasher, "tenant", "K"), recordName(digest.New([]byte("0123456789abcdef")), "tenant", "K")
+	assert.NotEqual(t, plain[:driver.ScopeBytes], secret[:driver.ScopeBytes], "a caller that guesses a scope cannot find its records")
 }
 
 func TestSeparatorsInsideScopeAndKeyDoNotMoveTheBorder(t *testing.T) {

@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"encoding/hex"
 
 	"github.com/go-idem/idem/core/driver"
 )
@@ -30,7 +29,7 @@ type Hooks struct {
 // Event describes what happened to a request or a task. It contains no key, body or address, and no scope of a request.
 type Event struct {
 	Method, Path string // of the request; Kind and Scope of a task
-	Record       string // the first 8 hex digits of the record's name, which tell keys apart in a log without revealing them
+	Record       string // the record's name as driver.AppendRecordName writes it, which Redis has too; it reveals no key
 	Fence        int64  // 0 before a claim was granted
 	Attempt      int    // 0 before a claim was granted
 	Status       int    // of the response, 0 if there is none
@@ -43,7 +42,7 @@ func (h Hook) call(ctx context.Context, req *Request, c *driver.Claim, status in
 		return
 	}
 	h(context.WithoutCancel(ctx), Event{
-		Method: req.Method, Path: req.Path, Record: hex.EncodeToString(c.Key[:4]),
+		Method: req.Method, Path: req.Path, Record: string(driver.AppendRecordName(nil, c.Key)),
 		Fence: c.Fence, Attempt: c.Attempt, Status: status, Err: err,
 	})
 }

@@ -154,7 +154,7 @@ func TestEventsSayWhatHappened(t *testing.T) {
 	events := f.heard.take()
 	require.Len(t, events, 7)
 	record := events[0].Record
-	assert.Regexp(t, `^[0-9a-f]{8}$`, record)
+	assert.Regexp(t, `^[\w-]{11}\.[\w-]{32}$`, record)
 	first, second := events[0].Fence, events[2].Fence
 	assert.Positive(t, first)
 	assert.Greater(t, second, first)

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/internal/digest"
 )
 
@@ -13,9 +14,14 @@ type naming struct {
 	perRoute bool
 }
 
-// recordName returns the name of the record of a key, or of a key on one route if route is given.
-func recordName(h digest.Hasher, scope, key string, route ...string) [32]byte {
-	return h.Sum(nil, append([]string{"idem key 1", scope, key}, route...)...)
+// recordName returns the name of the record of a key, or of a key on one route if route is given. The name begins with a hash of
+// the scope alone, so that an operator can find all records of one caller; see driver.ScopeBytes.
+func recordName(h digest.Hasher, scope, key string, route ...string) (name [32]byte) {
+	ofScope := h.Sum(nil, "idem scope 2", scope)
+	ofKey := h.Sum(nil, append([]string{"idem key 2", scope, key}, route...)...)
+	copy(name[:driver.ScopeBytes], ofScope[:])
+	copy(name[driver.ScopeBytes:], ofKey[:])
+	return name
 }
 
 // namings returns all namings of a config: first the one for new records, then those under which it looks for earlier ones.

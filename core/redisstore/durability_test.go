@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"context"
-	"encoding/base64"
 	"strings"
 	"testing"
 	"time"
@@ -97,7 +96,7 @@ func TestAClusterWaitsOnTheNodeOfTheKey(t *testing.T) {
 	alone := 0
 	for range 24 {
 		claim := storetest.NewClaim(time.Minute, time.Hour)
-		holder, err := client.MasterForKey(ctx, "idem:{"+base64.RawURLEncoding.EncodeToString(claim.Key[:])+"}")
+		holder, err := client.MasterForKey(ctx, "idem:{"+string(driver.AppendRecordName(nil, claim.Key))+"}")
 		require.NoError(t, err)
 		_, err = store.Begin(ctx, claim)
 		if holder.Options().Addr != c.Nodes[0].Addr {

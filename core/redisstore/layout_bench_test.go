@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -193,7 +192,7 @@ func (l oneString) keys(key string) []string {
 func redisKey(key string) string {
 	var padded [32]byte
 	copy(padded[:], key)
-	return base64.RawURLEncoding.EncodeToString(padded[:])
+	return string(driver.AppendRecordName(nil, padded))
 }
 
 // otherBegin has a script that returns every record, or none and has a GET behind it.

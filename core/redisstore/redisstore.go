@@ -7,7 +7,6 @@ package redisstore
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"math"
 	"strings"
@@ -75,12 +74,12 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 	return s
 }
 
-// recordName returns the Redis key of a record: the prefix and the hash in braces. Cluster places keys by the text in braces,
+// recordName returns the Redis key of a record: the prefix and the name in braces. Cluster places keys by the text in braces,
 // so the record shares its slot with its tombstone and its steps.
 func (s *Store) recordName(key [32]byte) string {
 	var array [64]byte // long enough for most names
 	name := append(append(array[:0], s.prefix...), '{')
-	return string(append(base64.RawURLEncoding.AppendEncode(name, key[:]), '}'))
+	return string(append(driver.AppendRecordName(name, key), '}'))
 }
 
 // The suffixes of the extra keys of a record: its tombstone and the results of its steps.

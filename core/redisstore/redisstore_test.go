@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"os"
 	"sync"
@@ -177,5 +176,5 @@ func prefixed(t testing.TB, client redis.UniversalClient) (*redisstore.Store, st
 
 // nameOf is the name of a claim's record.
 func nameOf(c driver.Claim) string {
-	return "idem:{" + base64.RawURLEncoding.EncodeToString(c.Key[:]) + "}"
+	return "idem:{" + string(driver.AppendRecordName(nil, c.Key)) + "}"
 }

@@ -284,7 +284,7 @@ func TestRule7ScriptsUseTheKeysOfOneSlotAndNothingThatSomeServerLacks(t *testing
 	store, prefix := prefixed(t, client)
 	c := claimed(t, store, time.Minute)
 	name := onlyKey(t, client, prefix)
-	assert.Regexp(t, `^`+regexp.QuoteMeta(prefix)+`\{[A-Za-z0-9_-]{43}\}$`, name)
+	assert.Regexp(t, `^`+regexp.QuoteMeta(prefix)+`\{[\w-]{11}\.[\w-]{32}\}$`, name)
 	require.NoError(t, store.Checkpoint(ctx, c, "charge", []byte("done")))
 	c.LateRetry = time.Hour
 	require.NoError(t, store.Complete(ctx, c, []byte("kept")))

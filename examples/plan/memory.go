@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/bits"
 	"time"
+
+	"github.com/go-idem/idem/core/driver"
 )
 
 // load is what a service asks of its Redis.
@@ -17,10 +19,10 @@ type load struct {
 }
 
 const (
-	nameLength   = len("idem:{}") + 43 // 32 bytes in base64, see redisstore
-	claimLength  = 90                  // of the record of a claim, see lua/record.lua
-	headerLength = 58                  // of a record with its outcome: what stands before that
-	frameLength  = 10                  // of an outcome, see core/outcome.go: format, flags, status 2, two counts, checksum 4
+	nameLength   = len("idem:{}") + driver.RecordNameLength
+	claimLength  = 90 // of the record of a claim, see lua/record.lua
+	headerLength = 58 // of a record with its outcome: what stands before that
+	frameLength  = 10 // of an outcome, see core/outcome.go: format, flags, status 2, two counts, checksum 4
 
 	objectLength = 16 // robj
 	entryLength  = 24 // dictEntry: key, value, next

@@ -41,7 +41,7 @@ func live(b *Bench) (rows []report.Row, err error) {
 var fillScript = redis.NewScript(`
 local record = redis.call('GET', 'source')
 for i = tonumber(ARGV[1]), ARGV[2] - 1 do
-  redis.call('SET', 'idem:{' .. string.format('%043d', i) .. '}', record, 'PX', ARGV[3])
+  redis.call('SET', 'idem:{' .. string.format('%044d', i) .. '}', record, 'PX', ARGV[3])
 end
 return 'ok'`)
 
