@@ -288,6 +288,14 @@ func (s *Behaviours) TestFailOpen() {
 			s.Equal("false", svc.post("K", "B").header.Get("Idempotent-Unprotected"), "the store is back")
 		}
 	})
+	s.Run("LSE-08 a handler that sets the field itself does not change what the answer says", func() {
+		own := http.Header{"Content-Type": {"text/plain"}, "Idempotent-Unprotected": {"x"}}
+		for _, a := range []answer{{status: 201, header: own, body: "whole"}, {status: 201, header: own, chunks: []string{"in ", "parts"}}} {
+			svc := s.serve(script(a), func(c *core.Config) { c.DangerouslyFailOpen = true })
+			svc.store.Inject("begin", storetest.Before, 1)
+			s.Equal([]string{"true"}, svc.post("K", "B").header.Values("Idempotent-Unprotected"))
+		}
+	})
 	s.Run("LSE-08 a store that is down lets the request run unprotected, and the answer says so", func() {
 		svc := s.serve(ok(), func(c *core.Config) { c.DangerouslyFailOpen = true })
 		svc.store.Inject("begin", storetest.Before, 2)

@@ -6,13 +6,51 @@ import (
 	"strings"
 )
 
-// decorateFirst removes a marker that the handler has set from a first response, since only replays carry it (RPL-25), and adds the
-// engine's own header fields.
+// engineField is a header field of responses that only the engine sets, and that tells replays from first responses.
+type engineField struct {
+	name   string
+	first  string                 // its value in a first response that was held back; "" if that has none
+	replay func(*Response) string // returns its value in a replay; "" if that has none
+}
+
+// engineFields is the one list of these fields. A field that a handler has set under one of their names, in any case, is removed
+// from first responses, from streams and from the record (RPL-25), and no option allows it. An option that adds a header field to
+// replays adds an element here.
+func (k *KeepConfig) engineFields() []engineField {
+	marker := engineField{name: k.Marker, replay: func(*Response) string { return "true" }}
+	if k.NoMarker {
+		marker.replay = func(*Response) string { return "" }
+	}
+	if k.MarkAll {
+		marker.first = "false"
+	}
+	return []engineField{marker}
+}
+
+// decorations are the header fields that only the engine sets, in the forms in which responses need them.
+type decorations struct {
+	own                  []engineField // those of KeepConfig.engineFields
+	claimed, unprotected []Field       // what EngineFields returns in a run, and in a run without a claim
+}
+
+func newDecorations(k *KeepConfig) decorations {
+	d := decorations{own: k.engineFields()}
+	for _, f := range d.own {
+		d.claimed = append(d.claimed, Field{Name: f.name})
+	}
+	d.unprotected = append(slices.Clone(d.claimed), Field{unprotectedHeader, "true"})
+	return d
+}
+
+// isEngineField reports whether only the engine sets the header field with this name.
+func (k *KeepConfig) isEngineField(name string) bool {
+	return slices.ContainsFunc(k.engineFields(), func(f engineField) bool { return strings.EqualFold(f.name, name) })
+}
+
+// decorateFirst replaces the fields of engineFields in a first response by the engine's own.
 func (e *Engine) decorateFirst(r *Response) Result {
-	keep := &e.cfg.Keep
-	r.Header = slices.DeleteFunc(r.Header, func(f Field) bool { return strings.EqualFold(f.Name, keep.Marker) })
-	if keep.MarkAll {
-		r.Header = append(r.Header, Field{keep.Marker, "false"})
+	for i := range e.fields.own {
+		replaceField(r, e.fields.own[i].name, e.fields.own[i].first)
 	}
 	e.exposeMarker(r)
 	return Result{Response: r}
@@ -20,8 +58,10 @@ func (e *Engine) decorateFirst(r *Response) Result {
 
 // decorateReplay adds to a stored response the header fields that only replays carry.
 func (e *Engine) decorateReplay(r *Response) {
-	if !e.cfg.Keep.NoMarker {
-		r.Header = append(r.Header, Field{e.cfg.Keep.Marker, "true"})
+	for i := range e.fields.own { // headerRules.restrict has removed what the record may have under these names.
+		if value := e.fields.own[i].replay(r); value != "" {
+			r.Header = append(r.Header, Field{e.fields.own[i].name, value})
+		}
 	}
 	if r.Omitted {
 		r.Header = append(r.Header, Field{bodyHeader, "omitted"})
@@ -37,4 +77,31 @@ func (e *Engine) exposeMarker(r *Response) {
 	if e.cfg.Keep.ExposeMarker {
 		r.Added = append(r.Added, Field{"Access-Control-Expose-Headers", e.cfg.Keep.Marker})
 	}
+}
+
+// markUnprotected adds the header field of a run without a claim to its response (LSE-08).
+func markUnprotected(r *Response) { replaceField(r, unprotectedHeader, "true") }
+
+// replaceField sets a header field of r in place of all fields with this name, in any case. With the value "" it only removes them.
+func replaceField(r *Response, name, value string) {
+	r.Header = slices.DeleteFunc(r.Header, func(f Field) bool { return strings.EqualFold(f.Name, name) })
+	if value != "" {
+		r.Header = append(r.Header, Field{name, value})
+	}
+}
+
+// EngineFields returns the header fields that only the engine sets, as they are in a response that an adapter sends before the
+// engine has it. A field with the value "" is removed. Package capture calls EngineFields on the value of driver.ContextKey.
+func (c *runContext) EngineFields() []Field { return c.at.engineFields() }
+
+// EngineFields is runContext.EngineFields for a run without a claim.
+func (c *placeContext) EngineFields() []Field { return c.at.engineFields() }
+
+// engineFields returns what EngineFields returns for a context at this place.
+func (p *place) engineFields() []Field {
+	fields := &p.keyed.engine.fields
+	if p.isUnprotected {
+		return fields.unprotected
+	}
+	return fields.claimed
 }

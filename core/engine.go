@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -23,6 +22,7 @@ type Engine struct {
 	namings   []naming // of records, the engine's own first
 	algorithm algorithm
 	rules     headerRules
+	fields    decorations
 	refusals  refusals
 	codecs    codecs
 	inflight  *inflight.Group
@@ -49,7 +49,8 @@ func New(cfg Config) (*Engine, error) {
 		hasher:    names[0].hasher,
 		namings:   names,
 		algorithm: cfg.Fingerprint.algorithm(),
-		rules:     newHeaderRules(cfg.Keep.AllowHeaders, append(slices.Clone(cfg.Keep.DenyHeaders), cfg.Keep.Marker)),
+		rules:     newHeaderRules(&cfg.Keep),
+		fields:    newDecorations(&cfg.Keep),
 		refusals:  newRefusals(cfg.Problems),
 		codecs:    cfg.Keep.Codecs,
 		inflight:  inflight.New(),

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
@@ -30,18 +29,24 @@ var notKeptPrefixes = []string{"ratelimit", "x-ratelimit"}
 // unless it has one of the prefixes in notKeptPrefixes.
 type headerRules map[string]bool
 
-// newHeaderRules returns rules that store the named header fields in allow and not those in deny. deny and neverKept override
-// allow.
-func newHeaderRules(allow, deny []string) headerRules {
+// newHeaderRules returns rules that store the header fields named in AllowHeaders. DenyHeaders, the fields that only the engine
+// sets, and neverKept override AllowHeaders.
+func newHeaderRules(k *KeepConfig) headerRules {
 	h := headerRules{}
 	for name := range notKept {
 		h[name] = false
 	}
-	for _, name := range allow {
+	for _, name := range k.AllowHeaders {
 		h[strings.ToLower(name)] = true
 	}
-	for _, name := range slices.AppendSeq(slices.Clone(deny), maps.Keys(neverKept)) {
+	for _, name := range k.DenyHeaders {
 		h[strings.ToLower(name)] = false
+	}
+	for _, f := range k.engineFields() {
+		h[strings.ToLower(f.name)] = false
+	}
+	for name := range neverKept {
+		h[name] = false
 	}
 	return h
 }

@@ -91,8 +91,8 @@ func (k *KeepConfig) validate(f *configErrors) {
 		"goes with neither Keep.MarkAll nor Keep.ExposeMarker: there is no marker to send or expose")
 	for _, name := range k.AllowHeaders {
 		f.require(sfv.IsToken(name), "Keep.AllowHeaders", "%q is not a header name", name)
-		f.require(!neverKept[strings.ToLower(name)] && !strings.EqualFold(name, k.Marker), "Keep.AllowHeaders",
-			"%q belongs to one exchange, or is Keep.Marker, and cannot be repeated", name)
+		f.require(!neverKept[strings.ToLower(name)] && !k.isEngineField(name), "Keep.AllowHeaders",
+			"%q belongs to one exchange, or only the engine sets it, and cannot be repeated", name)
 		denied := slices.ContainsFunc(k.DenyHeaders, func(d string) bool { return strings.EqualFold(d, name) })
 		f.require(!denied, "Keep.AllowHeaders", "%q is in Keep.DenyHeaders, too", name)
 	}

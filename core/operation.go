@@ -280,7 +280,7 @@ func (op *operation) runUnprotected() (Result, error) {
 	if err != nil || response == nil || response.Sent {
 		return Result{}, err
 	}
-	response.Header = append(response.Header, Field{unprotectedHeader, "true"})
+	markUnprotected(response)
 	return op.engine.decorateFirst(response), nil
 }
 

@@ -2,6 +2,7 @@ package idem
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"strings"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/capture"
 )
 
 // noteChanges compares header with outer, the header as it was before the handlers. It sets response.Header to the fields that
@@ -65,11 +67,22 @@ func headerName(key []byte) string {
 	return string(key)
 }
 
-// deleteMarker removes the marker of replays from header, because a handler must not set it. The app may have
-// DisableHeaderNormalizing, so the handler's spelling of the name may differ from the marker's in case.
-func deleteMarker(c *fiber.Ctx, header *fasthttp.ResponseHeader, marker string) {
+// setEngineFields removes from header what the handlers have set under names that only the engine sets. If withValues is true, it
+// sets the engine's own values as well, because the engine never sees the response.
+func setEngineFields(ctx context.Context, c *fiber.Ctx, header *fasthttp.ResponseHeader, withValues bool) {
+	for _, own := range capture.EngineFields(ctx) {
+		deleteField(c, header, own.Name)
+		if withValues && own.Value != "" {
+			header.Set(own.Name, own.Value)
+		}
+	}
+}
+
+// deleteField removes the fields with this name from header. The app may have DisableHeaderNormalizing, so the handler's spelling
+// of the name may differ in case.
+func deleteField(c *fiber.Ctx, header *fasthttp.ResponseHeader, name string) {
 	for _, key := range header.PeekKeys() {
-		if len(key) == len(marker) && strings.EqualFold(string(key), marker) {
+		if len(key) == len(name) && strings.EqualFold(string(key), name) {
 			header.DisableNormalizing() // DelBytes would change the case of key.
 			header.DelBytes(key)
 			if !c.App().Config().DisableHeaderNormalizing {

@@ -49,15 +49,14 @@ func (a *handlerResponse) run(ctx context.Context, c *fiber.Ctx, keep *core.Keep
 	if hasBody(r.Status) && !isSent && !isStream {
 		r.Body = response.Body()
 	}
-	deleteMarker(c, &response.Header, keep.Marker)
+	bypassesEngine := isSent || isStream && !response.SkipBody
+	setEngineFields(ctx, c, &response.Header, bypassesEngine)
 	a.noteChanges(&response.Header, isTyped || len(r.Body) > 0)
 	if isStream && !response.SkipBody {
-		markUnprotected(ctx, response)
 		return a.endWithStream(response, keep.MaxBody), nil
 	}
 	r.Omitted = isStream // With SkipBody, nobody reads the stream.
 	if isSent {
-		markUnprotected(ctx, response)
 		r.Sent, r.Omitted, r.Unfinished = true, true, true
 	}
 	return r, nil
@@ -92,14 +91,6 @@ func isRouterError(c *fiber.Ctx, err error) bool {
 		return strings.HasPrefix(notFound.Message, "Cannot "+c.Method()+" /")
 	}
 	return errors.Is(err, fiber.ErrMethodNotAllowed) && len(c.Response().Header.Peek(fiber.HeaderAllow)) > 0
-}
-
-// markUnprotected sets the header field of a run without a claim. The engine does so itself for responses that it returns; this
-// one does not come from the engine.
-func markUnprotected(ctx context.Context, response *fasthttp.Response) {
-	if run, _ := core.FromContext(ctx); run.Unprotected {
-		response.Header.Set("Idempotent-Unprotected", "true")
-	}
 }
 
 // endWithStream makes the run last until the response's stream ends. It returns the response that tells the engine so.

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -13,8 +12,8 @@ import (
 )
 
 // commit sends the response that was held back, and lets everything after it through. It is called once, with mu held. The
-// engine does not see this response before the client does, so commit applies the engine's header rules itself: it removes the
-// marker of a replay, and marks the response of an unprotected run. bodyFollows says that the caller writes to outer next.
+// engine does not see this response before the client does, so commit sets the header fields that only the engine sets. bodyFollows
+// says that the caller writes to outer next.
 func (w *Writer) commit(bodyFollows bool) {
 	w.committed = true
 	w.restoreHeader(maps.Clone(w.header))
@@ -22,11 +21,7 @@ func (w *Writer) commit(bodyFollows bool) {
 		// An event stream ends when its client leaves. Other handlers go on, so that no client can cut an operation short.
 		core.CancelOnDisconnect(w.ctx)
 	}
-	isMarker := func(f core.Field) bool { return strings.EqualFold(f.Name, w.marker) }
-	w.response.Header = slices.DeleteFunc(w.response.Header, isMarker)
-	if run, _ := core.FromContext(w.ctx); run.Unprotected {
-		w.response.Header = append(w.response.Header, core.Field{Name: "Idempotent-Unprotected", Value: "true"})
-	}
+	w.setEngineFields()
 	w.response.Unfinished = w.send(w.outer, bodyFollows) != nil
 }
 

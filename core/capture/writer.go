@@ -22,10 +22,9 @@ import (
 // WriteHeader, Write, Flush and Hijack are safe for concurrent use; the header map is not, as in net/http. Once the handler has
 // returned, Write returns an error: a goroutine that the handler left behind has nothing to write to.
 type Writer struct {
-	outer  http.ResponseWriter
-	ctx    context.Context // the run's context
-	limit  int             // KeepConfig.MaxBody, in bytes
-	marker string          // KeepConfig.Marker, the header field that only replays have
+	outer http.ResponseWriter
+	ctx   context.Context // the run's context
+	limit int             // KeepConfig.MaxBody, in bytes
 
 	mu           sync.Mutex  // guards all fields below, and the order of what is sent to outer
 	header       http.Header // the header that the handler sees
@@ -46,7 +45,7 @@ var errHandlerReturned = errors.New("idem: the handler has returned")
 // Call it once.
 func (x *Exchange) NewWriter(ctx context.Context, outer http.ResponseWriter, keep core.KeepConfig) *Writer {
 	w := &x.ensureHandler().writer
-	w.outer, w.ctx, w.limit, w.marker, w.size = outer, ctx, keep.MaxBody, keep.Marker, -1
+	w.outer, w.ctx, w.limit, w.size = outer, ctx, keep.MaxBody, -1
 	w.header = outer.Header()
 	if w.sharedHeader = len(w.header) == 0; !w.sharedHeader {
 		w.header = w.header.Clone()

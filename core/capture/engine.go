@@ -1,0 +1,32 @@
+package capture
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
+)
+
+// EngineFields returns the header fields that only the engine sets, as they are in a response that an adapter sends before the
+// engine has it, such as a stream. ctx is the run's context. The adapter sets each field in place of those that the handler has set
+// under its name, in any case; a field with the value "" it only removes. Adapters of frameworks that are not built on net/http call
+// EngineFields, too; for all others, [Writer] does.
+func EngineFields(ctx context.Context) []core.Field {
+	if run, ok := ctx.Value(driver.ContextKey).(interface{ EngineFields() []core.Field }); ok {
+		return run.EngineFields()
+	}
+	return nil
+}
+
+// setEngineFields sets the fields of EngineFields in the captured response.
+func (w *Writer) setEngineFields() {
+	for _, own := range EngineFields(w.ctx) {
+		isOwn := func(f core.Field) bool { return strings.EqualFold(f.Name, own.Name) }
+		w.response.Header = slices.DeleteFunc(w.response.Header, isOwn)
+		if own.Value != "" {
+			w.response.Header = append(w.response.Header, own)
+		}
+	}
+}
