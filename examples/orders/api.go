@@ -10,6 +10,7 @@ import (
 	"time"
 
 	idem "github.com/go-idem/idem/adapters/http"
+	"github.com/go-idem/idem/core"
 )
 
 // newServer returns the server of the API. A request passes authentication, then the engine, then its handler.
@@ -64,7 +65,13 @@ func (a *api) place(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	o = order{Item: o.Item, Quantity: o.Quantity}
-	if err := a.orders.place(r.Context(), &o); err != nil {
+	err := a.orders.place(r.Context(), &o)
+	if errors.Is(err, errOtherOrder) {
+		core.Decide(r.Context(), core.Release) // The key stays with its first order.
+		refuse(w, http.StatusUnprocessableEntity, err.Error())
+		return
+	}
+	if err != nil {
 		a.unavailable(w, err)
 		return
 	}

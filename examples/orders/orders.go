@@ -19,7 +19,10 @@ type order struct {
 	State    string `json:"state,omitempty"` // empty in the response to a new order
 }
 
-var errNoOrder = errors.New("there is no such order")
+var (
+	errNoOrder    = errors.New("there is no such order")
+	errOtherOrder = errors.New("this key has placed another order before: send a new order with a new key")
+)
 
 // longestTransaction is the timeout of a transaction. It includes the wait for a connection.
 const longestTransaction = 5 * time.Second
@@ -28,7 +31,7 @@ const longestTransaction = 5 * time.Second
 type orders struct{ db *pgxpool.Pool }
 
 // place writes o and its first event. If an earlier run of the same request has written them, place finds that order by its child
-// key.
+// key. After the retention the engine does not know any more which order came with the key, so place compares the two orders.
 func (s *orders) place(ctx context.Context, o *order) error {
 	return s.transaction(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		operation := core.ChildKey(ctx, "order")
@@ -36,13 +39,28 @@ func (s *orders) place(ctx context.Context, o *order) error {
 			INSERT INTO orders (operation, customer, item, quantity) VALUES ($1, $2, $3, $4)
 			ON CONFLICT (operation) DO NOTHING RETURNING id`, operation, customer(ctx), o.Item, o.Quantity).Scan(&o.ID)
 		if errors.Is(err, pgx.ErrNoRows) {
-			return tx.QueryRow(ctx, `SELECT id FROM orders WHERE operation = $1`, operation).Scan(&o.ID)
+			return findPlaced(ctx, tx, operation, o)
 		}
 		if err != nil {
 			return err
 		}
 		return emit(ctx, tx, event{OrderID: o.ID, Version: 1, Type: orderPlaced}, o)
 	})
+}
+
+// findPlaced sets o.ID to the order that operation has placed, or returns errOtherOrder if that order is not the same as o.
+func findPlaced(ctx context.Context, tx pgx.Tx, operation string, o *order) error {
+	var first order
+	err := tx.QueryRow(ctx, `SELECT id, item, quantity FROM orders WHERE operation = $1`, operation).
+		Scan(&first.ID, &first.Item, &first.Quantity)
+	if err != nil {
+		return err
+	}
+	o.ID = first.ID
+	if first != *o {
+		return errOtherOrder
+	}
+	return nil
 }
 
 // confirm moves an order from placed to confirmed. It does nothing if the order is confirmed already.

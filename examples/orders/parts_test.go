@@ -203,6 +203,18 @@ func TestASecondRunOfARequestFindsTheOrderOfTheFirst(t *testing.T) {
 	assert.EqualValues(t, 1, s.count(t, "SELECT count(*) FROM outbox"))
 }
 
+func TestAKeyStaysWithItsOrderAfterTheRetention(t *testing.T) {
+	s := start(t)
+	_, first, _ := s.send(t, "POST", "/orders", "secret-1", "key", book)
+	require.NoError(t, s.redis.FlushDB(t.Context()).Err())
+	status, body, _ := s.send(t, "POST", "/orders", "secret-1", "key", `{"item": "pen", "quantity": 5}`)
+	assert.Equal(t, http.StatusUnprocessableEntity, status, body)
+	status, again, _ := s.send(t, "POST", "/orders", "secret-1", "key", book)
+	assert.Equal(t, http.StatusCreated, status)
+	assert.Equal(t, first, again)
+	assert.EqualValues(t, 1, s.count(t, "SELECT count(*) FROM orders"))
+}
+
 func TestNoEventOvertakesAnEarlierOneOfItsOrder(t *testing.T) {
 	s := start(t)
 	s.ordered(t, true)
