@@ -186,6 +186,14 @@ func (s *shelf) taken() []string {
 	return log
 }
 
+// clear removes all blobs.
+func (s *shelf) clear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.blobs)
+	s.log = nil
+}
+
 // ids are those of the blobs on the shelf.
 func (s *shelf) ids() (ids []string) {
 	s.mu.Lock()

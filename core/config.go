@@ -18,22 +18,24 @@ import (
 // Config configures an [Engine]. Store and Scope are required; every other field has a default. [New] copies the config:
 // later changes to it have no effect.
 type Config struct {
-	// Store holds the records. All processes of a service, and the deployments that replace them, share one. Required.
+	// Store holds the records. All processes of a service, and the deployments that replace them, share one: processes on
+	// different stores MAY RUN A KEY TWICE (SKW-01). Required.
 	Store driver.Store
 
 	// Scope returns the caller to which a key belongs: one key of two callers is two keys (SCP-01). Read the caller from what
 	// authentication stored in the context, never from what the client claims. A request with an empty scope is refused with
-	// 401 (SCP-04). SingleTenant and ScopeByAdapter are ready-made. Scope must be safe for concurrent use. Required.
+	// 401 (SCP-04). SingleTenant and ScopeByAdapter are ready-made. A change that gives live keys another scope MAY RUN A KEY
+	// TWICE (SKW-01). Scope must be safe for concurrent use. Required.
 	Scope func(context.Context, *Request) string
 
-	// DangerouslyFailOpen runs the handler without protection if the store does not respond: a retry then runs it again. Such a
+	// DangerouslyFailOpen runs the handler without protection if the store does not respond, which MAY RUN A KEY TWICE. Such a
 	// response carries "Idempotent-Unprotected: true", and Hooks.Unprotected is called (LSE-08). Set it for routes that had
 	// better run twice than not at all. Default false: the request is refused with 503.
 	DangerouslyFailOpen bool
 
 	// Secret turns every hash that reaches the store into an HMAC, so that a leaked dump cannot be searched for known keys and
-	// requests. It has at least 16 bytes and is the same in all processes. Changing it makes every key new, unless
-	// PreviousSecrets names the earlier one. Default none: plain hashes.
+	// requests. It has at least 16 bytes and is the same in all processes. Changing it makes every key new, and MAY RUN A KEY
+	// TWICE, unless PreviousSecrets names the earlier one (SKW-01). Default none: plain hashes.
 	Secret []byte
 
 	// PreviousSecrets are other secrets under which live records may be stored; an empty one stands for records without a
@@ -45,8 +47,9 @@ type Config struct {
 	PreviousSecrets [][]byte
 
 	// Marshal and Unmarshal convert the results of steps and messages to bytes and back. Set both or neither. They must be safe
-	// for concurrent use, and Unmarshal must not keep or change its argument, since other calls may get the same bytes. Default
-	// JSON.
+	// for concurrent use, and Unmarshal must not keep or change its argument, since other calls may get the same bytes. After a
+	// change, Unmarshal must still read what the earlier Marshal has stored, or steps return an error and messages have no result
+	// (SKW-01). Default JSON.
 	Marshal   func(any) ([]byte, error)
 	Unmarshal func([]byte, any) error
 
@@ -87,8 +90,9 @@ type LeaseConfig struct {
 	// OnUnknown decides what becomes of a run whose lease ended without an outcome. It returns the response to store and send,
 	// nil if the operation did not happen and the handler is to run, or an error to refuse the request with 409
 	// outcome-unknown. A panic of a handler counts as such an end too. ChildKey works with its context, and the request's Body
-	// may be read again. OnUnknown must be safe for concurrent use. RefuseUnknown is ready-made. Default nil: the handler runs
-	// again, and Run.Takeover is set.
+	// may be read again. OnUnknown must be safe for concurrent use. RefuseUnknown is ready-made. A process without OnUnknown runs
+	// the handler again whatever other processes have: it MAY RUN A KEY TWICE while OnUnknown is being set or unset (SKW-01).
+	// Default nil: the handler runs again, and Run.Takeover is set.
 	OnUnknown func(context.Context, *Request) (*Response, error)
 }
 

@@ -11,11 +11,13 @@ import (
 
 // KeyConfig configures which requests are guarded, and which keys are accepted.
 type KeyConfig struct {
-	// Header is the name of the header field that carries the key. Default "Idempotency-Key".
+	// Header is the name of the header field that carries the key. Changing it MAY RUN A KEY TWICE, unless Aliases has the
+	// earlier name (SKW-01). Default "Idempotency-Key".
 	Header string
 
 	// Aliases are other header fields that may carry the key; two different keys in one request are refused (KEY-20). Set it
-	// while clients move from one name to another. Default none.
+	// while clients move from one name to another. Removing a name that clients still use MAY RUN A KEY TWICE (SKW-01). Default
+	// none.
 	Aliases []string
 
 	// Strict accepts only a quoted structured-field String, as the draft specifies it, and refuses bare keys with 400 (KEY-07,
@@ -23,10 +25,12 @@ type KeyConfig struct {
 	Strict bool
 
 	// Accept receives each well-formed key and returns the form to use, or false to refuse the request with 400 before the
-	// store is called (KEY-18). UUIDKey is ready-made. Accept must be safe for concurrent use. Default: every key is accepted.
+	// store is called (KEY-18). UUIDKey is ready-made. Accept must be safe for concurrent use. A change that gives live keys
+	// another form MAY RUN A KEY TWICE (SKW-01). Default: every key is accepted.
 	Accept func(key string) (string, bool)
 
-	// PerRoute makes one key on two routes two keys (FPR-03). Default false: the second use is a mismatch.
+	// PerRoute makes one key on two routes two keys (FPR-03). Changing it MAY RUN A KEY TWICE, unless PerRouteChanged is set
+	// (SKW-01). Default false: the second use is a mismatch.
 	PerRoute bool
 
 	// PerRouteChanged says that live keys were used under the other value of PerRoute, or that other processes have it. A
@@ -40,7 +44,7 @@ type KeyConfig struct {
 	Required bool
 
 	// Methods are the guarded methods; requests with another one pass as if there were no engine. Safe methods, such as GET
-	// and QUERY, cannot be guarded (MTH-01). Default POST and PATCH.
+	// and QUERY, cannot be guarded (MTH-01). Removing a method MAY RUN A KEY TWICE (SKW-01). Default POST and PATCH.
 	Methods []string
 
 	// MinLength and MaxLength bound the length of a key in bytes, without quotes. Raise MinLength if clients might choose keys

@@ -3,10 +3,8 @@ package core_test
 import (
 	"context"
 	"errors"
-	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,109 +17,15 @@ import (
 
 // FRM-06: an engine behind another one, on one record.
 
-// optionChanges sets fields of Config to another value where one cannot tell from the type what that is.
-var optionChanges = map[string]func(*core.Config){
-	"Store":                func(c *core.Config) { c.Store = memstore.New() },
-	"Scope":                func(c *core.Config) { c.Scope = func(context.Context, *core.Request) string { return "single-tenant" } },
-	"Secret":               nil, // is another record
-	"Key.PerRoute":         nil,
-	"Key.Header":           nil, // the request has no key then
-	"Key.Methods":          func(c *core.Config) { c.Key.Methods = []string{"POST", "PUT"} },
-	"Key.Strict":           nil, // as well
-	"Key.SentAt":           nil, // goes with MaxAge
-	"Key.MaxAge":           func(c *core.Config) { c.Key.MaxAge = time.Minute; c.Key.SentAt = sentNow },
-	"Key.Aliases":          func(c *core.Config) { c.Key.Aliases = []string{"X-Key"} },
-	"Key.Accept":           func(c *core.Config) { c.Key.Accept = func(key string) (string, bool) { return key, true } },
-	"Key.MinLength":        func(c *core.Config) { c.Key.MinLength = 1 },
-	"Fingerprint.Headers":  func(c *core.Config) { c.Fingerprint.Headers = []string{"Accept"} },
-	"Fingerprint.Func":     func(c *core.Config) { c.Fingerprint.Func = v1 },
-	"Fingerprint.Version":  func(c *core.Config) { c.Fingerprint.Func, c.Fingerprint.Version = v1, 2 },
-	"Fingerprint.Previous": func(c *core.Config) { c.Fingerprint.Previous = &core.FingerprintConfig{JSON: true} },
-	"Lease.MaxRun":         func(c *core.Config) { c.Lease.MaxRun = time.Hour },
-	"Lease.OnUnknown":      func(c *core.Config) { c.Lease.OnUnknown = core.RefuseUnknown },
-	"Wait.Timeout":         func(c *core.Config) { c.Wait.Timeout = time.Second },
-	"Wait.MaxPerKey":       func(c *core.Config) { c.Wait.Timeout, c.Wait.MaxPerKey = time.Second, 2 },
-	"Wait.Max":             func(c *core.Config) { c.Wait.Timeout, c.Wait.Max = time.Second, 2000 },
-	"Keep.OmitBody":        func(c *core.Config) { c.Keep.OmitBody = core.OmitNoStore },
-	"Keep.Policy":          func(c *core.Config) { c.Keep.Policy = core.KeepAll },
-	"Keep.Marker":          func(c *core.Config) { c.Keep.Marker = "X-Again" },
-	"Keep.AllowHeaders":    func(c *core.Config) { c.Keep.AllowHeaders = []string{"Set-Cookie"} },
-	"Keep.DenyHeaders":     func(c *core.Config) { c.Keep.DenyHeaders = []string{"X-A"} },
-	"Keep.Codecs":          func(c *core.Config) { c.Keep.Codecs = []driver.Codec{idle{}} },
-	"Keep.Blobs":           func(c *core.Config) { c.Keep.Blobs = noBlobs{} },
-	"Keep.BlobsFrom":       func(c *core.Config) { c.Keep.Blobs, c.Keep.BlobsFrom = noBlobs{}, 7 },
-	"Limits.StoreTimeout":  func(c *core.Config) { c.Limits.StoreTimeout /= 2 },
-	"Limits.Quota": func(c *core.Config) {
-		c.Limits.Quota = func(context.Context, string, *core.Request) bool { return true }
-	},
-	"Marshal":          marshals,
-	"Unmarshal":        marshals,
-	"Problems.BaseURL": func(c *core.Config) { c.Problems.BaseURL = "https://example.com/" },
-	"Problems.Status":  func(c *core.Config) { c.Problems.Status = map[string]int{"in-progress": 423} },
-	"Problems.Render":  func(c *core.Config) { c.Problems.Render = func(core.Problem) *core.Response { return nil } },
-}
+// notNested has the fields whose change makes an inner engine look for another record, or lets it find no key: it then does not
+// meet the run around it.
+var notNested = map[string]bool{"Secret": true, "Key.PerRoute": true, "Key.Header": true, "Key.Strict": true}
 
-func sentNow(*core.Request, string) (time.Time, bool) { return time.Now(), true }
-
-func marshals(c *core.Config) {
-	c.Marshal = func(any) ([]byte, error) { return nil, nil }
-	c.Unmarshal = func([]byte, any) error { return nil }
-}
-
-// idle is a codec that does nothing, and cannot be compared.
-type idle struct{ _ []int }
-
-func (idle) Encode(_ [32]byte, outcome []byte) []byte       { return outcome }
-func (idle) Decode(_ [32]byte, kept []byte) ([]byte, error) { return kept, nil }
-
-type noBlobs struct{}
-
-func (noBlobs) Put(context.Context, string, []byte, time.Duration) error { return errTest }
-func (noBlobs) Get(context.Context, string) ([]byte, error)              { return nil, errTest }
-func (noBlobs) Delete(context.Context, string) error                     { return nil }
-
-// eachOption calls test for each field of the groups of Config, with what changes it alone.
-func eachOption(t *testing.T, test func(t *testing.T, name string, change func(*core.Config))) {
-	visit := func(name string, index []int, of reflect.Type) {
-		change, ok := optionChanges[name]
-		if ok && change == nil {
-			return
-		}
-		if !ok {
-			change = func(c *core.Config) { another(t, name, reflect.ValueOf(c).Elem().FieldByIndex(index)) }
-		}
-		t.Run(name, func(t *testing.T) { test(t, name, change) })
-	}
-	config := reflect.TypeFor[core.Config]()
-	for i := range config.NumField() {
-		group := config.Field(i)
-		if group.Type.Kind() != reflect.Struct {
-			visit(group.Name, group.Index, group.Type)
-			continue
-		}
-		for j := range group.Type.NumField() {
-			visit(group.Name+"."+group.Type.Field(j).Name, []int{i, j}, group.Type.Field(j).Type)
-		}
-	}
-}
-
-// another gives a field another value.
-func another(t *testing.T, name string, field reflect.Value) {
-	switch field.Kind() {
-	case reflect.Bool:
-		field.SetBool(!field.Bool())
-	case reflect.Int, reflect.Int64:
-		step := int64(1)
-		if field.Type() == reflect.TypeFor[time.Duration]() {
-			step = int64(time.Second)
-		}
-		field.SetInt(field.Int() + step)
-	case reflect.Func:
-		require.Equal(t, reflect.TypeFor[core.Hook](), field.Type(), "%s is new: say in optionChanges what it may be", name)
-		field.Set(reflect.ValueOf(core.Hook(func(context.Context, core.Event) {})))
-	default:
-		if name != "PreviousSecrets" {
-			t.Fatalf("%s is new: say in optionChanges what it may be", name)
+// eachNestedOption calls test for each option with which an inner engine meets the run around it.
+func eachNestedOption(t *testing.T, test func(t *testing.T, name string, change func(*core.Config))) {
+	for _, o := range options(t) {
+		if !notNested[o.name] {
+			t.Run(o.name, func(t *testing.T) { test(t, o.name, o.change) })
 		}
 	}
 }
@@ -132,7 +36,7 @@ func holdsInside(name string) bool {
 }
 
 func TestAnEngineBehindAnotherKeepsItsRulesOrRefusesTheFirstRequest(t *testing.T) {
-	eachOption(t, func(t *testing.T, name string, change func(*core.Config)) {
+	eachNestedOption(t, func(t *testing.T, name string, change func(*core.Config)) {
 		f := newFixture(t)
 		inner := f.with(change)
 		inner.heard = &eventLog{}
@@ -167,7 +71,7 @@ func TestAnEngineBehindAnotherKeepsItsRulesOrRefusesTheFirstRequest(t *testing.T
 }
 
 func TestAConsumerInsideAnotherKeepsItsRulesOrFails(t *testing.T) {
-	eachOption(t, func(t *testing.T, name string, change func(*core.Config)) {
+	eachNestedOption(t, func(t *testing.T, name string, change func(*core.Config)) {
 		f := newFixture(t)
 		inner := f.with(change)
 		f.consume(message, func(ctx context.Context) (receipt, error) {
