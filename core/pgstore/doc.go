@@ -33,8 +33,10 @@
 //     run ends, and the engine needs another one to renew the lease. Or give the Store its own pool.
 //   - fsync and synchronous_commit MUST be on. If one is off, or after a failover to a standby that was behind, acknowledged
 //     records may be missing, and their keys are new.
-//   - With a pooler that shares connections between transactions, use pgx.QueryExecModeExec, and do not use Watch, which needs a
-//     connection of its own.
+//   - With a pooler such as PgBouncer, give the Store a pool of direct connections for Watch, with ListenOn. Without it requests
+//     that wait for another one poll after 1, 2 and 4 seconds. If the pooler shares connections between transactions,
+//     handlers need pgx.QueryExecModeExec for statements of their own; the calls of the Store use it anyway.
+//   - Call [Check] at start-up and log what it finds (SHOULD).
 //   - If the default_transaction_isolation of the role is above READ COMMITTED, give InTx its level (SHOULD; see there). The
 //     calls of the store use READ COMMITTED all the same, in three round trips instead of one.
 //

@@ -47,9 +47,9 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	return nil
 }
 
-// migrate makes or upgrades the schema in tx. An advisory lock lets one process at a time do that.
+// migrate makes or upgrades the schema in tx. It names no prepared statement, since a pooler may know the name already. An advisory lock lets one process at a time do that.
 func migrate(ctx context.Context, tx pgx.Tx, schema string) error {
-	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", "pgstore "+schema); err != nil {
+	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", pgx.QueryExecModeExec, "pgstore "+schema); err != nil {
 		return err
 	}
 	found, err := findVersion(ctx, tx, schema)
@@ -66,7 +66,7 @@ func migrate(ctx context.Context, tx pgx.Tx, schema string) error {
 // findVersion returns the version of the store in a schema, or 0 if there is none. It makes the schema if that is missing.
 func findVersion(ctx context.Context, tx pgx.Tx, schema string) (found int, err error) {
 	var exists bool
-	if err := tx.QueryRow(ctx, "SELECT to_regnamespace($1) IS NOT NULL", quoted(schema)).Scan(&exists); err != nil {
+	if err := tx.QueryRow(ctx, "SELECT to_regnamespace($1) IS NOT NULL", pgx.QueryExecModeExec, quoted(schema)).Scan(&exists); err != nil {
 		return 0, err
 	}
 	if !exists {
@@ -74,14 +74,14 @@ func findVersion(ctx context.Context, tx pgx.Tx, schema string) (found int, err 
 		return 0, err
 	}
 	var tables, columns int
-	if err := tx.QueryRow(ctx, countTables, schema).Scan(&tables, &columns); tables == 0 || err != nil {
+	if err := tx.QueryRow(ctx, countTables, pgx.QueryExecModeExec, schema).Scan(&tables, &columns); tables == 0 || err != nil {
 		return 0, err
 	}
 	if tables != 4 || columns != 6 {
 		return 0, fmt.Errorf("schema %q holds tables that have the names of a store's but are not: "+
 			"name a schema that holds nothing else, with pgstore.Schema", schema)
 	}
-	err = tx.QueryRow(ctx, "SELECT coalesce(max(version), -1) FROM "+quoted(schema)+".store").Scan(&found)
+	err = tx.QueryRow(ctx, "SELECT coalesce(max(version), -1) FROM "+quoted(schema)+".store", pgx.QueryExecModeExec).Scan(&found)
 	if found == -1 {
 		return 0, fmt.Errorf("the store in schema %q has no version: its table store is empty, and the highest fence is lost; "+
 			"insert (1, the highest fence of its records)", schema)

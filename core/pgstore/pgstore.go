@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,10 @@ type Store struct {
 // Option changes a Store. Pass the same options to New and Migrate.
 type Option func(*options)
 
-type options struct{ schema string }
+type options struct {
+	schema string
+	listen *pgxpool.Pool // nil stands for the pool of the Store
+}
 
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,49}$`)
 
@@ -46,6 +50,11 @@ var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,49}$`)
 // with different schemas share no records. The name has 1 to 50 lower-case letters, digits and underscores, and begins with
 // no digit. Default "idem".
 func Schema(name string) Option { return func(o *options) { o.schema = name } }
+
+// ListenOn sets the pool from which Watch takes its connection. It needs a direct connection to the server, so set it if the
+// pool of the Store goes through a pooler such as PgBouncer. The caller closes the pool after its last use. Default: the pool of
+// the Store.
+func ListenOn(pool *pgxpool.Pool) Option { return func(o *options) { o.listen = pool } }
 
 // newOptions applies the options to the defaults and checks them.
 func newOptions(opts []Option) (options, error) {
@@ -86,7 +95,7 @@ func New(pool *pgxpool.Pool, opts ...Option) *Store {
 		sweep:       "SELECT * FROM " + schema + ".sweep_2($1, $2, $3)",
 		reopen:      strings.ReplaceAll(reopenSQL, "idem.", schema+"."),
 	}
-	s.listener.store, s.listener.idleTimeout, s.listener.replyTimeout = s, 15*time.Second, 5*time.Second
+	s.listener = listener{store: s, pool: cmp.Or(o.listen, pool), idleTimeout: 15 * time.Second, replyTimeout: 5 * time.Second}
 	return s
 }
 
@@ -236,42 +245,17 @@ func (s *Store) queryOnce(ctx context.Context, result []any, function string, ar
 		return err
 	}
 	defer conn.Release()
-	isDefault, err := defaultsToReadCommitted(ctx, conn.Conn())
+	found, err := inspect(ctx, conn.Conn())
 	if err != nil {
 		return err
 	}
-	if isDefault {
+	if found.readCommitted {
 		return scan(ctx, conn, result, function, args)
 	}
 	return pgx.BeginTxFunc(ctx, conn, readCommitted, func(tx pgx.Tx) error { return scan(ctx, tx, result, function, args) })
 }
 
-// querier is a connection or a transaction.
-type querier interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
-// scan calls a function and scans its row into result.
-func scan(ctx context.Context, q querier, result []any, function string, args []any) error {
-	return q.QueryRow(ctx, function, args...).Scan(result...)
-}
-
 var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
-
-// defaultsToReadCommitted reports whether READ COMMITTED is the default of a connection. It asks the server once for each
-// connection. At a higher level calls for different keys, and other transactions of the service, could fail with
-// serialization errors.
-func defaultsToReadCommitted(ctx context.Context, conn *pgx.Conn) (bool, error) {
-	const known = "pgstore: default_transaction_isolation"
-	level, ok := conn.PgConn().CustomData()[known].(string)
-	if !ok {
-		if err := conn.QueryRow(ctx, "SHOW default_transaction_isolation").Scan(&level); err != nil {
-			return false, err
-		}
-		conn.PgConn().CustomData()[known] = level
-	}
-	return level == "read committed", nil
-}
 
 // codeOf returns the SQLSTATE of an error of the server, or "".
 func codeOf(err error) string {

@@ -3,6 +3,8 @@ package pgstore
 import (
 	"context"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -22,6 +24,7 @@ const (
 // listener receives notifications for all watches of a Store.
 type listener struct {
 	store        *Store
+	pool         *pgxpool.Pool
 	idleTimeout  time.Duration // after so long without a notification the listener sends a ping
 	replyTimeout time.Duration // for making the connection, and for each reply
 
@@ -53,8 +56,13 @@ func (w *watcher) report(err error) {
 	}
 }
 
-// Watch implements driver.Notifier with LISTEN. All watches of a Store share one connection of its pool, which is in use as
-// long as there are watches. If it breaks, a goroutine makes another one, after pauses that grow to 5 seconds, and then wakes
+// errPooled refuses a subscription on a connection on which notifications may be lost.
+var errPooled = fmt.Errorf("pgstore: Watch: the connection goes through a pooler, which loses notifications; "+
+	"pass a pool of direct connections with pgstore.ListenOn: %w", errors.ErrUnsupported)
+
+// Watch implements driver.Notifier with LISTEN. All watches of a Store share one connection of its pool, or of [ListenOn], which
+// is in use as long as there are watches. If that connection goes through a pooler, Watch returns an error that wraps
+// errors.ErrUnsupported, and the engine polls. If it breaks, a goroutine makes another one, after pauses that grow to 5 seconds, and then wakes
 // all requests, because they may have missed a notification. wake must return quickly. It may be called once more while stop
 // runs.
 func (s *Store) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error) {
@@ -141,12 +149,21 @@ func (l *listener) listen(ctx context.Context, s *subscription) (listened bool) 
 	return true
 }
 
-// subscribe takes a connection from the pool and sends LISTEN. It returns an error if that takes longer than replyTimeout.
+// subscribe takes a connection from the pool and sends LISTEN. It returns an error if that takes longer than replyTimeout. A
+// connection through a pooler gets no LISTEN, because the notifications would reach other clients of the pooler.
 func (l *listener) subscribe(ctx context.Context) (*pgxpool.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.replyTimeout)
 	defer cancel()
-	conn, err := l.store.pool.Acquire(ctx)
+	conn, err := l.pool.Acquire(ctx)
 	if err != nil {
+		return nil, err
+	}
+	found, err := inspect(ctx, conn.Conn())
+	if err == nil && !found.direct {
+		err = errPooled
+	}
+	if err != nil {
+		conn.Release()
 		return nil, err
 	}
 	channel := pgx.Identifier{l.store.schema + ".wake"}.Sanitize()

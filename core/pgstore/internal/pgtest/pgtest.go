@@ -103,14 +103,7 @@ func Shared(tb testing.TB) *Server {
 // start makes a database in a new directory, and tries ports until a server answers on one. The directory is removed when this
 // process ends.
 func start(binaries string, settings []string) (*Server, error) {
-	dir, err := os.MkdirTemp("", "pgtest")
-	if err != nil {
-		return nil, err
-	}
-	lifeline, err := clearBehind(dir)
-	if err == nil {
-		err = giveToServer(dir)
-	}
+	dir, lifeline, err := newDirectory()
 	if err != nil {
 		return nil, err
 	}
@@ -118,6 +111,12 @@ func start(binaries string, settings []string) (*Server, error) {
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("pgtest: initdb: %w: %s", err, out)
 	}
+	s := &Server{binaries: binaries, dir: dir, lifeline: lifeline}
+	return s, s.onFreePort(func() error { return s.spawn(settings...) })
+}
+
+// onFreePort gives the server one free port after the other until spawn starts it.
+func (s *Server) onFreePort(spawn func() error) (err error) {
 	for range 20 {
 		port := 22000 + rand.IntN(8000) // clear of redistest's and of the ephemeral range
 		listener, taken := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
@@ -125,13 +124,25 @@ func start(binaries string, settings []string) (*Server, error) {
 			continue
 		}
 		_ = listener.Close()
-		s := &Server{binaries: binaries, dir: dir, port: port, lifeline: lifeline}
+		s.port = port
 		s.URL = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)
-		if err = s.spawn(settings...); err == nil {
-			return s, nil
+		if err = spawn(); err == nil {
+			return nil
 		}
 	}
-	return nil, fmt.Errorf("pgtest: no server started: %w", err)
+	return fmt.Errorf("pgtest: no server started: %w", err)
+}
+
+// newDirectory makes a directory that belongs to the servers' user. It is removed when the returned lifeline is closed, or when
+// this process ends.
+func newDirectory() (dir string, lifeline io.Closer, err error) {
+	if dir, err = os.MkdirTemp("", "pgtest"); err != nil {
+		return "", nil, err
+	}
+	if lifeline, err = clearBehind(dir); err == nil {
+		err = giveToServer(dir)
+	}
+	return dir, lifeline, err
 }
 
 // clearBehind starts a shell that removes dir when its input ends. That happens when the returned lifeline is closed, or when
@@ -158,7 +169,11 @@ func (s *Server) spawn(settings ...string) error {
 	for _, setting := range settings {
 		args = append(args, "-c", setting)
 	}
-	cmd := command(filepath.Join(s.binaries, "postgres"), args...)
+	return s.run(command(filepath.Join(s.binaries, "postgres"), args...))
+}
+
+// run starts the process of the server and waits until it answers. Its log goes to the server's directory.
+func (s *Server) run(cmd *exec.Cmd) error {
 	log, err := os.OpenFile(filepath.Join(s.dir, "server.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -177,12 +192,12 @@ func (s *Server) spawn(settings ...string) error {
 		select {
 		case <-s.ended:
 			log, _ := os.ReadFile(log.Name())
-			return fmt.Errorf("postgres ended: %s", log)
+			return fmt.Errorf("%s ended: %s", filepath.Base(cmd.Path), log)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 	s.Kill()
-	return fmt.Errorf("postgres on %s does not answer", s.URL)
+	return fmt.Errorf("%s on %s does not answer", filepath.Base(cmd.Path), s.URL)
 }
 
 // answers reports whether the server is up and has recovered its data.
