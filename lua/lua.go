@@ -38,6 +38,12 @@ var steps string
 //go:embed command.lua
 var command string
 
+//go:embed look.lua
+var look string
+
+//go:embed forget.lua
+var forget string
+
 // The whole texts of the scripts, for EVAL.
 var (
 	Begin    = withIncludes(begin)
@@ -48,6 +54,8 @@ var (
 	Reopen   = withIncludes(reopen)
 	Steps    = withIncludes(steps)
 	Command  = withIncludes(command)
+	Look     = withIncludes(look)
+	Forget   = withIncludes(forget)
 )
 
 // withIncludes inserts record.lua and results.lua into a script where comments name them.

@@ -16,3 +16,14 @@ func AppendRecordName(b []byte, name [32]byte) []byte {
 	b = base64.RawURLEncoding.AppendEncode(b, name[:ScopeBytes])
 	return base64.RawURLEncoding.AppendEncode(append(b, '.'), name[ScopeBytes:])
 }
+
+// ParseRecordName returns the name in a text that AppendRecordName has made. It returns false for any other text.
+func ParseRecordName(text string) (name [32]byte, ok bool) {
+	if len(text) != RecordNameLength || text[11] != '.' {
+		return name, false
+	}
+	strict := base64.RawURLEncoding.Strict()
+	_, scopeErr := strict.Decode(name[:ScopeBytes], []byte(text[:11]))
+	_, keyErr := strict.Decode(name[ScopeBytes:], []byte(text[12:]))
+	return name, scopeErr == nil && keyErr == nil
+}

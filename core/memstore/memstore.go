@@ -26,14 +26,14 @@ type Option func(*Store)
 func MaxRecords(n int) Option { return func(s *Store) { s.maxRecords = n } }
 
 // MaxBytes bounds the memory of records. The store counts 320 bytes for each record, tombstone and step, 16 for each noted
-// owner, and the lengths of outcomes, step names and step results. A full store still accepts the outcomes and steps of
+// owner, and the lengths of outcomes, causes, step names and step results. A full store still accepts the outcomes and steps of
 // running claims, so it can exceed the bound by these. Default 64 MiB.
 func MaxBytes(n int) Option { return func(s *Store) { s.maxBytes = n } }
 
 // Clock replaces the clock, for tests. The clock must not go back. Default time.Now.
 func Clock(now func() time.Time) Option { return func(s *Store) { s.now = now } }
 
-// Store is a driver.Store in memory. It also implements driver.Notifier and driver.Checkpointer. It starts no goroutine; each
+// Store is a driver.Store in memory. It has all optional abilities of package driver but sessions. It starts no goroutine; each
 // call first removes the records that have expired. A Store is safe for concurrent use.
 type Store struct {
 	now                  func() time.Time
@@ -147,6 +147,7 @@ func (s *Store) claim(r *record, c driver.Claim, now time.Time, takeover bool) d
 		s.bytes += r.size()
 	}
 	r.claim, r.state, r.free = c, started, false
+	s.setCause(r, "")
 	r.leaseEnd = now.Add(c.Lease)
 	s.setExpiry(r, now.Add(c.Retention))
 	return r.claimedEntry(c.Lease)
@@ -184,19 +185,20 @@ func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) er
 	})
 }
 
-// Fail implements driver.Store. It does not keep the cause, because no operator can look into this store.
+// Fail implements driver.Store. It keeps the first 200 bytes of the cause.
 func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	return s.locked(ctx, func(now time.Time) error {
 		r := s.withClaim(&c)
 		switch {
 		case r == nil && c.Fence == 0:
-			return s.withdraw(&c, now)
+			return s.withdraw(&c, f.Cause, now)
 		case r == nil || r.state == completed:
 			return driver.ErrLost
 		case r.state == failed:
 			return nil
 		}
 		r.state, r.free = failed, (f.NoEffects || f.NotRun) && !r.effects
+		s.setCause(r, f.Cause)
 		if f.NotRun {
 			r.claim.Attempt--
 		}
@@ -208,7 +210,7 @@ func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) erro
 
 // withdraw makes a later Begin of c return ErrLost. In a full store it does nothing for an absent record, because the store
 // refuses that Begin anyway.
-func (s *Store) withdraw(c *driver.Claim, now time.Time) error {
+func (s *Store) withdraw(c *driver.Claim, cause string, now time.Time) error {
 	r := s.records[c.Key]
 	switch {
 	case r == nil && s.isFull():
@@ -216,6 +218,7 @@ func (s *Store) withdraw(c *driver.Claim, now time.Time) error {
 	case r == nil:
 		r = s.addRecord(c.Key)
 		r.claim.Owner, r.claim.Fence, r.state, r.free = c.Owner, s.nextFence(now), failed, true
+		s.setCause(r, cause)
 		s.setExpiry(r, now.Add(c.Lease))
 		return nil
 	case r.state != completed:
@@ -238,7 +241,8 @@ func (s *Store) Reopen(ctx context.Context, c driver.Claim, outcome []byte) erro
 		s.bytes -= r.size()
 		r.claim.Owner, r.claim.Attempt, r.claim.Operation = c.Owner, 0, 0
 		r.claim.Takeover, r.claim.LateRetry = true, 0
-		r.state, r.outcome = failed, nil
+		r.claim.Fence = s.nextFence(now)
+		r.state, r.outcome, r.cause = failed, nil, "an operator revived it"
 		s.bytes += r.size()
 		s.setExpiry(r, now.Add(c.Retention))
 		if tombstone := s.tombstones[c.Key]; tombstone != nil {

@@ -34,6 +34,9 @@ type defect struct {
 	fail        func(*Store, driver.Claim, driver.Failure) error
 	checkpoint  func(s *Store, c driver.Claim, step string, result []byte) error
 	checkpoints func(*Store, driver.Claim) (map[string][]byte, error)
+	look        func(*Store, driver.Record) driver.Record // changes what Look returns
+	forget      func(*Store, driver.Record) error
+	found       func(driver.Filter) driver.Filter              // changes what Scan looks for
 	context     func(context.Context) (context.Context, error) // changes the context of each call, or refuses the call
 	locksWake   bool                                           // the store calls wake under its lock
 }
@@ -124,6 +127,28 @@ func (m mutant) Checkpoints(ctx context.Context, c driver.Claim) (map[string][]b
 		return m.Store.Checkpoints(ctx, c)
 	}
 	return m.defect.checkpoints(m.Store, c)
+}
+
+func (m mutant) Look(ctx context.Context, name [32]byte) (driver.Record, error) {
+	seen, err := m.Store.Look(ctx, name)
+	if m.defect.look != nil && err == nil {
+		seen = m.defect.look(m.Store, seen)
+	}
+	return seen, err
+}
+
+func (m mutant) Scan(ctx context.Context, filter driver.Filter, found func(driver.Record) bool) error {
+	if m.defect.found != nil {
+		filter = m.defect.found(filter)
+	}
+	return m.Store.Scan(ctx, filter, found)
+}
+
+func (m mutant) Forget(ctx context.Context, seen driver.Record) error {
+	if m.defect.forget != nil {
+		return m.defect.forget(m.Store, seen)
+	}
+	return m.Store.Forget(ctx, seen)
 }
 
 var background = context.Background()
@@ -367,6 +392,65 @@ var mutants = map[string]defect{
 	"wake is called under the lock of the store": {
 		check:     "wake may call the store",
 		locksWake: true,
+	},
+	"Forget deletes whatever is there": {
+		check: "OPR-04 nothing is forgotten that has changed since it was seen",
+		forget: func(s *Store, seen driver.Record) error {
+			now, _ := s.Look(background, seen.Name)
+			return s.Forget(background, now)
+		},
+	},
+	"Forget breaks a lease": {
+		check: "OPR-04 a run in progress is not forgotten",
+		forget: func(s *Store, seen driver.Record) error {
+			s.mu.Lock()
+			if r := s.records[seen.Name]; r != nil && r.version() == seen.Version {
+				r.leaseEnd = s.now()
+			}
+			s.mu.Unlock()
+			return s.Forget(background, seen)
+		},
+	},
+	"Forget leaves the tombstone": {
+		check: "a tombstone is forgotten with its record, and alone",
+		forget: func(s *Store, seen driver.Record) error {
+			s.mu.Lock()
+			tombstone := s.tombstones[seen.Name]
+			delete(s.tombstones, seen.Name)
+			s.mu.Unlock()
+			err := s.Forget(background, seen)
+			if tombstone != nil {
+				s.mu.Lock()
+				s.tombstones[seen.Name] = tombstone
+				s.mu.Unlock()
+			}
+			return err
+		},
+	},
+	"Look changes the record": {
+		check: "OPR-01 Look says what became of a key, and changes nothing",
+		look: func(s *Store, seen driver.Record) driver.Record {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if r := s.records[seen.Name]; r != nil {
+				r.claim.Fence++
+			}
+			return seen
+		},
+	},
+	"Scan finds the records of other scopes too": {
+		check: "OPR-03 Scan finds all records of a scope, and nobody else's",
+		found: func(f driver.Filter) driver.Filter {
+			f.Scope = nil
+			return f
+		},
+	},
+	"Scan does not look at the age": {
+		check: "OPR-02 Scan selects by the age of the claim",
+		found: func(f driver.Filter) driver.Filter {
+			f.MinAge = 0
+			return f
+		},
 	},
 	"a Fail with NoEffects deletes the steps of earlier runs": {
 		check: "steps stay when a run without effects follows one that may have had effects",

@@ -25,6 +25,7 @@ type record struct {
 	leaseEnd    time.Time
 	expires     time.Time
 	outcome     []byte            // only if COMPLETED
+	cause       string            // of the failure; only if FAILED
 	steps       map[string][]byte // results by step, of the current operation
 	noted       [][16]byte        // earlier owners that have failed or withdrawn, the latest last
 	isTombstone bool
@@ -39,7 +40,7 @@ const recordBytes = 320
 
 // size returns the memory of r, counted as MaxBytes says.
 func (r *record) size() int {
-	n := recordBytes + len(r.outcome) + len(r.noted)*len(driver.Claim{}.Owner)
+	n := recordBytes + len(r.outcome) + len(r.cause) + len(r.noted)*len(driver.Claim{}.Owner)
 	for step, result := range r.steps {
 		n += recordBytes + len(step) + len(result)
 	}

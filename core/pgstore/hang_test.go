@@ -69,6 +69,16 @@ var calls = map[string]func(context.Context, *hanging) error{
 		_, err := h.store.Sweep(ctx, 10)
 		return err
 	},
+	"Store.Look": func(ctx context.Context, h *hanging) error {
+		_, err := h.store.Look(ctx, h.claim.Key)
+		return err
+	},
+	"Store.Scan": func(ctx context.Context, h *hanging) error {
+		return h.store.Scan(ctx, driver.Filter{}, func(driver.Record) bool { return true })
+	},
+	"Store.Forget": func(ctx context.Context, h *hanging) error {
+		return h.store.Forget(ctx, driver.Record{Name: h.claim.Key})
+	},
 	"Store.Watch": func(ctx context.Context, h *hanging) error {
 		stop, err := h.store.Watch(ctx, h.claim.Key, nothing)
 		if err == nil { // half of what the server sends may be all of the reply

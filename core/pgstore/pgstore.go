@@ -22,10 +22,11 @@ var (
 	_ driver.Notifier      = (*Store)(nil)
 	_ driver.Checkpointer  = (*Store)(nil)
 	_ driver.SessionOpener = (*Store)(nil)
+	_ driver.Reopener      = (*Store)(nil)
+	_ driver.Inspector     = (*Store)(nil)
 )
 
-// Store is a driver.Store in PostgreSQL. It also implements driver.Notifier, driver.Checkpointer and driver.SessionOpener. It
-// is safe for concurrent use. It runs a goroutine only while there are watches.
+// Store is a driver.Store in PostgreSQL. It has all optional abilities of package driver. It is safe for concurrent use. It runs a goroutine only while there are watches.
 type Store struct {
 	pool       *pgxpool.Pool
 	schema     string // quoted

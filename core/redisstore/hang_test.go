@@ -48,6 +48,16 @@ var calls = map[string]func(context.Context, *hanging) error{
 		return err
 	},
 	"Store.Reopen": func(ctx context.Context, h *hanging) error { return h.store.Reopen(ctx, h.claim, nil) },
+	"Store.Look": func(ctx context.Context, h *hanging) error {
+		_, err := h.store.Look(ctx, h.claim.Key)
+		return err
+	},
+	"Store.Scan": func(ctx context.Context, h *hanging) error {
+		return h.store.Scan(ctx, driver.Filter{}, func(driver.Record) bool { return true })
+	},
+	"Store.Forget": func(ctx context.Context, h *hanging) error {
+		return h.store.Forget(ctx, driver.Record{Name: h.claim.Key})
+	},
 	"Store.Watch": func(ctx context.Context, h *hanging) error {
 		stop, err := h.store.Watch(ctx, storetest.NewClaim(time.Minute, time.Hour).Key, func() {})
 		if err == nil { // half of the replies to forty calls may be all of the reply to this one

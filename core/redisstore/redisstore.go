@@ -29,10 +29,12 @@ var (
 	reopenScript   = newScript(lua.Reopen)
 	stepsScript    = newScript(lua.Steps)
 	commandScript  = newScript(lua.Command)
+	lookScript     = newScript(lua.Look)
+	forgetScript   = newScript(lua.Forget)
 )
 
-// Store is a driver.Store in Redis. It also implements driver.Notifier and driver.Checkpointer. Each call is one round trip,
-// except for the first read of a long outcome, redirects, and calls while a slot of a Cluster moves. Every Redis key that the
+// Store is a driver.Store in Redis. It has all optional abilities of package driver but sessions. Each call is one round trip,
+// except for Scan, the first read of a long outcome, redirects, and calls while a slot of a Cluster moves. Every Redis key that the
 // store writes has a TTL. A Store is safe for concurrent use.
 type Store struct {
 	client     redis.UniversalClient

@@ -193,3 +193,34 @@ func (f *Faulty) Checkpoints(ctx context.Context, c driver.Claim) (steps map[str
 	})
 	return steps, err
 }
+
+// Look implements driver.Inspector, if the wrapped store does.
+func (f *Faulty) Look(ctx context.Context, name [32]byte) (seen driver.Record, err error) {
+	store, ok := f.Store.(driver.Inspector)
+	if !ok {
+		return driver.Record{}, errNoAbility
+	}
+	err = f.call(ctx, "look", func() error {
+		seen, err = store.Look(ctx, name)
+		return err
+	})
+	return seen, err
+}
+
+// Scan implements driver.Inspector, if the wrapped store does.
+func (f *Faulty) Scan(ctx context.Context, filter driver.Filter, found func(driver.Record) bool) error {
+	store, ok := f.Store.(driver.Inspector)
+	if !ok {
+		return errNoAbility
+	}
+	return f.call(ctx, "scan", func() error { return store.Scan(ctx, filter, found) })
+}
+
+// Forget implements driver.Inspector, if the wrapped store does.
+func (f *Faulty) Forget(ctx context.Context, seen driver.Record) error {
+	store, ok := f.Store.(driver.Inspector)
+	if !ok {
+		return errNoAbility
+	}
+	return f.call(ctx, "forget", func() error { return store.Forget(ctx, seen) })
+}

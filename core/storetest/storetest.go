@@ -49,6 +49,12 @@ func Run(t *testing.T, newHarness func(testing.TB) Harness) {
 	if _, ok := store.(driver.Reopener); ok {
 		tests = append(tests, reopening...)
 	}
+	if _, ok := store.(driver.Inspector); ok {
+		tests = append(tests, inspecting...)
+		if _, ok := store.(driver.Checkpointer); ok {
+			tests = append(tests, inspectingSteps...)
+		}
+	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -1,0 +1,105 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-idem/idem/core/driver"
+)
+
+// setCause stores the cause of a failure.
+func (s *Store) setCause(r *record, cause string) {
+	s.bytes -= r.size()
+	r.cause = cause[:min(len(cause), 200)]
+	s.bytes += r.size()
+}
+
+// Look implements driver.Inspector.
+func (s *Store) Look(ctx context.Context, name [32]byte) (seen driver.Record, err error) {
+	err = s.locked(ctx, func(now time.Time) error {
+		seen = s.look(name, now)
+		return nil
+	})
+	return seen, err
+}
+
+// look is Look for a caller that holds mu.
+func (s *Store) look(name [32]byte, now time.Time) driver.Record {
+	if r := s.records[name]; r != nil {
+		return r.inspect(now)
+	}
+	if r := s.tombstones[name]; r != nil {
+		return driver.Record{Name: name, State: driver.Expired, Expires: r.expires.Sub(now)}
+	}
+	return driver.Record{Name: name, State: driver.Absent}
+}
+
+// Scan implements driver.Inspector. It holds the store's lock while it reads, and not while it calls found.
+func (s *Store) Scan(ctx context.Context, filter driver.Filter, found func(driver.Record) bool) error {
+	var selected []driver.Record
+	err := s.locked(ctx, func(now time.Time) error {
+		for _, r := range s.expiry {
+			if r.isTombstone && s.records[r.claim.Key] != nil { // look finds the record in its place
+				continue
+			}
+			if seen := s.look(r.claim.Key, now); filter.Selects(&seen, now) {
+				selected = append(selected, seen)
+			}
+		}
+		return nil
+	})
+	for _, seen := range selected {
+		if !found(seen) {
+			break
+		}
+	}
+	return err
+}
+
+// Forget implements driver.Inspector.
+func (s *Store) Forget(ctx context.Context, seen driver.Record) error {
+	return s.locked(ctx, func(now time.Time) error {
+		r, tombstone := s.records[seen.Name], s.tombstones[seen.Name]
+		if r != nil && (r.version() != seen.Version || r.state == started && r.leaseEnd.After(now)) {
+			return driver.ErrLost
+		}
+		if r != nil {
+			s.remove(r)
+			s.notify(seen.Name)
+		}
+		if tombstone != nil {
+			s.remove(tombstone)
+		}
+		return nil
+	})
+}
+
+// version returns what a Record has as its Version.
+func (r *record) version() string { return fmt.Sprint(r.state, " ", r.claim.Fence) }
+
+// inspect returns what an operator can know of r.
+func (r *record) inspect(now time.Time) driver.Record {
+	c := &r.claim
+	seen := driver.Record{
+		Name: c.Key, Version: r.version(), Fingerprint: c.Fingerprint, Attempt: c.Attempt, Takeover: c.Takeover,
+		Expires: r.expires.Sub(now), Bytes: recordBytes + len(r.outcome) + len(r.cause),
+	}
+	if r.state == completed {
+		seen.State = driver.Completed
+		return seen
+	}
+	seen.Fence, seen.ClaimedAt, seen.Steps = c.Fence, time.UnixMicro(c.Fence), len(r.steps)
+	switch {
+	case r.state == failed:
+		seen.State, seen.Free, seen.Cause = driver.Failed, r.free, r.cause
+		if r.free {
+			seen.Fingerprint, seen.Steps = [32]byte{}, 0
+		}
+	case r.leaseEnd.After(now):
+		seen.State, seen.Remaining = driver.InProgress, r.leaseEnd.Sub(now)
+	default:
+		seen.State, seen.Remaining = driver.Unknown, r.leaseEnd.Sub(now)
+	}
+	return seen
+}

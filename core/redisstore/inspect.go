@@ -1,0 +1,231 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-idem/idem/core/driver"
+)
+
+// scanBatch is how many keys a SCAN visits, and how many records are then read in one pipeline. A server takes about 10 µs for
+// each record.
+const scanBatch = 200
+
+// Look implements driver.Inspector.
+func (s *Store) Look(ctx context.Context, name [32]byte) (driver.Record, error) {
+	seen, _, err := s.look(ctx, name)
+	return seen, err
+}
+
+// look is Look, and also returns the time of the server.
+func (s *Store) look(ctx context.Context, name [32]byte) (driver.Record, time.Time, error) {
+	q := s.inspectQuery(lookScript, name)
+	if err := s.sendWhole(ctx, q); err != nil {
+		return driver.Record{}, time.Time{}, err
+	}
+	return parseLook(name, q.reply)
+}
+
+// Forget implements driver.Inspector.
+func (s *Store) Forget(ctx context.Context, seen driver.Record) error {
+	q := s.inspectQuery(forgetScript, seen.Name)
+	q.durableStatus = "ok"
+	q.args = append(q.args, seen.Version)
+	if err := s.sendWhole(ctx, q); err != nil {
+		return storeError(err)
+	}
+	return statusError(q.status())
+}
+
+// sendWhole sends a query whose keys cannot be split. While their slot moves in a Cluster, it sends the query again: the error of
+// the last try begins with TRYAGAIN.
+func (s *Store) sendWhole(ctx context.Context, q *query) error {
+	err := s.send(ctx, q)
+	for tries := 1; isSplitSlot(err) && tries <= maxRedirects && ctx.Err() == nil; tries++ {
+		pause(ctx, time.Duration(tries)*redirectPause)
+		err = s.send(ctx, q)
+	}
+	return err
+}
+
+// inspectQuery returns a query with the record and all that lies beside it.
+func (s *Store) inspectQuery(script *script, name [32]byte) *query {
+	return s.newQuery(script, &driver.Claim{Key: name}, tombstoneSuffix, stepsSuffix)
+}
+
+// Scan implements driver.Inspector. It visits all keys of each master with SCAN, also those of other programs, and reads the records
+// among them in pipelines.
+func (s *Store) Scan(ctx context.Context, filter driver.Filter, found func(driver.Record) bool) error {
+	scan := &scan{store: s, filter: filter, found: found}
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return scan.node(ctx, s.client)
+	}
+	return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return scan.node(ctx, node) })
+}
+
+// scan is one call of Scan.
+type scan struct {
+	store  *Store
+	filter driver.Filter
+	found  func(driver.Record) bool
+
+	mu     sync.Mutex // for found, since the masters of a Cluster are scanned side by side
+	isOver bool       // found has returned false
+}
+
+// node scans one server.
+func (n *scan) node(ctx context.Context, node redis.UniversalClient) error {
+	var cursor uint64
+	for {
+		keys, next, err := node.Scan(ctx, cursor, n.pattern(), scanBatch).Result()
+		if err == nil {
+			err = n.read(ctx, node, n.names(keys))
+		}
+		if err != nil || next == 0 || n.wantsNoMore() {
+			return err
+		}
+		cursor = next
+	}
+}
+
+// pattern returns the glob pattern of the keys that can belong to selected records.
+func (n *scan) pattern() string {
+	pattern := globEscaper.Replace(n.store.prefix) + "{"
+	if len(n.filter.Scope) == driver.ScopeBytes {
+		pattern += base64.RawURLEncoding.EncodeToString(n.filter.Scope) + "."
+	}
+	return pattern + "*"
+}
+
+// globEscaper makes text match itself alone in a glob pattern.
+var globEscaper = strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`, `\`, `\\`)
+
+// names returns the names of the records to which these keys belong: records, and tombstones whose record may be gone.
+func (n *scan) names(keys []string) (names [][32]byte) {
+	for _, key := range keys {
+		text, isOurs := strings.CutPrefix(strings.TrimSuffix(key, tombstoneSuffix), n.store.prefix)
+		if !isOurs || !strings.HasPrefix(text, "{") || !strings.HasSuffix(text, "}") {
+			continue
+		}
+		if name, ok := driver.ParseRecordName(text[1 : len(text)-1]); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// read reads records in one pipeline and calls found for those that are selected.
+func (n *scan) read(ctx context.Context, node redis.UniversalClient, names [][32]byte) error {
+	if len(names) == 0 {
+		return nil
+	}
+	pipeline, queries := node.Pipeline(), make([]*query, len(names))
+	for i, name := range names {
+		queries[i] = n.store.inspectQuery(lookScript, name)
+		_ = pipeline.Process(ctx, queries[i].newCommand(ctx))
+	}
+	_, _ = pipeline.Exec(ctx) // each command keeps its own error
+	for i, q := range queries {
+		seen, now, err := parseLook(names[i], q.reply)
+		if redis.HasErrorPrefix(err, "NOSCRIPT") || isRedirect(err) || isSplitSlot(err) {
+			seen, now, err = n.store.look(ctx, names[i])
+		}
+		if err != nil {
+			return err
+		}
+		n.visit(&seen, now)
+	}
+	return nil
+}
+
+// visit calls found for a record that is selected.
+func (n *scan) visit(seen *driver.Record, now time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.isOver && n.filter.Selects(seen, now) {
+		n.isOver = !n.found(*seen)
+	}
+}
+
+// wantsNoMore reports whether found has returned false.
+func (n *scan) wantsNoMore() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.isOver
+}
+
+var errLookReply = errors.New("idem: look returned something else than six values")
+
+// parseLook returns the record in the reply of lua/look.lua, and the time of the server.
+func parseLook(name [32]byte, reply *redis.Cmd) (seen driver.Record, now time.Time, err error) {
+	values, err := reply.Slice()
+	if err != nil {
+		return seen, now, err
+	}
+	if len(values) != 6 {
+		return seen, now, errLookReply
+	}
+	status, _ := values[0].(string)
+	micros, _ := strconv.ParseInt(fmt.Sprint(values[1]), 10, 64)
+	ttl, _ := values[2].(int64)
+	seen = driver.Record{Name: name, State: driver.State(status), Expires: time.Duration(ttl) * time.Millisecond}
+	now = time.UnixMicro(micros)
+	if status != "record" {
+		return seen, now, nil
+	}
+	length, _ := values[3].(int64)
+	steps, _ := values[4].(int64)
+	text, _ := values[5].(string)
+	seen.Bytes, seen.Steps = int(length), int(steps)
+	inspect(&seen, text, now)
+	return seen, now, nil
+}
+
+// inspect fills in what the fields of a readable record say: see lua/record.lua.
+func inspect(seen *driver.Record, record string, now time.Time) {
+	seen.Version = record[1:2] + record[10:26]
+	seen.Takeover = record[2] == '1'
+	seen.Attempt, _ = strconv.Atoi(record[4:10])
+	copy(seen.Fingerprint[:], record[fingerprintStart:fingerprintEnd])
+	if record[1] == '2' {
+		seen.State = driver.Completed
+		return
+	}
+	seen.Fence, _ = strconv.ParseInt(record[10:26], 10, 64)
+	seen.ClaimedAt = time.UnixMicro(seen.Fence)
+	leaseEnd, _ := strconv.ParseInt(record[58:74], 10, 64)
+	remaining := time.UnixMicro(leaseEnd).Sub(now)
+	switch {
+	case record[1] == '4':
+		seen.State, seen.Free = driver.Failed, seen.Fingerprint == [32]byte{}
+		if record[3] == '2' { // the attempt was given back
+			seen.Attempt--
+		}
+		seen.Cause = cause(record)
+	case remaining > 0:
+		seen.State, seen.Remaining = driver.InProgress, remaining
+	default:
+		seen.State, seen.Remaining = driver.Unknown, remaining
+	}
+}
+
+// cause returns the cause in a FAILED record.
+func cause(record string) string {
+	switch {
+	case record[3] != '0':
+		noted, _ := strconv.Atoi(record[106:108])
+		return record[108+16*noted:]
+	case record[4:10] == "000001": // an earlier version wrote the record
+		return record[90:]
+	}
+	return record[106:]
+}

@@ -1,0 +1,288 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-idem/idem/core/driver"
+)
+
+// inspector returns the store under test, which implements driver.Inspector.
+func (s *suite) inspector() driver.Inspector { return s.story.store.(driver.Inspector) }
+
+// look returns what Look says of the record of c.
+func (s *suite) look(c driver.Claim) driver.Record {
+	s.Helper()
+	seen, err := s.inspector().Look(context.Background(), c.Key)
+	if err != nil {
+		s.Fatalf("Look returned the error %v, want none", err)
+	}
+	return seen
+}
+
+// forget sends a Forget.
+func (s *suite) forget(seen driver.Record) error {
+	err := s.inspector().Forget(context.Background(), seen)
+	s.story.mu.Lock()
+	defer s.story.mu.Unlock()
+	s.story.last = "Forget"
+	s.story.add(fmt.Sprintf("Forget of key %d, seen as %s -> %s", s.story.number(keyName(seen.Name)), seen.State, errorText(err)))
+	return err
+}
+
+// scan returns the records that the filter selects, by their names.
+func (s *suite) scan(filter driver.Filter) map[[32]byte]driver.Record {
+	s.Helper()
+	found := map[[32]byte]driver.Record{}
+	err := s.inspector().Scan(context.Background(), filter, func(r driver.Record) bool {
+		found[r.Name] = r
+		return true
+	})
+	if err != nil {
+		s.Fatalf("Scan returned the error %v, want none", err)
+	}
+	return found
+}
+
+// wantRecord fails the test unless seen is want in all fields but those that depend on time and on the store: of these it checks
+// that they are there.
+func (s *suite) wantRecord(seen, want driver.Record) {
+	s.Helper()
+	isThere := want.State != driver.Absent && want.State != driver.Expired
+	hasClaim := isThere && want.State != driver.Completed
+	switch {
+	case (seen.Version != "") != isThere, (seen.Bytes > 0) != isThere:
+		s.Fatalf("Look returned %+v, want a Version and Bytes if and only if there is a record", seen)
+	case seen.ClaimedAt.IsZero() == hasClaim, (seen.Fence > 0) != hasClaim:
+		s.Fatalf("Look returned %+v, want ClaimedAt and a Fence if and only if the record is of a claim without an outcome", seen)
+	case (seen.Expires > 0) != (want.State != driver.Absent), seen.Expires > longer+longer:
+		s.Fatalf("Look returned %+v, want the rest of the retention in Expires", seen)
+	case (seen.Remaining > 0) != (want.State == driver.InProgress), (seen.Remaining < 0) != (want.State == driver.Unknown):
+		s.Fatalf("Look returned %+v, want a lease that remains in progress, and one that is over where the outcome is unknown", seen)
+	}
+	want.Version, want.Bytes, want.ClaimedAt, want.Expires = seen.Version, seen.Bytes, seen.ClaimedAt, seen.Expires
+	want.Remaining, want.Fence = seen.Remaining, seen.Fence
+	if seen != want {
+		s.Fatalf("Look returned\n%+v, want\n%+v", seen, want)
+	}
+}
+
+// situation is a way to a record, and what Look says of it. want lacks what wantRecord does not compare.
+type situation struct {
+	name string
+	make func(*suite) (c driver.Claim, want driver.Record)
+}
+
+var situations = []situation{
+	{"absent", func(*suite) (driver.Claim, driver.Record) {
+		c := NewClaim(long, longer)
+		return c, driver.Record{Name: c.Key, State: driver.Absent}
+	}},
+	{"in progress", func(s *suite) (driver.Claim, driver.Record) {
+		c := s.claimed(long)
+		return c, driver.Record{Name: c.Key, State: driver.InProgress, Fingerprint: c.Fingerprint, Attempt: 1}
+	}},
+	{"unknown", func(s *suite) (driver.Claim, driver.Record) {
+		c := s.claimed(short)
+		s.advance(overtime)
+		return c, driver.Record{Name: c.Key, State: driver.Unknown, Fingerprint: c.Fingerprint, Attempt: 1}
+	}},
+	{"taken over", func(s *suite) (driver.Claim, driver.Record) {
+		c := s.claimed(short)
+		s.advance(overtime)
+		heir := rival(c)
+		heir.Lease = long
+		s.claim(&heir)
+		return heir, driver.Record{Name: c.Key, State: driver.InProgress, Fingerprint: c.Fingerprint, Attempt: 2, Takeover: true}
+	}},
+	{"completed", func(s *suite) (driver.Claim, driver.Record) {
+		c := s.claimed(long)
+		s.wantError(s.complete(c, "kept"), nil)
+		return c, driver.Record{Name: c.Key, State: driver.Completed, Fingerprint: c.Fingerprint, Attempt: 1}
+	}},
+	{"failed", func(s *suite) (driver.Claim, driver.Record) {
+		c := s.claimed(long)
+		s.wantError(s.fail(c, false), nil)
+		return c, driver.Record{Name: c.Key, State: driver.Failed, Fingerprint: c.Fingerprint, Attempt: 1, Cause: "test"}
+	}},
+	{"failed without effects", func(s *suite) (driver.Claim, driver.Record) {
+		c := s.claimed(long)
+		s.wantError(s.fail(c, true), nil)
+		return c, driver.Record{Name: c.Key, State: driver.Failed, Attempt: 1, Free: true, Cause: "test"}
+	}},
+	{"failed without a run", func(s *suite) (driver.Claim, driver.Record) {
+		c := s.claimed(long)
+		s.wantError(s.notRun(c), nil)
+		return c, driver.Record{Name: c.Key, State: driver.Failed, Free: true, Cause: "test"}
+	}},
+}
+
+// inspecting are the tests of an Inspector.
+var inspecting = []test{
+	{"OPR-01 Look says what became of a key, and changes nothing", func(s *suite) {
+		for _, situation := range situations {
+			c, want := situation.make(s)
+			s.wantRecord(s.look(c), want)
+			if first, second := s.look(c), s.look(c); first.Version != second.Version {
+				s.Fatalf("%s: Look returned the versions %q and %q, want the same", situation.name, first.Version, second.Version)
+			}
+		}
+	}},
+	{"OPR-01 a tombstone is seen when its record has expired", func(s *suite) {
+		c := s.claimed(long)
+		c.Retention, c.LateRetry = short, longer
+		s.wantError(s.complete(c, "kept"), nil)
+		s.advance(overtime)
+		s.wantRecord(s.look(c), driver.Record{Name: c.Key, State: driver.Expired})
+	}},
+	{"OPR-02 Scan finds each record of a state, and only those", func(s *suite) {
+		all := map[driver.State][][32]byte{}
+		for _, situation := range situations {
+			c, want := situation.make(s)
+			all[want.State] = append(all[want.State], c.Key)
+		}
+		for state, names := range all {
+			found := s.scan(driver.Filter{States: []driver.State{state}})
+			for _, name := range names {
+				if got, ok := found[name]; ok != (state != driver.Absent) || ok && got.State != state {
+					s.Errorf("Scan of the state %q found %+v (%t) under a name of that state", state, got, ok)
+				}
+			}
+			for _, r := range found {
+				if r.State != state {
+					s.Errorf("Scan of the state %q found %+v", state, r)
+				}
+			}
+		}
+	}},
+	{"OPR-03 Scan finds all records of a scope, and nobody else's", func(s *suite) {
+		var scopes [2][]byte
+		var names [2][][32]byte
+		for i := range 500 {
+			c := NewClaim(long, longer)
+			if i < 2 {
+				scopes[i] = slices.Clone(c.Key[:driver.ScopeBytes])
+			}
+			copy(c.Key[:], scopes[i%2])
+			s.claim(&c)
+			names[i%2] = append(names[i%2], c.Key)
+		}
+		for i, scope := range scopes {
+			found := s.scan(driver.Filter{Scope: scope})
+			if len(found) != len(names[i]) {
+				s.Errorf("Scan of a scope found %d records, want %d", len(found), len(names[i]))
+			}
+			for _, name := range names[i] {
+				if _, ok := found[name]; !ok {
+					s.Errorf("Scan of a scope did not find %x", name)
+				}
+			}
+		}
+		calls := 0
+		err := s.inspector().Scan(context.Background(), driver.Filter{Scope: scopes[0]}, func(driver.Record) bool {
+			calls++
+			return calls < 3
+		})
+		if err != nil || calls != 3 {
+			s.Errorf("Scan called a function %d times that returned false at the third call, and returned %v; want 3 calls", calls, err)
+		}
+	}},
+	{"OPR-02 Scan selects by the age of the claim", func(s *suite) {
+		old := s.claimed(moment)
+		s.advance(moment + overtime)
+		young := s.claimed(long)
+		found := s.scan(driver.Filter{MinAge: moment})
+		if _, ok := found[old.Key]; !ok {
+			s.Errorf("Scan did not find a claim that is older than its MinAge")
+		}
+		if _, ok := found[young.Key]; ok {
+			s.Errorf("Scan found a claim that is younger than its MinAge")
+		}
+	}},
+	{"a record that was forgotten is new, and its owner has lost it", func(s *suite) {
+		for _, situation := range situations {
+			c, want := situation.make(s)
+			if want.State == driver.InProgress || want.State == driver.Absent {
+				continue
+			}
+			seen := s.look(c)
+			s.wantError(s.forget(seen), nil)
+			s.wantError(s.forget(seen), nil)
+			s.wantRecord(s.look(c), driver.Record{Name: c.Key, State: driver.Absent})
+			s.wantError(s.complete(c, "late"), driver.ErrLost)
+			s.advance(short) // a fence is a time
+			next := other(c)
+			if s.claimAttempt(&next, 1, false); next.Fence <= c.Fence {
+				s.Errorf("Begin after a Forget returned the fence %d, want more than %d", next.Fence, c.Fence)
+			}
+			s.wantError(s.forget(seen), driver.ErrLost)
+		}
+	}},
+	{"OPR-04 a run in progress is not forgotten", func(s *suite) {
+		c := s.claimed(long)
+		s.wantError(s.forget(s.look(c)), driver.ErrLost)
+		s.wantError(s.extend(c), nil)
+	}},
+	{"OPR-04 nothing is forgotten that has changed since it was seen", func(s *suite) {
+		for _, change := range []func(*suite, driver.Claim){
+			func(s *suite, c driver.Claim) {
+				heir := rival(c)
+				s.claim(&heir)
+				s.advance(overtime)
+			},
+			func(s *suite, c driver.Claim) { s.wantError(s.complete(c, "kept"), nil) },
+			func(s *suite, c driver.Claim) { s.wantError(s.fail(c, false), nil) },
+			func(s *suite, c driver.Claim) {
+				c.Lease = long
+				s.wantError(s.extend(c), nil)
+			},
+		} {
+			c := s.claimed(short)
+			s.advance(overtime)
+			seen := s.look(c)
+			change(s, c)
+			before := s.look(c)
+			s.wantError(s.forget(seen), driver.ErrLost)
+			if after := s.look(c); after.Version != before.Version || after.State != before.State {
+				s.Errorf("a Forget that was lost left %+v, want %+v", after, before)
+			}
+		}
+	}},
+	{"a tombstone is forgotten with its record, and alone", func(s *suite) {
+		for _, retention := range []time.Duration{short, long} {
+			c := s.claimed(long)
+			c.Retention, c.LateRetry = retention, longer
+			s.wantError(s.complete(c, "kept"), nil)
+			if retention == short {
+				s.advance(overtime)
+			}
+			s.wantError(s.forget(s.look(c)), nil)
+			next := rival(c)
+			next.LateRetry = longer
+			s.claimAttempt(&next, 1, false)
+		}
+	}},
+}
+
+// inspectingSteps are the tests of an Inspector that is a Checkpointer as well.
+var inspectingSteps = []test{
+	{"OPR-01 Look counts the steps that the next run would find", func(s *suite) {
+		c := s.claimed(short)
+		for _, step := range []string{"charge", "notify", "charge"} {
+			s.wantError(s.checkpoint(c, step, "1"), nil)
+		}
+		if seen := s.look(c); seen.Steps != 2 {
+			s.Errorf("Look returned %d steps, want 2", seen.Steps)
+		}
+		s.advance(overtime)
+		s.wantError(s.forget(s.look(c)), nil)
+		next := rival(c)
+		s.claim(&next)
+		s.wantSteps(next, nil)
+		if seen := s.look(next); seen.Steps != 0 {
+			s.Errorf("Look returned %d steps, want 0", seen.Steps)
+		}
+	}},
+}
