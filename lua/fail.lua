@@ -12,12 +12,14 @@
 -- Returns, and changes the state:
 --   'ok'          STARTED -> FAILED; a repeated call of this claim returns the same.
 --                 With fence '0' also absent -> FAILED and free, for one lease; a later begin of this owner is then lost
---   'lost'        another claim, or COMPLETED. With fence '0' a STARTED or FAILED record of another owner notes this owner.
---                 Also absent, unless the fence is '0' and the server has memory for a record
+--   'lost'        another claim, or COMPLETED. With fence '0' a STARTED or FAILED record of another owner notes this owner, and
+--                 a free one lives for at least one lease from then on. Also absent, unless the fence is '0' and the server has
+--                 memory for a record
 --   'unreadable'  the string is not a record of format 1; nothing changes
 --
 -- A full server must record the end of a run. It accepts a script whose first write needs no memory, so PEXPIRE is sent
--- first. To note an owner must not change the TTL, so there PEXPIRE is sent only after a write was refused.
+-- first. The TTL of a record that notes an owner usually stays, so there PEXPIRE is sent first only to prolong it, and otherwise
+-- only after a write was refused.
 local record = redis.call('GETRANGE', KEYS[1], '0', '599') -- enough for all fields; long outcomes are not copied
 
 -- [record.lua]
@@ -38,7 +40,8 @@ local function withdraw()
   return 'ok'
 end
 
--- note adds the owner to those that the record of another claim notes.
+-- note adds the owner to those that the record of another claim notes. A free record must not end before this owner's lease
+-- would. Other records keep their TTL, because they hold the key for one request.
 local function note()
   local owners = string.sub(noted(record) .. ARGV[1], -256)
   local of = string.sub(record, 5, 10) == '000000' and NONE or operation(record)
@@ -49,9 +52,15 @@ local function note()
     local mark = waiters(record) == '2' and '2' or '1'
     from, text = '0', failed(mark, string.sub(record, 1, 90), of, owners, cause)
   end
-  if type(redis.pcall('SETRANGE', KEYS[1], from, text)) == 'number' then return end
   local left = redis.call('PTTL', KEYS[1])
-  if left > 0 then redis.call('PEXPIRE', KEYS[1], left) end
+  local free = state(record) == FAILED and fingerprint(record) == string.rep('\0', 32)
+  if free and left >= 0 and left < tonumber(ARGV[6]) then
+    redis.call('PEXPIRE', KEYS[1], ARGV[6])
+  elseif type(redis.pcall('SETRANGE', KEYS[1], from, text)) == 'number' then
+    return
+  elseif left > 0 then
+    redis.call('PEXPIRE', KEYS[1], left)
+  end
   redis.call('SETRANGE', KEYS[1], from, text)
 end
 

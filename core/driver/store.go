@@ -57,9 +57,10 @@ type Store interface {
 	//
 	// A Fail with Fence 0 also withdraws a Begin that returned no result and that the store may still execute later. If the
 	// record is absent, it becomes FAILED for one lease, free for every request and without a counted attempt, and Fail returns
-	// nil. If it is STARTED or FAILED under another owner, the record notes the withdrawn owner and is otherwise unchanged, and
-	// Fail returns [ErrLost]. A claim of a FAILED record notes the owner of that record. Begin returns ErrLost to every noted
-	// owner. A record notes at least the last 16 owners, until it is COMPLETED. If the record is absent, a full store may note
+	// nil. If it is STARTED or FAILED under another owner, the record notes the withdrawn owner, and Fail returns [ErrLost]. A
+	// record that is free for every request then lives for at least one lease of the withdrawn claim more; any other record is
+	// otherwise unchanged. A claim of a FAILED record notes the owner of that record. Begin returns ErrLost to every noted owner.
+	// A record notes at least the last 16 owners, until it is COMPLETED or absent. If the record is absent, a full store may note
 	// nothing, since it would refuse that Begin as well.
 	Fail(ctx context.Context, c Claim, f Failure) error
 }

@@ -208,8 +208,8 @@ func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) erro
 	})
 }
 
-// withdraw makes a later Begin of c return ErrLost. In a full store it does nothing for an absent record, because the store
-// refuses that Begin anyway.
+// withdraw makes a later Begin of c return ErrLost for at least one lease, if the record is absent or free. In a full store it
+// does nothing for an absent record, because the store refuses that Begin anyway.
 func (s *Store) withdraw(c *driver.Claim, cause string, now time.Time) error {
 	r := s.records[c.Key]
 	switch {
@@ -221,8 +221,12 @@ func (s *Store) withdraw(c *driver.Claim, cause string, now time.Time) error {
 		s.setCause(r, cause)
 		s.setExpiry(r, now.Add(c.Lease))
 		return nil
-	case r.state != completed:
-		s.note(r, c.Owner)
+	case r.state == completed || slices.Contains(r.noted, c.Owner):
+		return driver.ErrLost
+	}
+	s.note(r, c.Owner)
+	if expires := now.Add(c.Lease); r.free && expires.After(r.expires) {
+		s.setExpiry(r, expires)
 	}
 	return driver.ErrLost
 }

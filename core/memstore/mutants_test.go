@@ -165,6 +165,25 @@ func (s *Store) change(c driver.Claim, f func(*record)) {
 	}
 }
 
+// failWithExpiry is a Fail after which a free record that notes the caller expires at another time. The time is computed from its
+// expiry before the call.
+func (s *Store) failWithExpiry(c driver.Claim, f driver.Failure, expiry func(before time.Time) time.Time) error {
+	s.mu.Lock()
+	r := s.records[c.Key]
+	if r == nil {
+		r = &record{}
+	}
+	before := r.expires
+	s.mu.Unlock()
+	err := s.Fail(background, c, f)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil && r.free && c.Fence == 0 {
+		s.setExpiry(r, expiry(before))
+	}
+	return err
+}
+
 // fenced returns c, with the fence of its record if it has none.
 func (s *Store) fenced(c driver.Claim) driver.Claim {
 	s.change(c, func(r *record) {
@@ -233,6 +252,18 @@ var mutants = map[string]defect{
 				s.change(c, func(r *record) { s.setExpiry(r, s.now().Add(c.Lease)) })
 			}
 			return err
+		},
+	},
+	"a withdrawal that a free record notes ends with that record": {
+		check: "a withdrawal that a free record notes lasts for a lease",
+		fail: func(s *Store, c driver.Claim, f driver.Failure) error {
+			return s.failWithExpiry(c, f, func(before time.Time) time.Time { return before })
+		},
+	},
+	"a withdrawal shortens a free record": {
+		check: "a shorter withdrawal does not shorten a free record",
+		fail: func(s *Store, c driver.Claim, f driver.Failure) error {
+			return s.failWithExpiry(c, f, func(time.Time) time.Time { return s.now().Add(c.Lease) })
 		},
 	},
 	"the owner of a COMPLETED record is Claimed again": {

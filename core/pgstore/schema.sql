@@ -296,7 +296,8 @@ END $$;
 --
 -- Returns, and changes the state:
 --   'ok'    STARTED -> FAILED; a repeated call of this claim returns the same; with fence 0 also absent -> FAILED
---   'lost'  absent, another claim, or COMPLETED; with fence 0 a STARTED or FAILED record notes the owner
+--   'lost'  absent, another claim, or COMPLETED; with fence 0 a STARTED or FAILED record notes the owner,
+--           and a free one lives for at least one lease from then on
 CREATE OR REPLACE FUNCTION idem.fail_2(
 	record_key bytea, claim_owner bytea, claim_fence bigint, lease bigint, retention bigint, free boolean, not_run boolean, why bytea
 ) RETURNS text LANGUAGE plpgsql AS $$
@@ -313,7 +314,10 @@ BEGIN
 			RETURN 'lost';
 		ELSIF r.expires > present THEN
 			IF r.state <> 'COMPLETED' AND (claim_owner = ANY (r.withdrawn)) IS NOT TRUE THEN
-				UPDATE idem.record SET withdrawn = idem.noted(r.withdrawn, claim_owner) WHERE key = record_key;
+				UPDATE idem.record SET
+					withdrawn = idem.noted(r.withdrawn, claim_owner),
+					expires = CASE WHEN r.fingerprint IS NULL THEN greatest(r.expires, present + lease) ELSE r.expires END
+					WHERE key = record_key;
 			END IF;
 			RETURN 'lost';
 		ELSIF lease = 0 THEN

@@ -126,6 +126,31 @@ var withdrawing = []test{
 		s.advance(moment + overtime)
 		s.claimAttempt(&c, 1, false)
 	}},
+	{"a withdrawal that a free record notes lasts for a lease", func(s *suite) {
+		first := NewClaim(moment, longer)
+		s.wantError(s.withdraw(first), nil)
+		w := rival(first)
+		w.Lease = long
+		s.wantError(s.withdraw(w), driver.ErrLost)
+		w.Lease = longer
+		s.wantError(s.withdraw(w), driver.ErrLost)
+		s.advance(moment + overtime)
+		s.wantLateBeginLost(w)
+		s.wantLateBeginLost(first)
+		next := other(w)
+		s.claimAttempt(&next, 1, false)
+		s.wantLateBeginLost(w)
+	}},
+	{"a shorter withdrawal does not shorten a free record", func(s *suite) {
+		first := s.claimed(long)
+		s.wantError(s.fail(first, true), nil)
+		w := rival(first)
+		w.Lease = moment
+		s.wantError(s.withdraw(w), driver.ErrLost)
+		s.advance(moment + overtime)
+		s.wantLateBeginLost(first)
+		s.wantLateBeginLost(w)
+	}},
 	{"a withdrawal does not prolong the record of another", func(s *suite) {
 		c := NewClaim(moment/2, moment)
 		s.claim(&c)

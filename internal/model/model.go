@@ -163,12 +163,16 @@ func claimed(r Record, now time.Duration) Answer {
 	}}
 }
 
-// withdraw makes a later Begin of c lost. An absent record becomes one that c has failed; the record of another owner notes c.
+// withdraw makes a later Begin of c lost. An absent record becomes one that c has failed. The record of another owner notes c,
+// and a free one lives for at least one lease of c from then on.
 func withdraw(r Record, c driver.Claim, now time.Duration) (Record, Answer) {
 	switch r.State {
 	case Absent:
 		return Record{State: Failed, Owner: c.Owner, Fence: now.Microseconds(), Free: true, Expires: now + c.Lease}, Answer{}
 	case Started, Failed:
+		if r.Free && !isNoted(r.Noted, c.Owner) {
+			r.Expires = max(r.Expires, now+c.Lease)
+		}
 		r.Noted = note(r.Noted, c.Owner)
 	}
 	return r, lost

@@ -136,6 +136,9 @@ func (b belief) step(in sent, phase time.Duration, answer Answer, known bool) (b
 	default:
 		next.Fence = b.record.Fence
 	}
+	if in.Verb == Fail && r.Free && next.Noted != r.Noted {
+		b.prolong(in)
+	}
 	accepted := in.Verb == Extend || in.Verb != Begin && next.State != r.State
 	b.record = next
 	b.record.LeaseEnd, b.record.Expires = 0, 0
@@ -193,6 +196,16 @@ func (b *belief) agrees(want, got Answer) bool {
 		want.Entry.Remaining = got.Entry.Remaining
 	}
 	return equalAnswers(got, want)
+}
+
+// prolong computes when the retention ends of a free record that has noted a withdrawal. It lives for at least one lease.
+func (b *belief) prolong(in sent) {
+	b.goneLo = max(b.goneLo, in.at+int64(in.Claim.Lease-goneSlack))
+	if in.until == never {
+		b.goneHi = never
+		return
+	}
+	b.goneHi = max(b.goneHi, in.until+int64(in.Claim.Lease+goneSlack))
 }
 
 // schedule computes when lease and retention end. They begin when the call took effect, at some time between its start and its

@@ -210,7 +210,7 @@ func (a *atlas) page() string {
 	b.WriteString("\nA fail with NoEffects or NotRun leaves a FAILED record free for another request only if no earlier run of its request " +
 		"vanished or failed without NoEffects.\n")
 	b.WriteString("A fail without a fence withdraws a begin without a response. An absent record becomes FAILED and free, for one lease. " +
-		"The record of another claim notes the owner that has withdrawn. A claim of a FAILED record notes the owner of that one, too. " +
+		"The record of another claim notes the owner that has withdrawn; a free record then lives for at least one more lease. A claim of a FAILED record notes the owner of that one, too. " +
 		"A record notes the last 16 owners.\n")
 	return b.String()
 }

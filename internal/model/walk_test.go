@@ -180,7 +180,7 @@ func TestEveryCallKeepsThePromisesInEverySituation(t *testing.T) {
 	w := rightWalk()
 	require.NoError(t, w.broken, "%v", w.way)
 	t.Logf("%d situations, %d calls a situation, %d steps", len(w.places), len(moves)-1, w.steps)
-	assert.Equal(t, 1456, len(w.places), "the number of situations changes only with the state machine")
+	assert.Equal(t, 1480, len(w.places), "the number of situations changes only with the state machine")
 	assert.Equal(t, len(w.places)*len(moves), w.steps)
 }
 
@@ -338,6 +338,20 @@ var bugs = []bug{
 		next, a := Step(r, c, now)
 		if r.Expires <= now && next.State == Failed {
 			next.Expires = now + c.Claim.Retention
+		}
+		return next, a
+	}, true},
+	{"LSE-18: a withdrawal that a free record notes ends with that record", neverStuck, func(r Record, c Call, now time.Duration) (Record, Answer) {
+		next, a := Step(r, c, now)
+		if c.Verb == Fail && a.Err != nil {
+			next.Expires = r.Expires
+		}
+		return next, a
+	}, true},
+	{"a withdrawal prolongs a record that is not free", neverStuck, func(r Record, c Call, now time.Duration) (Record, Answer) {
+		next, a := Step(r, c, now)
+		if c.Verb == Fail && next.Noted != r.Noted {
+			next.Expires = max(next.Expires, now+c.Claim.Lease)
 		}
 		return next, a
 	}, true},

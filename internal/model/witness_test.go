@@ -102,6 +102,9 @@ func (w witness) seesWithdrawal(c driver.Claim, a Answer, now time.Duration) (wi
 	case Absent:
 		return witness{state: Failed, owner: c.Owner, fence: w.fence, free: true, withdrawn: true, expires: now + c.Lease}, nil
 	case Started, Failed:
+		if w.free && !isNoted(w.noted, c.Owner) {
+			w.expires = max(w.expires, now+c.Lease)
+		}
 		w.noted = note(w.noted, c.Owner)
 	}
 	return w, nil
