@@ -141,39 +141,55 @@ func (s *skew) leave(h handler) {
 func (s *skew) meet() string { return s.meetWith(created) }
 
 func (s *skew) meetWith(h handler) string {
-	var run core.Run
-	result, err := s.second.do(ctx, s.request, func(ctx context.Context) (*core.Response, error) {
-		run = s.second.seen(ctx)
+	verdict, _ := s.second.judge(s.request, func(ctx context.Context) (*core.Response, error) {
 		s.child[1] = core.ChildKey(ctx, "charge")
+		return h(ctx)
+	})
+	return verdict
+}
+
+// judge sends a request and says in words what becomes of it.
+func (f *fixture) judge(r core.Request, h handler) (verdict string, result core.Result) {
+	var run core.Run
+	result, err := f.do(ctx, r, func(ctx context.Context) (*core.Response, error) {
+		run = f.seen(ctx)
 		return h(ctx)
 	})
 	switch {
 	case err != nil:
-		return "runs again, and the step returns an error"
+		verdict = "runs again, and the step returns an error"
 	case result.Bypassed:
-		return "runs without a key"
+		verdict = "runs without a key"
 	case result.Problem != "":
-		return fmt.Sprint(result.Response.Status, " `", result.Problem, "`")
+		verdict = fmt.Sprint(result.Response.Status, " `", result.Problem, "`")
 	case result.Replayed:
-		return replayed(result.Response)
+		verdict = replayed(result.Response)
 	case run.Unprotected:
-		return "runs unprotected"
+		verdict = "runs unprotected"
 	case run.Takeover:
-		return "takes over"
+		verdict = "takes over"
 	case run.Attempt > 1:
-		return "runs again"
+		verdict = "runs again"
+	default:
+		verdict = "runs as new"
 	}
-	return "runs as new"
+	return verdict, result
 }
+
+// What a replay may lack.
+const (
+	withoutBody = " without body"
+	otherFields = " with other header fields"
+)
 
 // replayed says in what a replay differs from what a run with the default options leaves.
 func replayed(r *core.Response) string {
 	text := "replay"
 	if len(values(r, "Idempotent-Body")) > 0 {
-		text += " without body"
+		text += withoutBody
 	}
 	if len(values(r, "X-A")) == 0 || len(values(r, "Set-Cookie")) > 0 {
-		text += " with other header fields"
+		text += otherFields
 	}
 	return text
 }
