@@ -85,7 +85,12 @@ func untouched(t *testing.T, store *redisstore.Store, c driver.Claim) {
 	assert.ErrorIs(t, store.Extend(ctx, c), driver.ErrUnreadable)
 	assert.ErrorIs(t, store.Complete(ctx, c, []byte("kept")), driver.ErrUnreadable)
 	assert.ErrorIs(t, store.Checkpoint(ctx, c, "step", nil), driver.ErrUnreadable)
-	for _, c.Fence = range []int64{1, 0} {
-		assert.ErrorIs(t, store.Fail(ctx, c, driver.Failure{}), driver.ErrUnreadable)
-	}
+	assert.ErrorIs(t, store.Fail(ctx, c, driver.Failure{}), driver.ErrUnreadable)
+	c.Fence = 0 // only Fail accepts it, and only Fail asks the server
+	assert.ErrorIs(t, store.Extend(ctx, c), driver.ErrLost)
+	assert.ErrorIs(t, store.Complete(ctx, c, []byte("kept")), driver.ErrLost)
+	assert.ErrorIs(t, store.Checkpoint(ctx, c, "step", nil), driver.ErrLost)
+	_, err := store.Checkpoints(ctx, c)
+	assert.ErrorIs(t, err, driver.ErrLost)
+	assert.ErrorIs(t, store.Fail(ctx, c, driver.Failure{}), driver.ErrUnreadable)
 }
