@@ -58,8 +58,11 @@ func (p *pendingCommit) Extend() retry.Extension {
 // Refused implements retry.Commit. The store may be unable to accept the whole outcome, so the body is left out.
 func (p *pendingCommit) Refused() { p.run.omitBody() }
 
-// GivenUp implements retry.Commit.
+// GivenUp implements retry.Commit. It calls Hooks.Lost, unless that was called already when the lease of the run ended.
 func (p *pendingCommit) GivenUp() {
+	if p.isLost {
+		return
+	}
 	p.run.emit(p.run.engine.cfg.Hooks.Lost, p.run.commit.status, errCommitGivenUp)
 }
 

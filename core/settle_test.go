@@ -339,7 +339,15 @@ func TestAnswerThatMayNotBeTheOutcomeIsNotShown(t *testing.T) {
 			f.refused(running.finish(), 503, "store-unavailable")
 			assert.True(t, f.healed().runsAgain(request("K", "B")).Takeover)
 			f.close()
-			assert.Equal(t, "lost", lastOf(f.heard.take()), "its late verbs come to nothing")
+			events := f.heard.take()
+			assert.Equal(t, "store-error", lastOf(events), "its late commits come to nothing")
+			losses := 0
+			for _, e := range events {
+				if e.hook == "lost" {
+					losses++
+				}
+			}
+			assert.Equal(t, 1, losses, "Hooks.Lost is called once for a run: when its lease ended, and not again when it is given up")
 		})
 	}
 }
