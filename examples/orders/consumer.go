@@ -17,8 +17,10 @@ import (
 const (
 	group      = "shipping" // of the stream, and of the messages
 	readAtOnce = 10
-	block      = time.Second // how long a read waits for messages, so also how long a shutdown waits for a read
 )
+
+// block is how long a read waits for messages, so also how long a shutdown waits for a read. Tests shorten it.
+var block = time.Second
 
 // eventConsumer reads the stream in a group and hands each event to handle.
 type eventConsumer struct {
@@ -95,7 +97,9 @@ func (c *eventConsumer) handleAll(ctx context.Context, messages []redis.XMessage
 	return nil
 }
 
-// handleOne handles one delivery and does what the verdict says. If that fails, the message is delivered again.
+// handleOne handles one delivery and does what the verdict says. If that fails, the message is delivered again. After an outage
+// the worker pauses until each other process has looked for messages. Otherwise a process that alone has no connection to the
+// database could take its message again and again, while the others have one.
 func (c *eventConsumer) handleOne(ctx context.Context, m redis.XMessage) error {
 	e := eventOf(m)
 	message := consumer.Message{Group: group, ID: e.ID, Payload: e.Payload}
@@ -109,7 +113,11 @@ func (c *eventConsumer) handleOne(ctx context.Context, m redis.XMessage) error {
 		return c.moveToDead(ctx, m, d.Err)
 	default:
 		c.log.Info("later", "event", e.ID, "verdict", d.Verdict, "attempt", d.Attempt, "err", d.Err)
-		return c.redeliver(ctx, m, d.RedeliverAfter*time.Duration(max(d.Attempt, 1)))
+		err := c.redeliver(ctx, m, d.RedeliverAfter*time.Duration(max(d.Attempt, 1)))
+		if errors.Is(d.Err, errOutage) {
+			pause(ctx, d.RedeliverAfter+block)
+		}
+		return err
 	}
 }
 

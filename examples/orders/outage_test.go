@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -42,6 +43,23 @@ func TestAnOutageOfTheDatabaseUsesUpNoAttempt(t *testing.T) {
 	}
 	c.handle = handle
 	assert.Equal(t, consumer.Delivery[shipped]{Verdict: consumer.Done, Result: shipped{"reserved"}, Attempt: 1}, s.deliver(t, c, e))
+}
+
+func TestAConsumerWithoutADatabaseLeavesItsMessageToTheOthers(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	away, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:"+freePort()+"/orders")
+	require.NoError(t, err)
+	defer away.Close()
+	s.publish(t, event{ID: "1", OrderID: 7, Version: 1, Type: orderPlaced, Payload: []byte("{}")})
+	c := newConsumer(s)
+	c.handle = (&shipping{away}).handle
+	joined, cursor := false, "0-0"
+	require.NoError(t, c.round(t.Context(), &joined, &cursor))
+	left, err := s.redis.XPendingExt(t.Context(), &redis.XPendingExtArgs{Stream: stream, Group: group, Start: "-", End: "+", Count: 1}).Result()
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	assert.GreaterOrEqual(t, left[0].Idle, c.abandoned()+block, "another process had the time to take it")
 }
 
 func TestAnOutageIsNoFaultOfTheEvent(t *testing.T) {

@@ -22,8 +22,9 @@ type shipped struct {
 }
 
 var (
-	states   = map[string]string{orderPlaced: "reserved", orderConfirmed: "sent"}
-	errEarly = errors.New("an earlier event of the order has not been handled yet")
+	states    = map[string]string{orderPlaced: "reserved", orderConfirmed: "sent"}
+	errEarly  = errors.New("an earlier event of the order has not been handled yet")
+	errOutage = errors.New("the database is unavailable")
 )
 
 // handle applies an event. It does nothing if an earlier run has applied the event and died before the outcome was stored.
@@ -41,10 +42,11 @@ func (s *shipping) handle(ctx context.Context, e event) (shipped, error) {
 		}
 		return note(ctx, tx, e, effect)
 	})
+	if err != nil && isOutage(err) {
+		core.Decide(ctx, core.Release)
+		err = fmt.Errorf("%w: %w", errOutage, err)
+	}
 	if err != nil {
-		if isOutage(err) {
-			core.Decide(ctx, core.Release)
-		}
 		return shipped{}, err
 	}
 	gap("the effect is committed, its outcome is not kept")
