@@ -21,6 +21,7 @@ func (s *service) emitMany(t *testing.T, n int) {
 }
 
 func TestConsumersThatAreAwayForLongerThanEventsAreKeptLoseNone(t *testing.T) {
+	t.Parallel()
 	for name, before := range map[string]func(*testing.T, *service){
 		"and have not been there yet": func(*testing.T, *service) {},
 		"and were there before": func(t *testing.T, s *service) {

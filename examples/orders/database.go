@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -21,8 +22,9 @@ func openDatabase(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	if err != nil { // err is not returned, because it may quote the password.
 		return nil, errors.New("DATABASE_URL is not a URL such as postgres://user:password@host:5432/orders")
 	}
-	// A relay process that hangs in the middle of a batch must not lock its events for ever.
-	cfg.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "15s"
+	// A relay process that hangs in the middle of a batch must not lock its events for ever. The URL may have another timeout.
+	const timeout = "idle_in_transaction_session_timeout"
+	cfg.ConnConfig.RuntimeParams[timeout] = cmp.Or(cfg.ConnConfig.RuntimeParams[timeout], "15s")
 	db, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, err

@@ -24,8 +24,8 @@ var (
 	errOtherOrder = errors.New("this key has placed another order before: send a new order with a new key")
 )
 
-// longestTransaction is the timeout of a transaction. It includes the wait for a connection.
-const longestTransaction = 5 * time.Second
+// longestTransaction is the timeout of a transaction. It includes the wait for a connection. Tests shorten it.
+var longestTransaction = 5 * time.Second
 
 // orders writes each change of an order and its event in one transaction.
 type orders struct{ db *pgxpool.Pool }

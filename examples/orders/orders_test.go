@@ -33,6 +33,7 @@ import (
 // of each role, while these are killed, killed in the gaps and paused, and their connections are cut. SOAK=1 sends ten times
 // as many; SEED=n repeats the clients' and the faults' choices of an earlier run.
 func TestTheChainLosesAndDoublesNothing(t *testing.T) {
+	t.Parallel()
 	c := newChain(t)
 	c.startAll()
 	stopFaults := c.faults()
@@ -108,13 +109,7 @@ type placed struct {
 }
 
 func newChain(t *testing.T) *chain {
-	c := &chain{t: t, seed: rand.Uint64(), dir: t.TempDir(), counts: counts{kills: map[string]int{}, pauses: map[string]int{}}}
-	if given := os.Getenv("SEED"); given != "" {
-		var err error
-		c.seed, err = strconv.ParseUint(given, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Logf("SEED=%d", c.seed)
+	c := &chain{t: t, seed: seed(t), dir: t.TempDir(), counts: counts{kills: map[string]int{}, pauses: map[string]int{}}}
 	number := 300
 	if os.Getenv("SOAK") != "" {
 		number = 3000
@@ -148,6 +143,7 @@ type child struct {
 	index   int
 	role    string
 	addr    string
+	env     []string // more than the chain's
 	log     *os.File
 	mu      sync.Mutex
 	cmd     *exec.Cmd
@@ -156,27 +152,42 @@ type child struct {
 }
 
 func (c *chain) startAll() {
-	for i, role := range []string{"api", "relay", "consumer", "api", "relay", "consumer"} {
-		log, err := os.OpenFile(filepath.Join(c.dir, fmt.Sprintf("%s-%d.log", role, i)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-		require.NoError(c.t, err)
-		child := &child{chain: c, index: i, role: role, addr: "127.0.0.1:" + freePort(), log: log, ended: make(chan error, 1)}
+	c.t.Cleanup(c.killAll)
+	for _, role := range []string{"api", "relay", "consumer", "api", "relay", "consumer"} {
+		child := c.newChild(role)
 		if role == "api" {
 			c.apis = append(c.apis, child.addr)
 		}
-		c.children = append(c.children, child)
-		require.NoError(c.t, child.start(0))
-		go child.keepUp()
+		child.run()
 	}
-	c.t.Cleanup(func() {
-		for _, child := range c.children {
-			child.stop(syscall.SIGKILL)
-			_ = child.wait()
-			_ = child.log.Close()
-		}
-		if c.t.Failed() {
-			c.t.Log(c.tail())
-		}
-	})
+}
+
+// newChild returns a child that has not started yet.
+func (c *chain) newChild(role string) *child {
+	i := len(c.children)
+	log, err := os.OpenFile(filepath.Join(c.dir, fmt.Sprintf("%s-%d.log", role, i)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(c.t, err)
+	p := &child{chain: c, index: i, role: role, addr: "127.0.0.1:" + freePort(), log: log, ended: make(chan error, 1)}
+	c.children = append(c.children, p)
+	return p
+}
+
+// run starts the child's first process, and lets others take its place.
+func (p *child) run() {
+	require.NoError(p.chain.t, p.start(0))
+	go p.keepUp()
+}
+
+// killAll ends all children at the end of the test, and shows the ends of their logs if it has failed.
+func (c *chain) killAll() {
+	for _, child := range c.children {
+		child.stop(syscall.SIGKILL)
+		_ = child.wait()
+		_ = child.log.Close()
+	}
+	if c.t.Failed() {
+		c.t.Log(c.tail())
+	}
 }
 
 // start starts the n-th process of the child.
@@ -191,7 +202,7 @@ func (p *child) start(n int) error {
 	if mine := gaps[p.role]; n < len(p.chain.orders)/50 {
 		crash += mine[n%len(mine)]
 	}
-	p.cmd.Env = slices.Concat(p.chain.env, []string{"ROLES=" + p.role, "ADDR=" + p.addr, crash})
+	p.cmd.Env = slices.Concat(p.chain.env, p.env, []string{"ROLES=" + p.role, "ADDR=" + p.addr, crash})
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	return startTied(p.cmd)
 }

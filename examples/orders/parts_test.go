@@ -27,10 +27,18 @@ var redisDatabases atomic.Int64
 // start returns a service with servers of its own, and with what more of the environment is given.
 func start(t *testing.T, environment ...string) *service {
 	t.Helper()
-	vars := map[string]string{
-		"DATABASE_URL": database(t), "TOKENS": "secret-1=alice,secret-2=bob", "MAX_ATTEMPTS": "3", "LEASE": "2s", "POLL": "1h",
-		"REDIS_URL": "redis://" + redistest.Shared(t).Addr + "/" + strconv.FormatInt(redisDatabases.Add(1)%16, 10),
-	}
+	s := connect(t, append([]string{
+		"DATABASE_URL=" + database(t),
+		"REDIS_URL=redis://" + redistest.Shared(t).Addr + "/" + strconv.FormatInt(redisDatabases.Add(1)%16, 10),
+	}, environment...)...)
+	require.NoError(t, s.redis.FlushDB(t.Context()).Err())
+	return s
+}
+
+// connect returns a service on the servers of the environment.
+func connect(t *testing.T, environment ...string) *service {
+	t.Helper()
+	vars := map[string]string{"TOKENS": "secret-1=alice,secret-2=bob", "MAX_ATTEMPTS": "3", "LEASE": "2s", "POLL": "1h"}
 	for _, line := range environment {
 		name, value, _ := strings.Cut(line, "=")
 		vars[name] = value
@@ -43,7 +51,6 @@ func start(t *testing.T, environment ...string) *service {
 		assert.NoError(t, s.settle())
 		s.close()
 	})
-	require.NoError(t, s.redis.FlushDB(t.Context()).Err())
 	return s
 }
 
