@@ -9,6 +9,9 @@
 // engine looks at its key. Put it inside compression and CORS, so that both make their header fields anew for each response,
 // replays included.
 //
+// An informational response (1xx) is sent at once. It commits echo.Response, as in Echo itself, so that the final status is 200. An
+// error that the handler returns after it becomes the response, where Echo itself sends an empty 200; a retry runs the handler again.
+//
 // A handler reads its run from the request's context, c.Request().Context(), with core.FromContext, core.ChildKey and core.Step.
 //
 // # Options

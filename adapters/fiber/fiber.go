@@ -34,6 +34,10 @@
 // A timeout middleware inside the engine may respond while the handler still works (RequestCtx.TimeoutError). Then nobody knows
 // the outcome. The key is held for the rest of the lease, and the next run is a takeover.
 //
+// # Informational responses
+//
+// fasthttp sends a response with a status of 1xx as the final one, with or without the engine. It is stored like any other.
+//
 // # Streams
 //
 // A stream is read into memory before it is sent, and stored like any other body, if its length is known and at most

@@ -14,7 +14,11 @@
 //
 // Middleware that buffers the response itself, as gin-contrib/gzip and gin-contrib/timeout do, sees a response from outside as
 // net/http does: status and header are fixed with the first write, and a status without a body is sent before the middleware
-// returns. Informational responses (1xx) do not reach the client, as in Gin itself.
+// returns.
+//
+// An informational response (1xx) is sent at once when the handler calls c.Writer.WriteHeaderNow or writes a body. As in Gin
+// itself, the final status is 200 then. Gin remembers a 1xx that another status follows first, and does not send it. Middleware
+// that buffers the response drops a 1xx.
 //
 // # Contexts
 //

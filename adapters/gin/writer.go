@@ -60,15 +60,25 @@ func setRunContext(c *gin.Context) {
 // first write, so that a handler can still change it.
 type writer struct {
 	*capture.Writer
-	outer  gin.ResponseWriter
-	status int
+	outer   gin.ResponseWriter
+	status  int
+	sent1xx bool // WriteHeaderNow has sent an informational response
 }
 
 // Status implements gin.ResponseWriter.
 func (w *writer) Status() int { return w.status }
 
-// Written implements gin.ResponseWriter: it reports whether the status and header are fixed.
-func (w *writer) Written() bool { return w.Size() >= 0 }
+// Written implements gin.ResponseWriter: it reports whether the status is fixed. As in Gin, an informational response fixes it:
+// the final status is 200 then.
+func (w *writer) Written() bool { return w.sent1xx || w.Writer.Size() >= 0 }
+
+// Size implements gin.ResponseWriter: it returns how many bytes of body the handler has written, or -1 before Written.
+func (w *writer) Size() int {
+	if w.sent1xx {
+		return max(0, w.Writer.Size())
+	}
+	return w.Writer.Size()
+}
 
 // WriteHeader remembers the status.
 func (w *writer) WriteHeader(status int) {
@@ -77,10 +87,11 @@ func (w *writer) WriteHeader(status int) {
 	}
 }
 
-// WriteHeaderNow fixes the status and the header.
+// WriteHeaderNow fixes the status and the header, or sends an informational response.
 func (w *writer) WriteHeaderNow() {
 	if !w.Written() {
 		w.Writer.WriteHeader(w.status)
+		w.sent1xx = w.Writer.Size() < 0
 	}
 }
 

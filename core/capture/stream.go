@@ -25,17 +25,35 @@ func (w *Writer) commit(bodyFollows bool) {
 	w.response.Unfinished = w.send(w.outer, bodyFollows) != nil
 }
 
-// sendInformational sends a 1xx response at once, with the handler's header as it is now, and restores the outer header.
+// sendInformational sends a 1xx response at once, with the handler's header as it is now, and restores the outer header. If
+// middleware hides the writer that sends it, the response is dropped.
 func (w *Writer) sendInformational(status int) {
-	outer := w.outer.Header()
-	before := maps.Clone(outer)
-	if !w.sharedHeader {
-		clear(outer)
-		maps.Copy(outer, w.header)
+	to := immediateWriter(w.outer)
+	if to == nil {
+		return
 	}
-	w.outer.WriteHeader(status)
+	outer := to.Header()
+	before, header := maps.Clone(outer), maps.Clone(w.header) // They may be one map.
+	clear(outer)
+	maps.Copy(outer, header)
+	to.WriteHeader(status)
 	clear(outer)
 	maps.Copy(outer, before)
+}
+
+// immediateWriter returns the writer in w that sends a status at once. Gin's writers only remember a status until WriteHeaderNow,
+// and would take a 1xx for the final one. It returns nil if such a writer does not unwrap.
+func immediateWriter(w http.ResponseWriter) http.ResponseWriter {
+	for {
+		if _, isDeferring := w.(interface{ WriteHeaderNow() }); !isDeferring {
+			return w
+		}
+		outer, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return nil
+		}
+		w = outer.Unwrap()
+	}
 }
 
 // Flush implements http.Flusher. It is FlushError without the error.
