@@ -15,6 +15,7 @@ type frozenHeader struct {
 	declaredTrailers []string     // the names that the handler listed in Trailer
 	hasContentType   bool         // the handler set Content-Type, perhaps to no value
 	isEncoded        bool         // the body has an encoding, so net/http does not detect a Content-Type
+	isEncodedOutside bool         // middleware has set the Content-Encoding; it may remove it again, as gin-contrib/gzip does
 	sniffedType      string       // the Content-Type that net/http detects; "" if it does not look
 }
 
@@ -27,6 +28,7 @@ func (w *Writer) freeze() {
 	}
 	_, w.hasContentType = w.header["Content-Type"]
 	w.isEncoded = w.header.Get("Content-Encoding") != "" || w.header.Get("Transfer-Encoding") != ""
+	w.isEncodedOutside = w.header.Get("Content-Encoding") != "" && firstValue(w.response.Header, "Content-Encoding") == ""
 	w.declaredTrailers, w.earlyTrailers = trailerNames(w.header), prefixedTrailers(w.header)
 }
 

@@ -9,9 +9,10 @@ import (
 
 // sniff records the Content-Type that net/http will detect for a response without one, so that a replay carries it also when
 // another framework sends it. The body begins with the bytes held back and continues with next. If net/http will detect nothing,
-// sniff records that the header field is removed.
+// sniff records that the header field is removed. It records nothing if middleware outside encodes bodies: what net/http detects
+// then depends on what that middleware makes of each response.
 func (w *Writer) sniff(next []byte) {
-	if !hasBody(w.response.Status) || w.hasContentType {
+	if !hasBody(w.response.Status) || w.hasContentType || w.isEncodedOutside {
 		return
 	}
 	const enough = 512 // http.DetectContentType reads no further.
