@@ -120,6 +120,14 @@ func echoHandlers() []echoHandler {
 		}},
 		{"c.NoContent", func(c echo.Context) error { return c.NoContent(204) }},
 		{"c.NoContent 200", func(c echo.Context) error { return c.NoContent(200) }},
+		{"c.NoContent 103", func(c echo.Context) error { return c.NoContent(103) }},
+		{"c.NoContent 103, then c.JSON", func(c echo.Context) error {
+			c.Response().Header().Set("Link", "</a.css>; rel=preload")
+			_ = c.NoContent(103)
+			c.Response().Header().Set("X-Late", "1")
+			return c.JSON(201, value)
+		}},
+		{"error after 103", func(c echo.Context) error { _ = c.NoContent(103); return echo.ErrConflict }},
 		{"c.Redirect", func(c echo.Context) error { return c.Redirect(303, "/new") }},
 		{"c.Redirect invalid", func(c echo.Context) error { return c.Redirect(200, "/new") }},
 		{"c.File", func(c echo.Context) error { return c.File("testdata/file.txt") }},

@@ -81,7 +81,7 @@ var fiberChains = map[string]func() []fiber.Handler{
 			return c.Next()
 		}}
 	},
-	"net/http": func() []fiber.Handler {
+	"adaptor": func() []fiber.Handler {
 		return []fiber.Handler{adaptor.HTTPMiddleware(func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("X-Outer", "1")
@@ -150,6 +150,14 @@ func fiberStatuses() (all []fiberHandler) {
 		all = append(all,
 			fiberHandler{fmt.Sprint("status ", code), func(c *fiber.Ctx) error { c.Status(code); return nil }},
 			fiberHandler{fmt.Sprintf("status %d with body", code), func(c *fiber.Ctx) error { return c.Status(code).SendString("body") }})
+	}
+	for _, code := range []int{100, 101, 102, 103, 199} {
+		all = append(all,
+			fiberHandler{fmt.Sprint("status ", code), func(c *fiber.Ctx) error { c.Status(code); return nil }},
+			fiberHandler{fmt.Sprintf("status %d with field and body", code), func(c *fiber.Ctx) error {
+				c.Set("Link", "</a.css>; rel=preload")
+				return c.Status(code).SendString("body")
+			}})
 	}
 	for _, code := range []int{204, 304, 409, 500} {
 		all = append(all, fiberHandler{fmt.Sprint("c.SendStatus ", code), func(c *fiber.Ctx) error { return c.SendStatus(code) }})

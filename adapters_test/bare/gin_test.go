@@ -131,6 +131,21 @@ func ginHandlers() []ginHandler {
 		{"c.Status", func(c *gin.Context) { c.Status(202) }},
 		{"c.Status twice", func(c *gin.Context) { c.Status(202); c.Status(404) }},
 		{"c.Status of 204", func(c *gin.Context) { c.Status(204) }},
+		{"c.Status of 102", func(c *gin.Context) { c.Status(102) }},
+		{"c.Status of 103, then c.JSON", func(c *gin.Context) {
+			c.Header("Link", "</a.css>; rel=preload")
+			c.Status(103)
+			c.Writer.WriteHeaderNow()
+			c.Header("X-Late", "1")
+			c.JSON(201, json)
+		}},
+		{"c.Writer state after 103", func(c *gin.Context) {
+			c.Status(103)
+			c.Writer.WriteHeaderNow()
+			c.Writer.WriteHeaderNow()
+			c.String(404, "%v %d %d", c.Writer.Written(), c.Writer.Status(), c.Writer.Size())
+		}},
+		{"c.Error after 103", func(c *gin.Context) { c.Status(103); c.Writer.WriteHeaderNow(); _ = c.Error(errors.New("x")) }},
 		{"c.Status then field", func(c *gin.Context) { c.Status(202); c.Header("X-A", "1") }},
 		{"c.Abort", func(c *gin.Context) { c.Abort() }},
 		{"c.AbortWithStatus", func(c *gin.Context) { c.AbortWithStatus(403) }},

@@ -70,6 +70,7 @@ var (
 	dates         = regexp.MustCompile(`(?m)^Date: \w{3}, \d\d \w{3} 20[2-9]\d \d\d:\d\d:\d\d GMT`)
 	randoms       = regexp.MustCompile(`((?:session|csrf|_csrf)[^=]*=)[^;\r]*`)
 	tokens        = regexp.MustCompile(`(?m)^(X-Csrf-Token|X-Response-Time|X-Ratelimit-Remaining|X-Ratelimit-Reset): [^\r]*`)
+	encrypted     = regexp.MustCompile(`(?m)^(Set-Cookie: [^=]*=)[A-Za-z0-9+%/]{36,}=*`)
 	expires       = regexp.MustCompile(`(?i)expires=[^;\r]*`)
 )
 
@@ -77,7 +78,7 @@ var (
 func parse(all []byte, method string) (r reply) {
 	for informational.Match(all) {
 		head, rest, _ := bytes.Cut(all, []byte("\r\n\r\n"))
-		r.informational, all = r.informational+string(head)+"\r\n\r\n", rest
+		r.informational, all = r.informational+normal(string(head))+"\r\n\r\n", rest
 	}
 	head, _, _ := bytes.Cut(all, []byte("\r\n\r\n"))
 	r.head = normal(string(head))
@@ -104,22 +105,18 @@ func parse(all []byte, method string) (r reply) {
 	return r
 }
 
+// isReplay reports whether the response has the marker. fasthttp sends a 1xx as the final response, so the marker may be in one.
+func (r reply) isReplay() bool {
+	return r.header.Get(marker) != "" || strings.Contains(r.informational, "\r\n"+marker+": true")
+}
+
 // normal replaces what differs between any two responses: the date, and random values of sessions and tokens.
 func normal(head string) string {
 	head = dates.ReplaceAllString(head, "Date: now")
 	head = randoms.ReplaceAllString(head, "${1}random")
 	head = expires.ReplaceAllString(head, "expires=later")
+	head = encrypted.ReplaceAllString(head, "${1}encrypted")
 	return tokens.ReplaceAllString(head, "${1}: random")
-}
-
-// framing are the header fields by which a message says where it ends.
-var framing = regexp.MustCompile(`(?mi)^(Content-Length|Transfer-Encoding|Connection): [^\r\n]*(\r\n|$)`)
-
-// unframed returns r without its framing, and with a compressed body unpacked. The length of a body that was held back is known.
-func (r reply) unframed() reply {
-	r.head = strings.TrimSuffix(framing.ReplaceAllString(r.head+"\r\n", ""), "\r\n")
-	r.header, r.reused = nil, false
-	return r.unpacked()
 }
 
 // unpacked returns r with a compressed body unpacked: two writes may be compressed into other bytes than one.
