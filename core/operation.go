@@ -140,7 +140,7 @@ func (op *operation) claimAndRun() (Result, error) {
 	switch entry.State {
 	case driver.Claimed:
 		if time.Since(op.begun) >= op.claim.Lease { // the claim was granted so long ago that another run may have the key
-			op.releaseAsync(causeNoResponse)
+			op.releaseAsync(causeNoResponse, false)
 			return op.beginFailed(errLateBegin)
 		}
 		return op.execute()
@@ -259,11 +259,13 @@ func (op *operation) beginFailed(err error) (Result, error) {
 	if errors.Is(err, driver.ErrUnreadable) {
 		return op.unreadable(err), nil
 	}
-	op.releaseAsync(causeNoResponse)
+	hasWaited := op.waiter != nil // then the request knows of a run
+	runsUnprotected := e.cfg.DangerouslyFailOpen && op.ctx.Err() == nil && !hasWaited
+	op.releaseAsync(causeNoResponse, runsUnprotected)
 	if op.ctx.Err() == nil || !errors.Is(err, context.Canceled) { // otherwise the client has left
 		op.emit(e.cfg.Hooks.StoreError, 0, err)
 	}
-	if e.cfg.DangerouslyFailOpen && op.ctx.Err() == nil && op.waiter == nil { // a request that has waited knows of a run
+	if runsUnprotected {
 		return op.runUnprotected()
 	}
 	if errors.Is(err, driver.ErrNotDurable) {

@@ -17,11 +17,9 @@ const maxBackground = 1000
 const causeNoResponse = "begin had no response"
 
 // releaseAsync releases, in the background, a claim that was granted or may have been granted, and whose handler is not going to
-// run. cause says why. If the engine fails open, the handler may have run without protection, so the release does not promise
-// that nothing ran.
-func (k *keyed) releaseAsync(cause string) {
-	nothing := !k.engine.cfg.DangerouslyFailOpen
-	failure := driver.Failure{Cause: cause, NoEffects: nothing, NotRun: nothing}
+// run under it. cause says why. If the handler runs without protection instead, the release does not promise that nothing ran.
+func (k *keyed) releaseAsync(cause string, runsUnprotected bool) {
+	failure := driver.Failure{Cause: cause, NoEffects: !runsUnprotected, NotRun: !runsUnprotected}
 	k.engine.retryAsync(k.claim.Lease, k.releaseCall(k.claim, failure))
 }
 

@@ -234,6 +234,45 @@ func TestADeliveryThatIsNotHandledUsesUpNoAttempt(t *testing.T) {
 			handled(t, f)
 		})
 	}
+	inBubble(t, "EVT-08 whose begin is answered after its lease, in an engine that fails open", func(t *testing.T) {
+		f := consuming(t, one)
+		late := f.with(func(c *core.Config) {
+			c.DangerouslyFailOpen = true
+			c.Store = scripted{Store: f.inner, begin: func(c driver.Claim) (driver.Entry, error) {
+				entry, err := f.inner.Begin(ctx, c)
+				time.Sleep(lease)
+				return entry, err
+			}}
+		})
+		for range 3 {
+			assert.Equal(t, consumer.Busy, late.consume(message, f.numbered).Verdict)
+			f.close()
+		}
+		f.ran(0)
+		handled(t, f)
+	})
+	inBubble(t, "EVT-08 whose consumer stops before begin has an answer, in an engine that fails open", func(t *testing.T) {
+		f := consuming(t, one)
+		var stop func()
+		stopping := f.with(func(c *core.Config) {
+			c.DangerouslyFailOpen = true
+			c.Store = scripted{Store: f.inner, begin: func(c driver.Claim) (driver.Entry, error) {
+				_, err := f.inner.Begin(ctx, c)
+				assert.NoError(t, err)
+				stop()
+				return driver.Entry{}, context.Canceled
+			}}
+		})
+		for range 3 {
+			client, cancel := context.WithCancel(ctx)
+			stop = cancel
+			assert.Equal(t, consumer.Busy, consumer.Consume(client, stopping.consumer, message, f.numbered).Verdict)
+			cancel()
+			f.close()
+		}
+		f.ran(0)
+		handled(t, f)
+	})
 	t.Run("EVT-08 whose hook panics before", func(t *testing.T) {
 		f := consuming(t, one)
 		broken := f.with(func(c *core.Config) { c.Hooks.Begin = func(context.Context, core.Event) { panic("hook") } })

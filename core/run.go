@@ -74,7 +74,7 @@ func (r *run) openSession(outer *place) {
 	defer func() {
 		if !isOpen { // the store has panicked
 			r.endSession()
-			r.releaseAsync("the store panicked")
+			r.releaseAsync("the store panicked", false)
 		}
 	}()
 	r.ctx, r.closeSession = store.OpenSession(r.ctx, r.claim)
