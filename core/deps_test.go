@@ -43,7 +43,7 @@ func dependencies(t *testing.T) map[string][]string {
 func TestNobodyPaysForWhatTheyDidNotImport(t *testing.T) {
 	own := map[string][]string{
 		"core/driver": nil, "core": {"/core/driver"}, "core/capture": {"/core", "/core/driver"}, "core/metrics": {"/core", "/core/driver"},
-		"core/consumer": {"/core", "/core/driver"},
+		"core/consumer": {"/core", "/core/driver"}, "core/operator": {"/core", "/core/driver"},
 		"core/memstore": {"/core/driver"}, "core/storetest": {"/core/driver"},
 		"core/seal": {"/core/driver"}, "core/blobs": {"/core/driver"}, "core/blobs/blobstest": {"/core/driver"},
 		"adapters/http": {"/core", "/core/driver", "/core/capture"},

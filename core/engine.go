@@ -8,6 +8,7 @@ import (
 	"github.com/go-idem/idem/core/internal/deadline"
 	"github.com/go-idem/idem/core/internal/digest"
 	"github.com/go-idem/idem/core/internal/inflight"
+	"github.com/go-idem/idem/core/internal/recordname"
 	"github.com/go-idem/idem/core/internal/replay"
 	"github.com/go-idem/idem/core/internal/retry"
 	"github.com/go-idem/idem/core/internal/waiting"
@@ -19,7 +20,7 @@ type Engine struct {
 	cfg       Config
 	original  Config // the argument of New, which With needs to derive defaults anew
 	hasher    digest.Hasher
-	namings   []naming // of records, the engine's own first
+	namings   []recordname.Naming // of records, the engine's own first
 	algorithm algorithm
 	rules     headerRules
 	fields    decorations
@@ -46,7 +47,7 @@ func New(cfg Config) (*Engine, error) {
 	return &Engine{
 		cfg:       cfg,
 		original:  given,
-		hasher:    names[0].hasher,
+		hasher:    names[0].Hasher,
 		namings:   names,
 		algorithm: cfg.Fingerprint.algorithm(),
 		rules:     newHeaderRules(&cfg.Keep),

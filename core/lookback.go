@@ -4,10 +4,11 @@ import (
 	"crypto/rand"
 
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/internal/recordname"
 )
 
 // rename changes op's claim to one of the record that n names, and removes what Begin returned for the previous name.
-func (op *operation) rename(n naming) {
+func (op *operation) rename(n recordname.Naming) {
 	e := op.engine
 	if !op.isRenamed {
 		op.ownKey, op.isRenamed = op.claim.Key, true
@@ -16,9 +17,9 @@ func (op *operation) rename(n naming) {
 	if op.isTask {
 		config, a = &FingerprintConfig{}, algorithm{algorithmBase}
 	}
-	op.hasher = n.hasher
-	op.claim.Key = n.record(op.identity.scope, op.identity.key, &op.req, op.isTask)
-	op.claim.Fingerprint = config.of(n.hasher, a, &op.req, op.body)
+	op.hasher = n.Hasher
+	op.claim.Key = recordName(n, op.identity.scope, op.identity.key, &op.req, op.isTask)
+	op.claim.Fingerprint = config.of(n.Hasher, a, &op.req, op.body)
 	op.claim.Fence, op.claim.Attempt, op.claim.Operation, op.claim.Takeover, op.claim.TakeoverFence = 0, 0, 0, false, 0
 }
 

@@ -86,7 +86,7 @@ func (op *operation) admit(key string) (problem string, bypassed bool) {
 	if scope == "" {
 		return codeScopeMissing, false
 	}
-	op.claim.Key = e.namings[0].record(scope, key, req, false)
+	op.claim.Key = recordName(e.namings[0], scope, key, req, false)
 	if around := e.enclosing(ctx, scope, key, req, false); around != nil {
 		if err := e.checkNesting(around.engine); err != nil {
 			op.emit(e.cfg.Hooks.StoreError, 0, err)

@@ -67,9 +67,9 @@ func (e *Engine) named(ctx context.Context, which *Task) *keyed {
 func (k *keyed) takeOverAny(which Task) (revived bool, err error) {
 	e := k.engine
 	for _, n := range e.namings {
-		k.claim = driver.Claim{Key: n.record(which.Scope, which.Key, &k.req, k.isTask)}
+		k.claim = driver.Claim{Key: recordName(n, which.Scope, which.Key, &k.req, k.isTask)}
 		k.newClaim()
-		if revived, err = k.takeOver(); !errors.Is(err, ErrNotUnknown) {
+		if revived, err = k.takeOver(which.Fence); !errors.Is(err, ErrNotUnknown) {
 			return revived, err
 		}
 	}
@@ -78,8 +78,8 @@ func (k *keyed) takeOverAny(which Task) (revived bool, err error) {
 
 // takeOver claims a record whose run vanished, whatever its request. Its first Begin, with a fingerprint that no request has, only
 // asks for the record's fingerprint; where there is no record, what that Begin leaves behind ends before its lease. A dead task is
-// revived and not claimed.
-func (k *keyed) takeOver() (revived bool, err error) {
+// revived and not claimed. If fence is not 0, a vanished run with another fence is left.
+func (k *keyed) takeOver(fence int64) (revived bool, err error) {
 	store := k.engine.cfg.Store
 	k.claim.NoTakeover = true
 	ask := k.claim
@@ -88,6 +88,9 @@ func (k *keyed) takeOver() (revived bool, err error) {
 	if err == nil && entry.State == driver.Mismatch {
 		k.claim.Fingerprint = entry.Fingerprint
 		entry, err = store.Begin(k.ctx, k.claim)
+	}
+	if err == nil && entry.State == driver.Unknown && fence != 0 && entry.Fence != fence {
+		return false, fmt.Errorf("%w: another run has vanished since then", ErrNotUnknown)
 	}
 	if err == nil && entry.State == driver.Unknown {
 		k.claim.TakeoverFence = entry.Fence

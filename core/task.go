@@ -26,6 +26,10 @@ type Task struct {
 	// OnWait, when set, is called before the task waits for a run elsewhere (Config.Wait), and done after that. A program that
 	// bounds how many of its tasks use the store lets another one in meanwhile.
 	OnWait func() (done func())
+
+	// Fence is for [Engine.Resolve] alone, which then settles the run that has this fence and no other run. Hooks.Unknown and
+	// driver.Inspector report it. By default, 0, Resolve settles the run that it finds.
+	Fence int64
 }
 
 // The statuses that outcomes of tasks have for the engine.
@@ -70,7 +74,7 @@ func (e *Engine) newTask(ctx context.Context, task *Task) *operation {
 	req := Request{Method: task.Kind, Path: task.Scope, Header: func(string) []string { return nil }}
 	op := &operation{onWait: task.OnWait}
 	op.keyed = keyed{engine: e, ctx: ctx, req: req, identity: identity{task.Scope, task.Key}, body: task.Input, isTask: true}
-	op.claim.Key = e.namings[0].record(task.Scope, task.Key, &op.req, true)
+	op.claim.Key = recordName(e.namings[0], task.Scope, task.Key, &op.req, true)
 	op.claim.Fingerprint = (&FingerprintConfig{}).of(e.hasher, algorithm{algorithmBase}, &op.req, task.Input)
 	return op
 }

@@ -118,10 +118,12 @@ func TestEveryOptionIsExplained(t *testing.T) {
 
 // imports are the packages that the blocks use, by the name that they use.
 var imports = map[string]string{
-	"context": "context", "http": "net/http", "log": "log", "time": "time", "errors": "errors",
+	"context": "context", "http": "net/http", "log": "log", "time": "time", "errors": "errors", "fmt": "fmt", "slog": "log/slog",
 	"gin": "github.com/gin-gonic/gin", "echo": "github.com/labstack/echo/v4", "fiber": "github.com/gofiber/fiber/v2",
 	"redis": "github.com/redis/go-redis/v9", "pgx": "github.com/jackc/pgx/v5", "pgxpool": "github.com/jackc/pgx/v5/pgxpool",
 	"core": "github.com/go-idem/idem/core", "expvar": "expvar",
+	"driver":     "github.com/go-idem/idem/core/driver",
+	"operator":   "github.com/go-idem/idem/core/operator",
 	"consumer":   "github.com/go-idem/idem/core/consumer",
 	"memstore":   "github.com/go-idem/idem/core/memstore",
 	"metrics":    "github.com/go-idem/idem/core/metrics",
@@ -137,6 +139,7 @@ var adapters = map[string]string{
 // known are the names that the blocks take for granted, with their declarations. A later declaration may use an earlier name.
 var known = [][2]string{
 	{"ctx", "var ctx context.Context"}, {"engine", "var engine *core.Engine"}, {"addr", "var addr string"},
+	{"desk", "var desk *operator.Operator"}, {"task", "var task core.Task"}, {"seen", "var seen driver.Record"}, {"by", "var by operator.By"},
 	{"messages", "var messages *consumer.Consumer"},
 	{"router", "var router *gin.Engine"}, {"e", "var e *echo.Echo"}, {"app", "var app *fiber.App"}, {"mux", "var mux *http.ServeMux"},
 	{"pool", "var pool *pgxpool.Pool"}, {"userOf", "func userOf(context.Context) string { return \"\" }"},

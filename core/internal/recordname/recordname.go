@@ -1,0 +1,57 @@
+// Package recordname makes the names of records, which are hashes: see driver.AppendRecordName.
+package recordname
+
+import "github.com/go-idem/idem/core/internal/digest"
+
+// scopeBytes is driver.ScopeBytes.
+const scopeBytes = 8
+
+// Naming is one way to name records. While an engine has earlier secrets, or its keys have just become one per route, a record may
+// have a name under another naming than the engine's own.
+type Naming struct {
+	Hasher   digest.Hasher
+	PerRoute bool
+}
+
+// All returns all namings of an engine: first the one for new records, then those under which it looks for earlier ones. secrets
+// has the current secret first. isChanging says that some keys may still have the other form of perRoute.
+func All(secrets [][]byte, perRoute, isChanging bool) (all []Naming) {
+	routes := []bool{perRoute}
+	if isChanging {
+		routes = append(routes, !perRoute)
+	}
+	for _, secret := range secrets {
+		hasher := digest.New(secret)
+		for _, perRoute := range routes {
+			all = append(all, Naming{hasher, perRoute})
+		}
+	}
+	return all
+}
+
+// OfRequest returns the name of the record of a request.
+func (n Naming) OfRequest(scope, key, method, path string) [32]byte {
+	if n.PerRoute {
+		return n.name(scope, key, method, path)
+	}
+	return n.name(scope, key)
+}
+
+// OfTask returns the name of the record of a task. A kind is one word, so no task has the name of a request.
+func (n Naming) OfTask(scope, key, kind string) [32]byte { return n.name(scope, key, kind) }
+
+// name returns the name of a record. It begins with a hash of the scope alone, so that an operator can find all records of one
+// caller.
+func (n Naming) name(scope, key string, route ...string) (name [32]byte) {
+	ofScope := n.Scope(scope)
+	ofKey := n.Hasher.Sum(nil, append([]string{"idem key 2", scope, key}, route...)...)
+	copy(name[:], ofScope[:])
+	copy(name[scopeBytes:], ofKey[:])
+	return name
+}
+
+// Scope returns the first bytes of all names of a scope.
+func (n Naming) Scope(scope string) (prefix [scopeBytes]byte) {
+	sum := n.Hasher.Sum(nil, "idem scope 2", scope)
+	return [scopeBytes]byte(sum[:scopeBytes])
+}
