@@ -101,6 +101,7 @@ func TestATransactionThroughPgBouncerLeavesBothOrNeither(t *testing.T) {
 func TestWatchThroughPgBouncerIsRefusedAndTheEnginePolls(t *testing.T) {
 	for _, poolMode := range []string{"transaction", "session"} {
 		t.Run(poolMode, func(t *testing.T) {
+			t.Parallel()
 			server := pgtest.Shared(t)
 			pool := pooled(t, server.Bouncer(t, poolMode), pgx.QueryExecModeExec)
 			require.NoError(t, pgstore.Migrate(ctx, pool))

@@ -7,6 +7,10 @@
 -- Each function is one call of the store and one atomic step. It writes under the lock of the key's row, and decides under that
 -- lock or by one read of that row. A row whose retention is over counts as absent.
 --
+-- These functions read tables by their indexes only (enable_seqscan). Otherwise a connection that has planned them while a table
+-- was small would read the whole table, until the next ANALYZE. The table store has one row and no index: its plan has a cost
+-- for which PostgreSQL would compile it (jit).
+--
 -- Times are µs since 1970 on this server's clock, and no other clock counts. Durations are in µs.
 -- A role that uses the store needs USAGE on the schema, and SELECT, INSERT, UPDATE and DELETE on its tables.
 
@@ -106,7 +110,7 @@ CREATE OR REPLACE FUNCTION idem.begin_2(
 	take_over bigint, waits boolean, late_retry boolean,
 	OUT word text, OUT claim_fence bigint, OUT claim_attempt integer, OUT claim_operation bigint, OUT claim_takeover boolean,
 	OUT time_left bigint, OUT bytes bytea
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 DECLARE
 	r       idem.record;
 	present bigint;
@@ -239,7 +243,7 @@ END $$;
 --   'ok'    STARTED -> STARTED, also if the lease is over and no other claim has taken over
 --   'lost'  absent, another claim, or no longer STARTED; nothing changes
 CREATE OR REPLACE FUNCTION idem.extend(record_key bytea, claim_owner bytea, claim_fence bigint, lease bigint, retention bigint)
-RETURNS text LANGUAGE plpgsql AS $$
+RETURNS text LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 DECLARE
 	r       idem.record := idem.held(record_key, claim_owner, claim_fence);
 	present bigint      := idem.now();
@@ -262,7 +266,7 @@ END $$;
 --   'lost'  absent, another claim, FAILED, or COMPLETED with another outcome; nothing changes
 CREATE OR REPLACE FUNCTION idem.complete(
 	record_key bytea, claim_owner bytea, claim_fence bigint, retention bigint, late_retry bigint, steps boolean, kept bytea
-) RETURNS text LANGUAGE plpgsql AS $$
+) RETURNS text LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 DECLARE
 	r    idem.record := idem.held(record_key, claim_owner, claim_fence);
 	ends bigint      := idem.now() + retention;
@@ -300,7 +304,7 @@ END $$;
 --           and a free one lives for at least one lease from then on
 CREATE OR REPLACE FUNCTION idem.fail_2(
 	record_key bytea, claim_owner bytea, claim_fence bigint, lease bigint, retention bigint, free boolean, not_run boolean, why bytea
-) RETURNS text LANGUAGE plpgsql AS $$
+) RETURNS text LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 DECLARE
 	r       idem.record;
 	present bigint;
@@ -369,7 +373,7 @@ CREATE OR REPLACE FUNCTION idem.fail(
 -- Returns 'ok', or 'lost' if the record is not STARTED by this claim.
 CREATE OR REPLACE FUNCTION idem.checkpoint(
 	record_key bytea, claim_owner bytea, claim_fence bigint, retention bigint, step_name bytea, step_result bytea
-) RETURNS text LANGUAGE plpgsql AS $$
+) RETURNS text LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 DECLARE
 	r    idem.record := idem.held(record_key, claim_owner, claim_fence);
 	long boolean     := length(step_name) > 1024; -- for an index
@@ -392,7 +396,7 @@ END $$;
 CREATE OR REPLACE FUNCTION idem.checkpoints(
 	record_key bytea, claim_owner bytea, claim_fence bigint, retention bigint,
 	OUT word text, OUT steps bytea[], OUT results bytea[]
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 DECLARE
 	r idem.record := idem.held(record_key, claim_owner, claim_fence);
 BEGIN
@@ -417,7 +421,7 @@ END $$;
 CREATE OR REPLACE FUNCTION idem.sweep_2(
 	most bigint, records_from bigint, tombstones_from bigint,
 	OUT deleted bigint, OUT records_upto bigint, OUT tombstones_upto bigint
-) LANGUAGE plpgsql SET enable_sort = off AS $$ -- in the order of the index: no more is read than is deleted
+) LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET enable_sort = off AS $$ -- in the order of the index: no more is read than is deleted
 DECLARE
 	present bigint := idem.now();
 	highest bigint;
