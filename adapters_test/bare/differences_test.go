@@ -16,7 +16,7 @@ const all = `status|field .*|end|reused|body`
 // differences. Every element explains one of them, and every one of them is explained.
 var reasons = []reason{
 	// Without middleware, too.
-	{ofFirst, `.*/marker`, `field Idempotent-Replayed`, "Only the engine sets the marker (RPL-25)."},
+	{ofFirst, `.*/(?:c\.Error and )?marker`, `field Idempotent-Replayed`, "Only the engine sets the marker (RPL-25)."},
 	{ofFirst, `(?:http|gin|echo)/.*/body after the response`, `body`,
 		"The engine has read the body, so the handler can read it later."},
 	{ofFirst, `(?:http|gin|echo)/.*/deadlines`, `reused`,

@@ -153,6 +153,7 @@ func ginHandlers() []ginHandler {
 		{"c.AbortWithError", func(c *gin.Context) { _ = c.AbortWithError(400, errors.New("x")) }},
 		{"c.Error", func(c *gin.Context) { _ = c.Error(errors.New("x")) }},
 		{"c.Error and field", func(c *gin.Context) { c.Header("X-A", "1"); _ = c.Error(errors.New("x")) }},
+		{"c.Error and marker", func(c *gin.Context) { c.Header(marker, "true"); _ = c.Error(errors.New("x")) }},
 		{"c.Error and c.Status", func(c *gin.Context) { c.Status(409); _ = c.Error(errors.New("x")) }},
 		{"c.Error and c.JSON", func(c *gin.Context) { c.JSON(409, json); _ = c.Error(errors.New("x")) }},
 		{"c.Negotiate", func(c *gin.Context) {

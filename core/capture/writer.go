@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/go-idem/idem/core"
@@ -156,18 +157,24 @@ func (w *Writer) declaredLength() (int, bool) {
 // dropBody forgets the captured body, because an incomplete body must not be stored.
 func (w *Writer) dropBody() { w.response.Omitted, w.response.Body = true, nil }
 
-// ForwardHeader copies the handler's header to the outer writer. An adapter calls it when the handler has left the response to
-// middleware outside, so that there is nothing to store. Call it before Finish.
+// ForwardHeader copies the handler's header to the outer writer, with the fields of [EngineFields] as the engine sets them. An
+// adapter calls it when the handler has left the response to middleware outside, so that there is nothing to store. Call it before
+// Finish.
 func (w *Writer) ForwardHeader() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.sharedHeader {
-		w.sharedHeader = false
-		return
-	}
 	outer := w.outer.Header()
-	clear(outer)
-	maps.Copy(outer, w.header)
+	if !w.sharedHeader {
+		clear(outer)
+		maps.Copy(outer, w.header)
+	}
+	w.sharedHeader = false
+	for _, own := range EngineFields(w.ctx) {
+		maps.DeleteFunc(outer, func(name string, _ []string) bool { return strings.EqualFold(name, own.Name) })
+		if own.Value != "" {
+			outer[own.Name] = []string{own.Value}
+		}
+	}
 }
 
 // MarkBypassed tells the writer that the handler wrote to the outer writer directly. Finish then leaves the outer header alone.
