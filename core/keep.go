@@ -59,8 +59,9 @@ type KeepConfig struct {
 	LocalReplays int
 
 	// Blobs stores the outcomes whose body is longer than BlobsFrom bytes; the store then holds only their status and header.
-	// A response whose blob is lost is replayed without its body. Default nil: the store holds every outcome. BlobsFrom has
-	// the default 64 KiB.
+	// A response whose blob is lost is replayed without its body, and a process without Blobs finds no blob. So set Blobs in two
+	// deployments: the first has a BlobsFrom of MaxBody-1, and the second lowers that (SKW-01). Default nil: the store holds every
+	// outcome. BlobsFrom has the default 64 KiB.
 	Blobs     driver.Blobs
 	BlobsFrom int
 }

@@ -57,6 +57,7 @@ var deploys = map[string]func(*core.Config){
 	"Keep.Codecs, one that seals":              func(c *core.Config) { c.Keep.Codecs = []driver.Codec{marking{}} },
 	"Keep.MaxBody, less than the body":         func(c *core.Config) { c.Keep.MaxBody, c.Keep.Blobs, c.Keep.BlobsFrom = 1, nil, 0 },
 	"Keep.OmitBody, of every response":         func(c *core.Config) { c.Keep.OmitBody = func(*core.Response) bool { return true } },
+	"Keep.Blobs, the first of two deploys":     hardlyBlobs,
 	"Keep.Blobs, none":                         func(c *core.Config) { c.Keep.Blobs, c.Keep.BlobsFrom = nil, 0 },
 	"Keep.LateRetry, none":                     func(c *core.Config) { c.Keep.LateRetry = 0 },
 	"Lease.OnUnknown, none":                    func(c *core.Config) { c.Lease.OnUnknown = nil },
@@ -68,6 +69,14 @@ func otherScope(context.Context, *core.Request) string { return "other" }
 
 func renamedHeader(c *core.Config) {
 	c.Key.Header, c.Key.Aliases = "X-Key", []string{"Idempotency-Key"}
+}
+
+// hardlyBlobs lets a process read blobs, and store none but of the longest bodies.
+func hardlyBlobs(c *core.Config) {
+	if c.Keep.Blobs == nil {
+		c.Keep.Blobs = sharedShelf
+	}
+	c.Keep.BlobsFrom = 1<<20 - 1
 }
 
 func refusesAll(context.Context, string, *core.Request) bool { return false }
@@ -473,6 +482,9 @@ runs of older processes in the meantime.
 
 ` + "`Key.PerRoute`" + ` changes in the same way: set ` + "`Key.PerRouteChanged`" + `, change ` + "`Key.PerRoute`" + `, and unset
 ` + "`Key.PerRouteChanged`" + ` after twice ` + "`Keep.Retention`" + `.
+
+` + "`Keep.Blobs`" + ` is set in two deploys, because a process without it replays such responses without their body: first with a
+` + "`Keep.BlobsFrom`" + ` of ` + "`Keep.MaxBody`" + `-1, which puts hardly any body into a blob, and then with a lower one.
 
 ## The table
 
