@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/go-idem/idem/core"
@@ -51,16 +52,20 @@ func (h *history) checkResult(d *do, result *core.Result, err error) (satisfied 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.tell("%s gets: problem %q, replayed %t, error %v", d, result.Problem, result.Replayed, err)
-	h.expect(d, "replay", result.Replayed)
+	if !d.isFound {
+		h.expect(d, "replay", result.Replayed)
+	}
 	h.expect(d, "conflict", result.Problem == "in-progress")
 	h.expect(d, "mismatch", result.Problem == "fingerprint-mismatch")
-	if runs := d.counts["begin"] + d.counts["unprotected"]; runs != d.runs && !result.Bypassed || runs > 1 {
+	runs := d.counts["begin"] + d.counts["unprotected"]
+	hasFound := d.isFound && d.runs == 0
+	if runs != d.runs && !result.Bypassed && !hasFound || runs > 1 {
 		h.broken("hooks count what results say", "%s: %d runs, and hooks counted %d", d, d.runs, runs)
 	}
 	switch {
 	case result.Problem == "in-progress":
 		h.checkConflict(d)
-	case result.Replayed:
+	case result.Replayed && !hasFound:
 		h.checkReplay(d, result.Response.Status, string(result.Response.Body), result.Response.Omitted)
 	}
 	return err == nil && result.Problem == "" && (result.Response == nil || result.Response.Status < 429)
@@ -73,8 +78,10 @@ func (h *history) checkReplay(d *do, status int, body string, isOmitted bool) {
 	case c == nil:
 		h.broken("replays are outcomes", "%s gets a replay, and no outcome was stored", d)
 	case c.run == nil:
-	case c.run.do.variant != d.variant:
+	case !d.isSameAs(c.run.do):
 		h.broken("replays belong to their requests", "%s gets the outcome of %s", d, c.run.do)
+	case isOmitted && !c.run.do.mayOmitBody && !(d.hasNoBlob && d.kind() == "request"):
+		h.broken("an outcome that was kept reaches every retry", "%s gets the outcome of %s without its body", d, c.run.do)
 	case status != c.run.status || !isOmitted && body != c.run.body:
 		h.broken("replays are outcomes", "%s gets %d %q, and %s responded %d %q", d, status, body, c.run.do, c.run.status, c.run.body)
 	}
@@ -95,22 +102,43 @@ func (h *history) checkDelivery(d *do, delivery *consumer.Delivery[string]) (sat
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.tell("%s gets: %s %v", d, delivery.Verdict, delivery.Err)
-	isDuplicate := delivery.Verdict == consumer.Duplicate && !delivery.Omitted
+	isDuplicate := delivery.Verdict == consumer.Duplicate
 	switch {
+	case isDuplicate && d.isFound && d.counts["replay"] == 0:
+		if delivery.Result != "found" {
+			h.broken("found outcomes reach their messages", "%s gets the result %q", d, delivery.Result)
+		}
 	case isDuplicate:
-		h.checkReplay(d, 201, delivery.Result, false)
+		h.checkReplay(d, 201, delivery.Result, delivery.Omitted)
 		h.expect(d, "replay", true)
 	case delivery.Verdict == consumer.Busy && delivery.Err == nil:
 		h.expect(d, "conflict", true)
 		h.checkConflict(d)
 	case delivery.Verdict == consumer.Done:
 		h.expect(d, "replay", false)
-	case delivery.Verdict == consumer.Dead && errors.Is(delivery.Err, errHandler):
-		if n := len(h.record(d.record()).claims); n < maxAttempts {
-			h.broken("dead messages had their attempts", "%s is dead after %d claims", d, n)
+		if d.runs == 0 {
+			h.broken("messages that are done were handled", "%s was not handled", d)
 		}
+	case delivery.Verdict == consumer.Dead:
+		h.checkDead(d, delivery.Err)
 	}
 	return isDuplicate || delivery.Verdict == consumer.Done || delivery.Verdict == consumer.Dead
+}
+
+// checkDead checks that a message that is dead had all its attempts. A claim that its owner
+// could not end counts, and so does a run without protection. The caller holds mu.
+func (h *history) checkDead(d *do, why error) {
+	isUnhandled := strings.Contains(why.Error(), "another payload") || errors.Is(why, core.ErrOutcomeUnknown)
+	attempts := 0
+	for _, c := range h.record(d.record()).claims {
+		isFree := c.run != nil && c.run.isFree()
+		if !c.hasEnded || c.do.runs > 0 && !isFree {
+			attempts++
+		}
+	}
+	if !isUnhandled && attempts < h.plan.maxAttempts {
+		h.broken("dead messages had their attempts", "%s is dead after %d attempts: %v", d, attempts, why)
+	}
 }
 
 // checkEnd checks what holds when nothing goes on any more. The caller holds mu.
@@ -133,22 +161,27 @@ func (h *history) checkEnd() {
 func (h *history) settles() {
 	h.mu.Lock()
 	fresh := h.newProcess(0, 0, "fresh process")
-	fresh.isReplacement = true
-	seen := map[int]int{} // the variant to send for each key
+	anyBody := h.newProcess(0, optionNamed("any body"), "fresh process for any body")
+	fresh.isReplacement, anyBody.isReplacement = true, true
+	seen := map[int]*do{} // the last request under each key
 	for _, d := range h.dos {
-		seen[d.key] = d.variant
+		seen[d.key] = d
 		if last := h.record(d.record()).last; last != nil {
-			seen[d.key] = last.do.variant
+			seen[d.key] = last.do
 		}
 	}
 	h.mu.Unlock()
 	for key := range 8 {
-		variant, ok := seen[key]
-		if !ok {
+		last := seen[key]
+		if last == nil {
 			continue
 		}
+		p := fresh
+		if last.process.config.Fingerprint.Off { // no other engine may compare with the record
+			p = anyBody
+		}
 		short := script{ending: created, nested: -1, length: time.Millisecond}
-		d := h.newDo("fresh request", key, variant, short, fresh)
+		d := h.newDo("fresh request", key, last.variant, short, p)
 		if !h.attempt(d, 0) && d.counts["replay"] == 0 {
 			h.report("every key can be settled", d)
 		}

@@ -25,6 +25,10 @@ type do struct {
 	runs   int            // handlers that were started
 	busy   time.Duration  // how long the handler ran
 	isDeaf bool           // a call to the store did not end with its context, so the do has no bound
+
+	isFound     bool // OnUnknown has returned an outcome
+	mayOmitBody bool // the store, or the store of blobs, has not accepted the body of its outcome at once
+	hasNoBlob   bool // the blob of the outcome could not be read
 }
 
 func (d *do) String() string { return d.name }
@@ -38,8 +42,17 @@ func (d *do) kind() string { return kinds[d.key%len(kinds)] }
 // record names the record of the do's key in a story.
 func (d *do) record() string { return fmt.Sprintf("%s %d", d.kind(), d.key) }
 
-// input is what makes two requests the same.
+// input is the body of a request, or the input of a task.
 func (d *do) input() []byte { return fmt.Appendf(nil, "variant %d", d.variant) }
+
+// path is the path of a request. It is part of what makes two requests the same, whatever the options say.
+func (d *do) path() string { return fmt.Sprintf("/%t", d.variant == 2) }
+
+// isSameAs reports whether an engine may take two requests for the same.
+func (d *do) isSameAs(other *do) bool {
+	comparesBodies := !d.process.config.Fingerprint.Off || !other.process.config.Fingerprint.Off
+	return d.variant == other.variant || d.kind() == "request" && !comparesBodies && d.path() == other.path()
+}
 
 // doKey is the key of a do in its context.
 type doKey struct{}
@@ -139,7 +152,7 @@ func (h *history) dispatch(ctx context.Context, d *do) (satisfied bool) {
 // request is the do as a request.
 func (d *do) request() core.Request {
 	return core.Request{
-		Method: "POST", Path: "/",
+		Method: "POST", Path: d.path(),
 		Header: func(name string) []string {
 			if name == "Idempotency-Key" {
 				return []string{fmt.Sprintf("key-%d", d.key)}
@@ -224,20 +237,26 @@ func (h *history) perform(ctx context.Context, d *do, r *run) (*core.Response, e
 func (h *history) performInside(ctx context.Context, d *do, r *run) {
 	for i := range r.script.steps {
 		_, err := core.Step(ctx, fmt.Sprintf("step %d", i), func(context.Context) (int, error) {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			r.hadSteps = true
+			h.hadSteps(r)
 			return i, nil
 		})
 		if err != nil {
 			break
 		}
+		h.hadSteps(r) // of an earlier run
 	}
 	if d.script.nested < 0 {
 		return
 	}
 	short := script{ending: created, nested: -1, length: lease / 10}
 	h.send(ctx, h.newDo(d.name+"/inside", d.script.nested, d.variant, short, d.process))
+}
+
+// hadSteps notes that a run has done a step, or got the result of one.
+func (h *history) hadSteps(r *run) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r.hadSteps = true
 }
 
 // status is that of the script's response.

@@ -3,6 +3,7 @@ package simulation
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ type history struct {
 	processes []*process // those that live, by slot
 	all       []*process
 	records   map[string]*record
+	blobs     map[string][]byte
 	dos       []*do
 	story     []string
 	violation *violation // the first one
@@ -160,7 +162,8 @@ func (r *run) isAbandoned() bool {
 
 // isFree reports whether the run said that it had no effects.
 func (r *run) isFree() bool {
-	return r.end != 0 && !r.hadSteps && (r.script.ending == freed || r.script.ending == decidedRelease)
+	isFreed := r.script.ending == freed && r.do.kind() != "message" // the handler of a message has no statuses
+	return r.end != 0 && !r.hadSteps && (isFreed || r.script.ending == decidedRelease)
 }
 
 // extended notes that the owner of a claim got the reply to an extension, and when it was sent and executed.
@@ -285,6 +288,9 @@ func (h *history) started(d *do, s script, fence int64, isCanceled func() bool) 
 	}
 	r := &run{do: d, claim: c, script: s, start: h.now(), isCanceled: isCanceled}
 	r.status, r.body = s.status(), fmt.Sprintf("body of %s, fence %d", d, fence)
+	if s.isLong {
+		r.body += strings.Repeat(".", longOutcome)
+	}
 	c.run, c.renewed, c.troubleUntil = r, h.now(), h.now() // the reply of Begin may have been slow
 	rec.runs = append(rec.runs, r)
 	return r
@@ -293,7 +299,7 @@ func (h *history) started(d *do, s script, fence int64, isCanceled func() bool) 
 // checkFollows checks that a run may start under claim c after an earlier run of its key. The caller holds mu.
 func (h *history) checkFollows(c *claim, earlier *run) {
 	d, cfg := c.do, &earlier.do.process.config
-	if earlier.do.variant != d.variant && !earlier.isFree() {
+	if !d.isSameAs(earlier.do) && !earlier.isFree() {
 		h.broken("no other request after effects", "%s runs after %s, which was another request", d, earlier.do)
 	}
 	isPending := earlier.end > 0 && earlier.isKept() && !earlier.wasTold && !earlier.claim.hasEnded && earlier.claim.next == c

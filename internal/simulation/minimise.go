@@ -43,6 +43,9 @@ func (p *plan) smaller() (plans []*plan) {
 			}
 		}
 	}
+	if p.refusesLong {
+		add(func(q *plan) { q.refusesLong = false })
+	}
 	for i := range p.faults {
 		add(func(q *plan) { q.faults = slices.Delete(q.faults, i, i+1) })
 	}
@@ -59,11 +62,12 @@ func (p *plan) smaller() (plans []*plan) {
 
 // clone returns a plan that shares nothing with p.
 func (p *plan) clone() *plan {
-	q := &plan{seed: p.seed, slots: slices.Clone(p.slots), clients: slices.Clone(p.clients), faults: slices.Clone(p.faults)}
+	q := *p
+	q.slots, q.clients, q.faults = slices.Clone(p.slots), slices.Clone(p.clients), slices.Clone(p.faults)
 	for i := range q.clients {
 		q.clients[i].attempts = slices.Clone(q.clients[i].attempts)
 	}
-	return q
+	return &q
 }
 
 // text returns what a reader of a failed history wants to know: the options, the faults, and what happened.
@@ -72,6 +76,7 @@ func (h *history) text() string {
 	for i, s := range h.plan.slots {
 		fmt.Fprintf(&b, "slot %d: %s\n", i, s)
 	}
+	fmt.Fprintf(&b, "messages are handled %d times at most; the store refuses long outcomes: %t\n", h.plan.maxAttempts, h.plan.refusesLong)
 	for _, f := range h.plan.faults {
 		fmt.Fprintf(&b, "fault: %s\n", f)
 	}

@@ -26,6 +26,25 @@ var mutants = []mutant{
 	{"a handler is not told that its claim is lost", "internal/lease/lease.go", "\t\tr.holder.Cancel(why)\n", ""},
 	{"a pending commit does not extend its lease", "internal/retry/queue.go", "switch p.Commit.Extend() {", "switch NotExtended {"},
 	{"a panic frees the key", "settle.go", "driver.Failure{Cause: cause}, 0", "driver.Failure{Cause: cause, NoEffects: true}, 0"},
+	{"an outcome that is refused for good keeps its body", "pending.go", "{ p.run.omitBody() }", "{}"},
+	{"a weaker algorithm decides that two requests are the same", "fingerprint.go", "case !isTrusted:", "case false && !isTrusted:"},
+	{
+		"a request waits for a subscription that hangs", "internal/waiting/waiter.go",
+		"\tcase <-timer.C:\n\t\tw.giveUp()", "\tcase <-make(chan bool):\n\t\tw.giveUp()",
+	},
+	{
+		"a Begin that comes after its own Fail gets the claim", "memstore/memstore.go",
+		"case r == nil && c.Fence == 0:", "case r == nil && c.Fence == 0:\n\t\t\treturn nil\n\t\tcase false:",
+	},
+	{"a claim without a run counts an attempt", "memstore/memstore.go", "\t\t\tr.claim.Attempt--\n", ""},
+	{
+		"a message is a duplicate without its result while the blob is unavailable", "blob.go",
+		"if k.isTask && !errors.Is(err, fs.ErrNotExist)", "if false && !errors.Is(err, fs.ErrNotExist)",
+	},
+	{
+		"a message is done without the result that was found", "task.go",
+		"result.Replayed, result.Response = true, op.found", "_ = op.found",
+	},
 	{"a wait has no end", "internal/waiting/waiter.go", "if rest <= 0 {", "if rest <= -1000000000000 {"},
 }
 

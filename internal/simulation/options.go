@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/go-idem/idem/core"
@@ -22,6 +23,17 @@ var options = []option{
 	{"unknown did not happen", func(c *core.Config) {
 		c.Lease.OnUnknown = func(context.Context, *core.Request) (*core.Response, error) { return nil, nil }
 	}},
+	{"unknown did happen", func(c *core.Config) {
+		c.Lease.OnUnknown = func(ctx context.Context, _ *core.Request) (*core.Response, error) {
+			d := doOf(ctx)
+			d.process.h.mu.Lock()
+			defer d.process.h.mu.Unlock()
+			d.isFound = true
+			return &core.Response{Status: 201, Body: []byte(`"found"`)}, nil
+		}
+	}},
+	{"any body", func(c *core.Config) { c.Fingerprint.Off = true }},
+	{"blobs", func(c *core.Config) { c.Keep.BlobsFrom = longOutcome / 2 }},
 	{"max run", func(c *core.Config) { c.Lease.MaxRun = 5*lease + 7*time.Millisecond }}, // not at the time of an extension
 	{"fail open", func(c *core.Config) { c.DangerouslyFailOpen = true }},
 	{"short lease", func(c *core.Config) { c.Lease.Duration, c.Limits.StoreTimeout = time.Second, 200*time.Millisecond }},
@@ -29,4 +41,9 @@ var options = []option{
 	{"long timeout", func(c *core.Config) { c.Limits.StoreTimeout = lease / 2 }},
 	{"late retry", func(c *core.Config) { c.Keep.LateRetry = time.Hour }},
 	{"keep 5xx", func(c *core.Config) { c.Keep.Policy = core.KeepAll }},
+}
+
+// optionNamed returns the index of an option.
+func optionNamed(name string) int {
+	return slices.IndexFunc(options, func(o option) bool { return o.name == name })
 }

@@ -10,10 +10,12 @@ import (
 // plan is everything that happens to the engines from outside in one history. A plan is made from a seed. Each part of it can be
 // removed without a change to the other parts, so that a failing plan can be minimised.
 type plan struct {
-	seed    uint64
-	slots   []slotPlan
-	clients []clientPlan
-	faults  []fault
+	seed        uint64
+	slots       []slotPlan
+	clients     []clientPlan
+	faults      []fault
+	maxAttempts int  // how often a message is handled at most
+	refusesLong bool // the store never accepts an outcome longer than longOutcome
 }
 
 // slotPlan is one place where a process runs. When a process dies, another one with the same options takes its place.
@@ -26,7 +28,7 @@ type slotPlan struct {
 // clientPlan is one client, which sends one request until it has a response that is worth keeping.
 type clientPlan struct {
 	key      int // keys are requests, tasks or messages: see kindOf
-	variant  int // clients of one key with different variants send different requests
+	variant  int // clients of one key with different variants send different requests: see do.input and do.path
 	start    time.Duration
 	pause    time.Duration // between two attempts
 	attempts []attemptPlan
@@ -44,7 +46,8 @@ type script struct {
 	length time.Duration
 	ending ending
 	steps  int
-	nested int // the key of a request that the handler sends through the same engine; -1: none
+	isLong bool // the response is longer than longOutcome
+	nested int  // the key of a request that the handler sends through the same engine; -1: none
 }
 
 // ending is how a handler ends.
@@ -107,6 +110,9 @@ const (
 	faultKinds
 )
 
+// longOutcome is the length in bytes over which an outcome is long.
+const longOutcome = 1000
+
 var faultNames = [...]string{"", "lose request", "lose reply", "break request", "break reply", "slow", "deaf", "refuse", "repeat"}
 
 func (f fault) String() string {
@@ -123,7 +129,7 @@ const lease = 3 * time.Second
 // newPlan makes the plan of a seed.
 func newPlan(seed uint64) *plan {
 	r := rand.New(rand.NewPCG(seed, 17))
-	p := &plan{seed: seed}
+	p := &plan{seed: seed, maxAttempts: 1 + r.IntN(3), refusesLong: r.IntN(8) == 0}
 	for range 2 + r.IntN(2) {
 		s := slotPlan{option: r.IntN(len(options)), diesAfter: r.IntN(2) == 0}
 		if r.IntN(3) == 0 {
@@ -143,8 +149,8 @@ func newPlan(seed uint64) *plan {
 
 func newClient(r *rand.Rand, keys, slots int) clientPlan {
 	c := clientPlan{key: r.IntN(keys), start: upTo(r, 4*lease), pause: upTo(r, lease)}
-	if r.IntN(6) == 0 {
-		c.variant = 1
+	if r.IntN(4) == 0 {
+		c.variant = 1 + r.IntN(2)
 	}
 	for range 1 + r.IntN(4) {
 		a := attemptPlan{slot: r.IntN(slots), script: newScript(r, keys)}
@@ -167,6 +173,7 @@ func newScript(r *rand.Rand, keys int) script {
 	if r.IntN(2) == 0 {
 		s.ending = ending(r.IntN(int(endings)))
 	}
+	s.isLong = r.IntN(4) == 0
 	if r.IntN(5) == 0 {
 		s.steps = 1 + r.IntN(3)
 	}
@@ -176,10 +183,13 @@ func newScript(r *rand.Rand, keys int) script {
 	return s
 }
 
+// calls are the calls that a fault may meet.
+var calls = []string{"", "", "Begin", "Extend", "Complete", "Fail", "Checkpoint", "Watch", "Get", "Put", holding}
+
 func newFault(r *rand.Rand, slots int) fault {
 	f := fault{
 		from: upTo(r, 8*lease), slot: r.IntN(slots+1) - 1, kind: 1 + faultKind(r.IntN(int(faultKinds)-1)),
-		call: []string{"", "", "Begin", "Extend", "Complete", "Fail", "Checkpoint", holding}[r.IntN(8)],
+		call: calls[r.IntN(len(calls))],
 	}
 	f.to = f.from + upTo(r, 4*lease)
 	f.percent = []int{30, 70, 100}[r.IntN(3)]

@@ -9,9 +9,6 @@ import (
 	"github.com/go-idem/idem/core/consumer"
 )
 
-// maxAttempts is how often a message is handled at most.
-const maxAttempts = 3
-
 // process is one process of the service. After its death its handlers go on, and nobody sees what they do.
 type process struct {
 	name          string
@@ -35,14 +32,14 @@ type process struct {
 func (h *history) newProcess(slot int, option int, name string) *process {
 	p := &process{name: name, slot: slot, death: make(chan struct{}), h: h}
 	cfg := core.Config{Store: &link{h, p}, Scope: core.SingleTenant, Hooks: h.hooks()}
-	cfg.Lease.Duration = lease
+	cfg.Lease.Duration, cfg.Keep.Blobs = lease, &blobLink{link{h, p}}
 	options[option].change(&cfg)
 	var err error
 	if p.engine, err = core.New(cfg); err != nil {
 		panic(err)
 	}
 	p.config = p.engine.Config()
-	if p.consumer, err = consumer.New(p.engine, consumer.Config{MaxAttempts: maxAttempts}); err != nil {
+	if p.consumer, err = consumer.New(p.engine, consumer.Config{MaxAttempts: h.plan.maxAttempts}); err != nil {
 		panic(err)
 	}
 	h.all = append(h.all, p)

@@ -15,7 +15,7 @@ import (
 // execute executes a plan in a bubble of virtual time. wrap gives the store a mistake; nil leaves
 // the store as it is. With verbose, the history tells its story.
 func execute(t *testing.T, p *plan, wrap func(*memstore.Store) backend, verbose bool) *history {
-	h := &history{plan: p, records: map[string]*record{}, verbose: verbose}
+	h := &history{plan: p, records: map[string]*record{}, blobs: map[string][]byte{}, verbose: verbose}
 	synctest.Test(t, func(*testing.T) {
 		h.begin = time.Now()
 		inner := memstore.New()
@@ -50,6 +50,7 @@ func (h *history) play() {
 	time.Sleep(3*lease + lease/2) // late calls take up to two leases, and the claims that they get last another one
 	h.settles()
 	h.close()
+	time.Sleep(watchHangs + lease) // the subscriptions that hang end here
 }
 
 // close waits for what goes on in the background.

@@ -107,6 +107,9 @@ func brief(value any) any {
 	return ""
 }
 
+// watchHangs is how long a subscription hangs that does not end with its context. It is longer than most requests may wait.
+const watchHangs = 8 * lease
+
 // depart finds out what happens to a call that the process is about to send. A process that is dead, or dies now, sends nothing.
 func (l *link) depart(ctx context.Context, name string) journey {
 	h, p := l.history, l.process
@@ -121,7 +124,11 @@ func (l *link) depart(ctx context.Context, name string) journey {
 	random := h.random(p.name, d.String(), name, strconv.Itoa(d.sent[name]))
 	j := h.plan.journey(p.slot, name, h.now(), random)
 	h.tell("%s sends %s of %s %s", p.name, name, d, faultNames[j.fault])
-	d.isDeaf = d.isDeaf || j.fault == deaf
+	if j.fault == deaf && name == "Watch" { // no request waits for a subscription that hangs
+		j.there += watchHangs
+	} else if j.fault == deaf {
+		d.isDeaf = true
+	}
 	if !p.isReplacement && p.calls == h.plan.slots[p.slot].diesAt {
 		h.kill(p)
 		if !h.plan.slots[p.slot].diesAfter {
@@ -196,12 +203,28 @@ func (l *link) Extend(ctx context.Context, c driver.Claim) error {
 // Complete implements driver.Store.
 func (l *link) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	h := l.history
-	complete := func(ctx context.Context) error { return h.store.Complete(ctx, c, outcome) }
-	return l.change(ctx, "Complete", &c, complete, func(err error) {
+	complete := func(ctx context.Context) error {
+		if h.plan.refusesLong && len(outcome) > longOutcome {
+			return errRefused
+		}
+		return h.store.Complete(ctx, c, outcome)
+	}
+	err := l.change(ctx, "Complete", &c, complete, func(err error) {
 		if err == nil {
 			h.completed(doOf(ctx).record(), c.Fence)
 		}
 	})
+	if err != nil {
+		l.mayOmitBody(ctx)
+	}
+	return err
+}
+
+// mayOmitBody notes that the outcome of the run may be stored without its body.
+func (l *link) mayOmitBody(ctx context.Context) {
+	l.history.mu.Lock()
+	defer l.history.mu.Unlock()
+	doOf(ctx).mayOmitBody = true
 }
 
 // Fail implements driver.Store.
