@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	_ = flag.Set("test.parallel", "8") // Tests that run in parallel wait most of their time. The command line may have another number.
+	_ = flag.Set("test.parallel", "8") // Parallel tests wait most of their time. The command line may have another number.
 	code := m.Run()
 	stopPostgres()
 	os.Exit(code)

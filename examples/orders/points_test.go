@@ -145,7 +145,7 @@ var roles = []role{
 }
 
 // others are calls that are no points. They prepare a connection or renew a lease.
-var others = []string{"redis: hello", "redis: client", "redis: script extend", "redis: ping", "sql: -- ping"}
+var others = []string{"redis: hello", "redis: client", "redis: script extend", "redis: ping", "sql: -- ping", "connect"}
 
 // link is two processes of a role, with a proxy between each process and each server.
 type link struct {
@@ -157,7 +157,7 @@ type link struct {
 
 func newLink(t *testing.T, r role) *link {
 	l := &link{chain: &chain{t: t, seed: seed(t), dir: t.TempDir()}, role: r}
-	l.monitor = &monitor{calls: map[*child]map[string]int{}, all: map[string]int{}}
+	l.monitor = newMonitor()
 	l.servers()
 	l.env = append(l.env, "LEASE="+shortLease.String(), "RETENTION="+shortKeep.String(), "KEEP_EVENTS="+shortKeep.String(),
 		"POLL=100ms", timeoutIn+"=1s")
@@ -169,8 +169,7 @@ func newLink(t *testing.T, r role) *link {
 	t.Cleanup(l.killAll)
 	for range 2 {
 		p := l.newChild(r.process)
-		database := newProxy(t, p, l.monitor, l.db.Config().ConnConfig.Host+":"+fmt.Sprint(l.db.Config().ConnConfig.Port),
-			func() callReader { return &sqlCalls{prepared: map[string]string{}} })
+		database := newProxy(t, p, l.monitor, l.db.Config().ConnConfig.Host+":"+fmt.Sprint(l.db.Config().ConnConfig.Port), newSQLCalls)
 		redis := newProxy(t, p, l.monitor, l.redis.Options().Addr, func() callReader { return redisCalls{} })
 		p.env = []string{
 			fmt.Sprintf("DATABASE_URL=postgres://postgres@%s/%s?idle_in_transaction_session_timeout=%s",
@@ -367,10 +366,13 @@ func (l *link) sendTwice(t *testing.T, s *injection, path, key, body string) (lo
 	if waiting {
 		first = <-slow
 	}
-	if first.status/100 == 2 {
+	switch {
+	case first.status/100 == 2:
 		assert.Equal(t, second.body, first.body)
-	} else {
-		assert.Contains(t, []int{0, http.StatusServiceUnavailable, http.StatusConflict}, first.status, first.body)
+	case first.status == 0:
+		assert.True(t, s.fault.is("is killed"), "the process has not responded")
+	default:
+		assert.Contains(t, []int{http.StatusServiceUnavailable, http.StatusConflict}, first.status, first.body)
 	}
 	return second.location, second.body
 }
@@ -604,7 +606,7 @@ func (l *link) isDead(t *testing.T, order int) bool {
 func reviveEvents(t *testing.T, l *link) {
 	t.Run("an event that kills each process that handles it is dead", func(t *testing.T) {
 		l.cases++
-		s := newInjection(point{call: "sql: SELECT version FROM shipments"}, faults[0])
+		s := newInjection(point{call: "sql: SELECT version FROM shipments"}, faultNamed("is killed"))
 		s.times = 1000
 		l.monitor.set(s)
 		defer l.monitor.set(nil)

@@ -67,6 +67,7 @@ func (p *proxy) accept(listener net.Listener) {
 			_ = near.Close()
 			continue
 		}
+		p.monitor.called(p, "connect", "")
 		c := &proxyConn{proxy: p, near: near, far: far, reader: p.newReader()}
 		p.mu.Lock()
 		p.conns[c] = struct{}{}
@@ -176,6 +177,11 @@ var faults = func() (all []fault) {
 	return all
 }()
 
+// faultNamed returns the fault that comes before the call.
+func faultNamed(name string) fault {
+	return faults[slices.IndexFunc(faults, func(f fault) bool { return f.is(name) })]
+}
+
 func (f *fault) is(name string) bool { return f.name == name }
 
 // kill kills the process with SIGKILL.
@@ -239,6 +245,10 @@ type monitor struct {
 	active *injection
 	calls  map[*child]map[string]int
 	all    map[string]int // of all processes
+}
+
+func newMonitor() *monitor {
+	return &monitor{calls: map[*child]map[string]int{}, all: map[string]int{}}
 }
 
 // set begins a case, or ends it with nil.
@@ -350,6 +360,8 @@ type sqlCalls struct {
 	rest     []byte
 	prepared map[string]string
 }
+
+func newSQLCalls() callReader { return &sqlCalls{prepared: map[string]string{}} }
 
 // read returns the statements that begin to be executed.
 func (r *sqlCalls) read(b []byte) (calls []string) {
