@@ -299,6 +299,24 @@ func TestRelaysFindEvents(t *testing.T) {
 	})
 }
 
+func TestTidyingGoesOnWhenTheDatabaseIsSilent(t *testing.T) {
+	before := longestTransaction
+	longestTransaction = 100 * time.Millisecond
+	t.Cleanup(func() { longestTransaction = before })
+	url, m, process := database(t), newMonitor(), &child{}
+	server := strings.TrimPrefix(url, "postgres://postgres@")
+	server, name, _ := strings.Cut(server, "/")
+	p := newProxy(t, process, m, server, newSQLCalls)
+	s := start(t, "KEEP_EVENTS=1s", "DATABASE_URL=postgres://postgres@"+p.addr+"/"+name)
+	silence := newInjection(point{call: "sql: DELETE FROM outbox"}, faultNamed("hears nothing"))
+	m.set(silence)
+	t.Cleanup(silence.heal)
+	background(t, func(ctx context.Context) error { newRelay(s).tidy(ctx); return nil })
+	require.Eventually(t, func() bool { return silence.current() != nil }, patience, patience/1000)
+	connections := m.count(process, "connect")
+	assert.Eventually(t, func() bool { return m.count(process, "connect") > connections }, patience, patience/1000, "it tries again")
+}
+
 // publish puts an event of an order straight into the stream.
 func (s *service) publish(t *testing.T, e event) {
 	t.Helper()

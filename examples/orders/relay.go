@@ -156,10 +156,18 @@ func (r *relay) tidy(ctx context.Context) {
 		if err := r.trim(ctx); err != nil && ctx.Err() == nil {
 			r.log.Warn("trim", "err", err)
 		}
-		if _, err := r.db.Exec(ctx, `DELETE FROM outbox WHERE published_at < now() - $1::interval`, r.cfg.KeepFor); err != nil {
+		if err := r.deleteOld(ctx); err != nil && ctx.Err() == nil {
 			r.log.Warn("tidy", "err", err)
 		}
 	}
+}
+
+// deleteOld deletes old events from the outbox if they are published.
+func (r *relay) deleteOld(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, longestTransaction) // Otherwise a database that is silent would stop the worker.
+	defer cancel()
+	_, err := r.db.Exec(ctx, `DELETE FROM outbox WHERE published_at < now() - $1::interval`, r.cfg.KeepFor)
+	return err
 }
 
 // trim drops old entries from the stream, but none that a group has not read or acknowledged: a consumer that is stopped for a
