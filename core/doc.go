@@ -47,7 +47,7 @@
 //   - Meanwhile the process that ran the handler holds the claim, however many leases pass: a request with the key gets the
 //     outcome, or 409.
 //   - An outcome that the store refuses for a whole lease, while it accepts extensions, is stored without its body.
-//   - After ten leases the engine gives the outcome up, and calls Hooks.Lost, unless it has called Hooks.Lost for this run before.
+//   - After ten leases the engine gives the outcome up, and calls Hooks.Lost, unless it has called that for this run before.
 //
 // # What is not promised
 //

@@ -283,6 +283,28 @@ func TestAStalledBodyHoldsNothingUp(t *testing.T) {
 	}
 }
 
+// The time for which a stalled body is read counts: no attempt begins after MaxElapsed or Window.
+func TestAStalledBodyDelaysNoAttemptBeyondItsBounds(t *testing.T) {
+	for name, transport := range map[string]*idem.Transport{
+		"MaxElapsed": {MaxElapsed: 500 * time.Millisecond}, "Window": {Window: 500 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began, attempts := time.Now(), 0
+				transport.Pause = quick
+				transport.Base = roundTripper(func(*http.Request) (*http.Response, error) {
+					attempts++
+					assert.Less(t, time.Since(began), 500*time.Millisecond, "attempt %d begins", attempts)
+					return &http.Response{StatusCode: 503, Header: http.Header{}, Body: newStalled("some of it")}, nil
+				})
+				status, err := post(t, transport)
+				require.NoError(t, err)
+				assert.Equal(t, 503, status)
+			})
+		})
+	}
+}
+
 func isClosed(c chan struct{}) bool {
 	select {
 	case <-c:

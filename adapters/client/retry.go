@@ -29,6 +29,9 @@ func (t *Transport) sendWithRetries(op *operation, req *http.Request) (*http.Res
 		}
 		bufferBody(req.Context(), res, release)
 		next, ended := req, wait(req, until)
+		if ended == nil && !time.Now().Before(end) { // the body was read for too long
+			return res, err
+		}
 		if ended == nil {
 			next, ended = rewind(req)
 		}
