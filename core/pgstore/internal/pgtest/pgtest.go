@@ -179,6 +179,9 @@ func (s *Server) run(cmd *exec.Cmd) error {
 		return err
 	}
 	defer log.Close()
+	if err := giveToServer(log.Name()); err != nil { // pg_basebackup copies it
+		return err
+	}
 	cmd.Stdout, cmd.Stderr = log, log
 	s.ended = make(chan struct{})
 	if err := startTied(cmd, s.ended); err != nil {

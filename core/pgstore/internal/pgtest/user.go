@@ -24,13 +24,13 @@ func serverUser() (*syscall.Credential, error) {
 	return nil, errors.New("pgtest: PostgreSQL does not run as root, and there is no user postgres or nobody")
 }
 
-// giveToServer makes dir the server's own.
-func giveToServer(dir string) error {
+// giveToServer makes a file or directory the server's own.
+func giveToServer(path string) error {
 	credential, err := serverUser()
 	if err != nil || credential == nil {
 		return err
 	}
-	return os.Chown(dir, int(credential.Uid), int(credential.Gid))
+	return os.Chown(path, int(credential.Uid), int(credential.Gid))
 }
 
 // command is exec.Command as the server's user.
