@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -227,6 +228,13 @@ func (s *injection) claim(p *proxy) bool {
 	return s.met <= max(s.times, 1)
 }
 
+// calls returns how often a process has made the call.
+func (s *injection) calls() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.met
+}
+
 // current returns where the fault is now, or nil if it has not come or is over.
 func (s *injection) current() *proxy {
 	select {
@@ -301,6 +309,13 @@ func (m *monitor) current() *injection {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.active
+}
+
+// names returns the calls that any process has made.
+func (m *monitor) names() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Keys(m.all))
 }
 
 // refuses reports whether the process is cut off from the server now.
