@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/consumer"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // do is one call of an engine for one attempt of a client.
@@ -54,10 +55,26 @@ func (d *do) isSameAs(other *do) bool {
 	return d.variant == other.variant || d.kind() == "request" && !comparesBodies && d.path() == other.path()
 }
 
-// doKey is the key of a do in its context.
+// doKey is the key of a do in its context. The context of a batch has the dos of all messages.
 type doKey struct{}
 
-func doOf(ctx context.Context) *do { return ctx.Value(doKey{}).(*do) }
+func dosOf(ctx context.Context) []*do { return ctx.Value(doKey{}).([]*do) }
+
+// doOf returns the do to which a record belongs.
+func doOf(ctx context.Context, key [32]byte) *do {
+	return doOfRecord(ctx, string(driver.AppendRecordName(nil, key)))
+}
+
+// doOfRecord is doOf for the name of a record.
+func doOfRecord(ctx context.Context, name string) *do {
+	all := dosOf(ctx)
+	for _, d := range all[1:] {
+		if messageRecords()[d.key] == name {
+			return d
+		}
+	}
+	return all[0]
+}
 
 // newDo makes the do of a request to process p.
 func (h *history) newDo(name string, key, variant int, s script, p *process) *do {
@@ -111,7 +128,7 @@ var errHandler = errors.New("handler failed")
 
 // send calls the engine and checks the result. It reports whether the client has a response that it need not ask for again.
 func (h *history) send(ctx context.Context, d *do) (satisfied bool) {
-	ctx = context.WithValue(ctx, doKey{}, d)
+	ctx = context.WithValue(ctx, doKey{}, []*do{d})
 	panicked := true
 	defer func() {
 		if panicked {
@@ -129,8 +146,10 @@ func (h *history) dispatch(ctx context.Context, d *do) (satisfied bool) {
 	run := func(ctx context.Context) (*core.Response, error) { return h.handle(ctx, d) }
 	switch d.kind() {
 	case "message":
-		m := consumer.Message{Group: "group", ID: d.record(), Payload: d.input()}
-		delivery := consumer.Consume(ctx, d.process.consumer, m, func(ctx context.Context) (string, error) {
+		if d.script.isBatch {
+			return h.dispatchBatch(ctx, d)
+		}
+		delivery := consumer.Consume(ctx, d.process.consumer, d.message(), func(ctx context.Context) (string, error) {
 			r, err := h.handle(ctx, d)
 			if err != nil || r.Status >= 400 {
 				return "", errHandler
@@ -147,6 +166,11 @@ func (h *history) dispatch(ctx context.Context, d *do) (satisfied bool) {
 		_, _ = h.perform(ctx, d, nil)
 	}
 	return h.checkResult(d, &result, err)
+}
+
+// message is the do as a message.
+func (d *do) message() consumer.Message {
+	return consumer.Message{Group: "group", ID: d.record(), Payload: d.input()}
 }
 
 // request is the do as a request.
@@ -248,7 +272,7 @@ func (h *history) performInside(ctx context.Context, d *do, r *run) {
 	if d.script.nested < 0 {
 		return
 	}
-	short := script{ending: created, nested: -1, length: lease / 10}
+	short := script{ending: created, nested: -1, length: lease / 10, isBatch: d.script.isBatch, also: d.script.also}
 	h.send(ctx, h.newDo(d.name+"/inside", d.script.nested, d.variant, short, d.process))
 }
 

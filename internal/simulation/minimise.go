@@ -76,7 +76,8 @@ func (h *history) text() string {
 	for i, s := range h.plan.slots {
 		fmt.Fprintf(&b, "slot %d: %s\n", i, s)
 	}
-	fmt.Fprintf(&b, "messages are handled %d times at most; the store refuses long outcomes: %t\n", h.plan.maxAttempts, h.plan.refusesLong)
+	fmt.Fprintf(&b, "messages are handled %d times at most\n", h.plan.maxAttempts)
+	fmt.Fprintf(&b, "the store refuses long outcomes: %t\n", h.plan.refusesLong)
 	for _, f := range h.plan.faults {
 		fmt.Fprintf(&b, "fault: %s\n", f)
 	}

@@ -45,6 +45,10 @@ var mutants = []mutant{
 		"a message is done without the result that was found", "task.go",
 		"result.Replayed, result.Response = true, op.found", "_ = op.found",
 	},
+	{
+		"the handler of a batch sees the run around it", "consumer/batch.go",
+		"if key == driver.ContextKey {", "if false && key == driver.ContextKey {",
+	},
 	{"a wait has no end", "internal/waiting/waiter.go", "if rest <= 0 {", "if rest <= -1000000000000 {"},
 }
 

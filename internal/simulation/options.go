@@ -25,10 +25,12 @@ var options = []option{
 	}},
 	{"unknown did happen", func(c *core.Config) {
 		c.Lease.OnUnknown = func(ctx context.Context, _ *core.Request) (*core.Response, error) {
-			d := doOf(ctx)
-			d.process.h.mu.Lock()
-			defer d.process.h.mu.Unlock()
-			d.isFound = true
+			all := dosOf(ctx)
+			all[0].process.h.mu.Lock()
+			defer all[0].process.h.mu.Unlock()
+			for _, d := range all {
+				d.isFound = true
+			}
 			return &core.Response{Status: 201, Body: []byte(`"found"`)}, nil
 		}
 	}},

@@ -43,11 +43,13 @@ type attemptPlan struct {
 
 // script is what a handler does.
 type script struct {
-	length time.Duration
-	ending ending
-	steps  int
-	isLong bool // the response is longer than longOutcome
-	nested int  // the key of a request that the handler sends through the same engine; -1: none
+	length  time.Duration
+	ending  ending
+	steps   int
+	isLong  bool // the response is longer than longOutcome
+	isBatch bool // a message is delivered in a batch
+	also    int  // the key of another message in that batch; the key of another kind, or the same: there is none
+	nested  int  // the key of a request that the handler sends through the same engine; -1: none
 }
 
 // ending is how a handler ends.
@@ -177,6 +179,7 @@ func newScript(r *rand.Rand, keys int) script {
 	if r.IntN(5) == 0 {
 		s.steps = 1 + r.IntN(3)
 	}
+	s.isBatch, s.also = r.IntN(3) == 0, r.IntN(2*len(kinds))
 	if r.IntN(8) == 0 {
 		s.nested = r.IntN(keys)
 	}
@@ -184,7 +187,7 @@ func newScript(r *rand.Rand, keys int) script {
 }
 
 // calls are the calls that a fault may meet.
-var calls = []string{"", "", "Begin", "Extend", "Complete", "Fail", "Checkpoint", "Watch", "Get", "Put", holding}
+var calls = []string{"", "", "Begin", "Extend", "Complete", "Fail", "Checkpoint", "Watch", "Watch", "Get", "Put", holding}
 
 func newFault(r *rand.Rand, slots int) fault {
 	f := fault{

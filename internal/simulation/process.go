@@ -69,7 +69,7 @@ func (h *history) hooks() core.Hooks {
 		return func(ctx context.Context, e core.Event) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			d := doOf(ctx)
+			d := doOfRecord(ctx, e.Record)
 			d.counts[name]++
 			h.tell("%s: %s of %s: %v", d.process.name, strings.ToUpper(name), d, e.Err)
 		}

@@ -46,15 +46,17 @@ type reply[T any] struct {
 
 // send makes one call to the store. name is that of the method. The store executes f, and then note gets the result. Both happen
 // under the lock of the history, so that the history knows the order in which the store has executed all calls.
-func send[T any](ctx context.Context, l *link, name string, f func(context.Context) (T, error), note func(T, error)) (T, error) {
+func send[T any](
+	ctx context.Context, l *link, d *do, name string, f func(context.Context) (T, error), note func(T, error),
+) (T, error) {
 	h, none := l.history, *new(T)
-	j := l.depart(ctx, name)
+	j := l.depart(d, name)
 	execute := func() reply[T] {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		value, err := f(context.WithoutCancel(ctx))
 		note(value, err)
-		h.tell("%s %s of %s is executed: %v %v", l.process.name, name, doOf(ctx), brief(value), err)
+		h.tell("%s %s of %s is executed: %v %v", l.process.name, name, d, brief(value), err)
 		return reply[T]{value, err}
 	}
 	received := make(chan reply[T], 1)
@@ -111,7 +113,7 @@ func brief(value any) any {
 const watchHangs = 8 * lease
 
 // depart finds out what happens to a call that the process is about to send. A process that is dead, or dies now, sends nothing.
-func (l *link) depart(ctx context.Context, name string) journey {
+func (l *link) depart(d *do, name string) journey {
 	h, p := l.history, l.process
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -119,7 +121,6 @@ func (l *link) depart(ctx context.Context, name string) journey {
 		return journey{fault: loseRequest}
 	}
 	p.calls++
-	d := doOf(ctx)
 	d.sent[name]++
 	random := h.random(p.name, d.String(), name, strconv.Itoa(d.sent[name]))
 	j := h.plan.journey(p.slot, name, h.now(), random)
@@ -172,9 +173,9 @@ func (h *history) random(what ...string) uint64 {
 
 // Begin implements driver.Store.
 func (l *link) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
-	h, d := l.history, doOf(ctx)
+	h, d := l.history, doOf(ctx, c.Key)
 	begin := func(ctx context.Context) (driver.Entry, error) { return h.store.Begin(ctx, c) }
-	return send(ctx, l, "Begin", begin, func(e driver.Entry, err error) {
+	return send(ctx, l, d, "Begin", begin, func(e driver.Entry, err error) {
 		switch {
 		case err != nil:
 		case e.State == driver.Claimed:
@@ -187,15 +188,15 @@ func (l *link) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) 
 
 // Extend implements driver.Store.
 func (l *link) Extend(ctx context.Context, c driver.Claim) error {
-	h, sent := l.history, l.history.now()
+	h, record, sent := l.history, doOf(ctx, c.Key).record(), l.history.now()
 	var executed time.Duration
 	err := l.change(ctx, "Extend", &c, func(ctx context.Context) error { return h.store.Extend(ctx, c) }, func(err error) {
 		if executed = h.now(); err == nil {
-			h.extends(doOf(ctx).record(), c.Fence)
+			h.extends(record, c.Fence)
 		}
 	})
 	if err == nil {
-		h.extended(doOf(ctx).record(), c.Fence, sent, executed)
+		h.extended(record, c.Fence, sent, executed)
 	}
 	return err
 }
@@ -211,33 +212,33 @@ func (l *link) Complete(ctx context.Context, c driver.Claim, outcome []byte) err
 	}
 	err := l.change(ctx, "Complete", &c, complete, func(err error) {
 		if err == nil {
-			h.completed(doOf(ctx).record(), c.Fence)
+			h.completed(doOf(ctx, c.Key).record(), c.Fence)
 		}
 	})
 	if err != nil {
-		l.mayOmitBody(ctx)
+		l.mayOmitBody(doOf(ctx, c.Key))
 	}
 	return err
 }
 
 // mayOmitBody notes that the outcome of the run may be stored without its body.
-func (l *link) mayOmitBody(ctx context.Context) {
+func (l *link) mayOmitBody(d *do) {
 	l.history.mu.Lock()
 	defer l.history.mu.Unlock()
-	doOf(ctx).mayOmitBody = true
+	d.mayOmitBody = true
 }
 
 // Fail implements driver.Store.
 func (l *link) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	h := l.history
 	return l.change(ctx, "Fail", &c, func(ctx context.Context) error { return h.store.Fail(ctx, c, f) }, func(err error) {
-		h.failed(doOf(ctx).record(), &c, err)
+		h.failed(doOf(ctx, c.Key).record(), &c, err)
 	})
 }
 
 // Checkpoint implements driver.Checkpointer.
 func (l *link) Checkpoint(ctx context.Context, c driver.Claim, step string, result []byte) error {
-	_, err := send(ctx, l, "Checkpoint", func(ctx context.Context) (struct{}, error) {
+	_, err := send(ctx, l, doOf(ctx, c.Key), "Checkpoint", func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, l.history.store.Checkpoint(ctx, c, step, result)
 	}, func(struct{}, error) {})
 	return err
@@ -245,14 +246,14 @@ func (l *link) Checkpoint(ctx context.Context, c driver.Claim, step string, resu
 
 // Checkpoints implements driver.Checkpointer.
 func (l *link) Checkpoints(ctx context.Context, c driver.Claim) (map[string][]byte, error) {
-	return send(ctx, l, "Checkpoints", func(ctx context.Context) (map[string][]byte, error) {
+	return send(ctx, l, doOf(ctx, c.Key), "Checkpoints", func(ctx context.Context) (map[string][]byte, error) {
 		return l.history.store.Checkpoints(ctx, c)
 	}, func(map[string][]byte, error) {})
 }
 
 // Watch implements driver.Notifier.
 func (l *link) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error) {
-	return send(ctx, l, "Watch", func(ctx context.Context) (func(), error) {
+	return send(ctx, l, doOf(ctx, key), "Watch", func(ctx context.Context) (func(), error) {
 		return l.history.store.Watch(ctx, key, wake)
 	}, func(func(), error) {})
 }
@@ -260,9 +261,10 @@ func (l *link) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(
 // change sends a call that changes the record of a claim. It notes whether the call went wrong, because then its owner may be
 // unable to hold the claim.
 func (l *link) change(ctx context.Context, name string, c *driver.Claim, f func(context.Context) error, note func(error)) error {
-	h, record := l.history, doOf(ctx).record()
+	h, d := l.history, doOf(ctx, c.Key)
+	record := d.record()
 	h.callBegins(record, c.Fence, name)
-	_, err := send(ctx, l, name, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) },
+	_, err := send(ctx, l, d, name, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) },
 		func(_ struct{}, err error) { note(err) })
 	h.callEnds(record, c.Fence, name, err)
 	return err
