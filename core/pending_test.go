@@ -325,6 +325,69 @@ func TestAnOutcomeThatWasTakenLateIsNotLost(t *testing.T) {
 		assert.Contains(t, f.heard.names(), "kept")
 		other.replayed(other.send(request("K", "B"), made), 201, strings.Repeat("long ", 1000))
 	})
+	inBubble(t, "after the body was left out", func(t *testing.T) {
+		f, other, store := cutOff(t, func(o *outage) { o.longest = 1 })
+		f.send(request("K", "B"), tooLong)
+		store.mu.Lock()
+		claim, whole := store.claim, store.refused
+		store.mu.Unlock()
+		time.Sleep(2 * lease)
+		synctest.Wait()
+		require.NoError(t, store.Store.Complete(ctx, claim, whole))
+		store.mu.Lock()
+		assert.Less(t, len(store.refused), len(whole), "the outcome without its body was sent")
+		store.longest = 0
+		store.mu.Unlock()
+		f.close()
+		assert.NotContains(t, f.heard.names(), "lost")
+		other.replayed(other.send(request("K", "B"), made), 201, strings.Repeat("long ", 1000))
+	})
+}
+
+// The operator hears once that a body was left out, and only of an outcome that has a body.
+func TestABodyThatIsLeftOutIsHeardOfOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		body string
+		want int
+	}{"an outcome with a body": {"made", 1}, "an outcome without a body": {"", 0}} {
+		inBubble(t, name, func(t *testing.T) {
+			f, other, store := cutOff(t, func(o *outage) { o.longest = 1 })
+			f.send(request("K", "B"), answers(201, c.body))
+			time.Sleep(5 * lease)
+			store.mu.Lock()
+			store.longest = 0
+			store.mu.Unlock()
+			f.close()
+			heardOf := 0
+			for _, e := range f.heard.take() {
+				if e.Err != nil && strings.Contains(e.Err.Error(), "without its body") {
+					assert.Equal(t, "store-error", e.hook)
+					heardOf++
+				}
+			}
+			assert.Equal(t, c.want, heardOf)
+			result := other.send(request("K", "B"), made)
+			other.replayed(result, 201, "")
+			assert.Len(t, values(result.Response, "Idempotent-Body"), c.want)
+		})
+	}
+}
+
+// LSE-16: the lease ends while the first call of the commit is on its way. A request in this process waits for that call.
+func TestACommitThatOutlastsItsLeaseIsPendingFromItsFirstCallOn(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		f := newFixture(t)
+		f.store.Inject("extend", storetest.Before, always)
+		running := f.hold(ctx, request("K", "B"), made)
+		time.Sleep(lease - storeTimeout/2)
+		f.store.Inject("complete", storetest.Hang, 1)
+		close(running.letGo)
+		time.Sleep(storeTimeout * 3 / 4)
+		f.replayed(f.send(request("K", "B"), made), 201, "made")
+		<-running.done
+		f.close()
+		f.ran(1)
+	})
 }
 
 // LSE-16: many outcomes that wait for a store ask it one at a time while it is silent, and do not run it over when it is back.

@@ -14,6 +14,7 @@ import (
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
+	"github.com/go-idem/idem/core/storetest"
 )
 
 func remembers(bytes int) func(*core.Config) {
@@ -94,6 +95,21 @@ func TestLocalReplaysAreNeverOfWhatIsNotKept(t *testing.T) {
 	}
 	running.finish()
 	f.replayed(f.send(request("K2", "B"), made), 201, "made")
+}
+
+// The outcome that the store has refused is that of a run that was taken over.
+func TestALocalReplayIsNeverOfARunThatWasTakenOver(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		f := newFixture(t, remembers(1<<20))
+		f.store.Inject("extend", storetest.Before, always)
+		running := f.hold(ctx, request("K", "B"), answers(200, "stale"))
+		time.Sleep(lease)
+		heir := f.with(func(c *core.Config) { c.Keep.LocalReplays = 0 })
+		heir.answered(heir.send(request("K", "B"), answers(200, "heir")), 200, "heir")
+		f.refused(running.finish(), 409, "claim-lost")
+		f.replayed(f.send(request("K", "B"), made), 200, "heir")
+		f.close()
+	})
 }
 
 func TestLocalReplaysStayWithinTheirBytes(t *testing.T) {

@@ -78,6 +78,37 @@ func TestAFinishedStepIsNotDoneAgain(t *testing.T) {
 	})
 }
 
+// The store deletes the results of the steps with the commit, and needs no call for that if there are none.
+func TestTheCommitSaysWhetherThereAreResultsOfStepsToDelete(t *testing.T) {
+	for name, steps := range map[string]bool{"a run with a step": true, "a run without steps": false} {
+		t.Run(name, func(t *testing.T) {
+			var completed []driver.Claim
+			f := newFixture(t, func(c *core.Config) {
+				inner := memstore.New()
+				c.Store = stepping{scripted{Store: inner, complete: func(c driver.Claim) error {
+					completed = append(completed, c)
+					return nil
+				}}, inner}
+			})
+			f.answered(f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+				if steps {
+					_, err := core.Step(ctx, "charge", func(context.Context) (receipt, error) { return receipt{1}, nil })
+					require.NoError(t, err)
+				}
+				return made(ctx)
+			}), 201, "made")
+			require.Len(t, completed, 1)
+			assert.Equal(t, steps, completed[0].Steps)
+		})
+	}
+}
+
+// stepping is a scripted store that keeps the results of steps.
+type stepping struct {
+	scripted
+	driver.Checkpointer
+}
+
 func TestAStepThatFailedIsDoneAgain(t *testing.T) {
 	f, c := newFixture(t), &charging{}
 	f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
