@@ -4,6 +4,7 @@
 # make bench       measures beside rivals and writes docs/PERFORMANCE.md; BENCH=-short takes 3 minutes, not 25
 # make soak        30 minutes of traffic under faults, 30 minutes of simulated histories,
 #                  then the tests in their long forms and 10 minutes of each fuzz target
+# make mutants     small mistakes in the library, one at a time; prints those that no test notices: hours; ONLY='^core/settle' chooses
 
 GO ?= go
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -12,7 +13,7 @@ BENCH ?=
 # Modules of their own, so that who uses the library does not see what they need.
 NESTED := $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod))
 
-.PHONY: test quick tools vet lint unit fuzz bench soak
+.PHONY: test quick tools vet lint unit fuzz bench soak mutants
 
 test: tools vet lint unit fuzz
 
@@ -54,3 +55,6 @@ soak:
 	SOAK=1 SOAK_FOR=1m $(GO) test -race -shuffle=on -count=3 -timeout 120m ./...
 	@set -e; for module in $(NESTED); do echo "$$module:"; SOAK=1 $(GO) -C $$module test -race -shuffle=on -timeout 120m ./...; done
 	$(MAKE) fuzz FUZZTIME=10m
+
+mutants:
+	nice -n 10 $(GO) run ./internal/mutants -only '$(ONLY)'

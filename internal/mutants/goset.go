@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// testPackages are those whose tests can notice a mistake, the quickest ones first.
+var testPackages = []testPackage{
+	{path: "core/internal/*"},
+	{path: "core/consumer", of: "^core/consumer/"},
+	{path: "adapters/client", of: "^adapters/client/"},
+	{path: "core", of: "^core/"},
+	{path: "core/redisstore", of: "^core/(redisstore|driver)/", skip: "OnEveryEngine|Cluster|Sentinel|Promoted|Linearizable"},
+	{path: "adapters_test", of: "^core/|^adapters/[^c]", skip: "Soak|Process|Redis|TestAdapters|Killed|WithoutTTL", runs: []string{"^TestAdapters$/^memory$/^http$",
+		"^TestAdapters$/^memory$/^gin$", "^TestAdapters$/^memory$/^echo$", "^TestAdapters$/^memory$/^fiber$"}},
+}
+
+// testPackage is a package of tests, built with all mutants.
+type testPackage struct {
+	path   string
+	of     string                  // the files whose mistakes it is to notice; if empty, those of the same directory
+	skip   string                  // tests that take long and add nothing
+	runs   []string                // patterns of parts of tests; any other test is used whole
+	binary string                  // "" until it is built
+	reach  map[string]map[int]bool // for each test, which mutants it executes
+}
+
+// testTimeout ends a test that a mistake has made endless. Such a mistake is noticed.
+const testTimeout = 2 * time.Minute
+
+// goSet is the mutants in Go.
+type goSet struct {
+	files       []*goFile
+	packages    []*testPackage
+	dir         string
+	overlayList string
+}
+
+func newGoSet() (set, error) {
+	s, next := &goSet{}, 0
+	for _, pattern := range goDirs {
+		dirs, _ := filepath.Glob(pattern)
+		for _, dir := range dirs {
+			for _, path := range sourceFiles(dir) {
+				f, err := readGoFile(path, &next)
+				if err != nil {
+					return nil, err
+				}
+				s.files = append(s.files, f)
+			}
+		}
+	}
+	return s, nil
+}
+
+func (s *goSet) all() (all []mutant) {
+	for _, f := range s.files {
+		all = append(all, f.mutants...)
+	}
+	return numbered(all)
+}
+
+// prepare writes the changed files.
+func (s *goSet) prepare() (func(), error) {
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return nil, err
+	}
+	s.dir = dir
+	for _, pattern := range testPackages {
+		for _, path := range mustGlob(pattern.path) {
+			p := pattern
+			p.path = path
+			s.packages = append(s.packages, &p)
+		}
+	}
+	s.overlayList, err = s.overlay()
+	return func() { os.RemoveAll(dir) }, err
+}
+
+// isFor reports whether the tests of p are to notice mistakes in file.
+func (p *testPackage) isFor(file string) bool {
+	if p.of == "" {
+		return filepath.Dir(file) == p.path
+	}
+	return regexp.MustCompile(p.of).MatchString(file)
+}
+
+// build builds the tests of p with all mutants, and runs each test alone.
+func (s *goSet) build(p *testPackage) error {
+	p.binary = filepath.Join(s.dir, strings.ReplaceAll(p.path, "/", "_")+".test")
+	if err := buildTests(p.path, p.binary, s.overlayList); err != nil {
+		return err
+	}
+	return p.trace(s.dir)
+}
+
+// buildTests builds the tests of a package.
+func buildTests(path, binary, overlay string) error {
+	out, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", binary, "./"+path).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %s", path, out)
+	}
+	return nil
+}
+
+// overlay writes the changed files, and the list of them for the compiler.
+func (s *goSet) overlay() (list string, err error) {
+	replace := map[string]string{}
+	all := s.all()
+	for i, f := range s.files {
+		changed := filepath.Join(s.dir, fmt.Sprintf("%d.go", i))
+		if err := os.WriteFile(changed, f.mutated(), 0o600); err != nil {
+			return "", err
+		}
+		replace[absolute(f.path)] = changed
+		file, err := parser.ParseFile(token.NewFileSet(), "", f.source, parser.PackageClauseOnly)
+		if err != nil {
+			return "", err
+		}
+		enabling := filepath.Join(s.dir, fmt.Sprintf("switch%d.go", i))
+		text := fmt.Sprintf(switchFile, file.Name.Name, len(all)+1)
+		if err := os.WriteFile(enabling, []byte(text), 0o600); err != nil {
+			return "", err
+		}
+		replace[absolute(filepath.Join(filepath.Dir(f.path), "zz_mutants.go"))] = enabling
+	}
+	return writeOverlay(s.dir, replace)
+}
+
+// writeOverlay writes the list of replaced files.
+func writeOverlay(dir string, replace map[string]string) (list string, err error) {
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	list = filepath.Join(dir, "overlay.json")
+	return list, os.WriteFile(list, text, 0o600)
+}
+
+func absolute(path string) string {
+	path, err := filepath.Abs(path)
+	exitOn(err)
+	return path
+}
+
+// trace runs each test alone, and notes which mutants it executes. A test that fails without a mistake is not used.
+func (p *testPackage) trace(dir string) error {
+	runs := p.runs
+	list := exec.Command(p.binary, "-test.list", "^Test|^Fuzz|^Example")
+	list.Dir = p.path
+	out, err := list.Output()
+	if err != nil {
+		return err
+	}
+	for _, name := range strings.Fields(string(out)) {
+		if p.skip == "" || !regexp.MustCompile(p.skip).MatchString(name) {
+			runs = append(runs, "^"+name+"$")
+		}
+	}
+	p.reach = map[string]map[int]bool{}
+	for _, run := range runs {
+		file := filepath.Join(dir, "trace")
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			return err
+		}
+		if !passes(p.path, p.binary, run, "MUTANT_TRACE="+file) {
+			fmt.Fprintf(os.Stderr, "not used, because it fails without a mistake: %s %s\n", p.path, run)
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		p.reach[run] = map[int]bool{}
+		for _, number := range strings.Fields(string(text)) {
+			n, _ := strconv.Atoi(number)
+			p.reach[run][n] = true
+		}
+	}
+	return nil
+}
+
+// passes runs tests with an environment variable, and reports whether they pass in time.
+func passes(dir, binary, run, variable string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout+10*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, "-test.run", run, "-test.failfast", "-test.timeout", testTimeout.String())
+	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, append(os.Environ(), "CI=true", variable), time.Second
+	return cmd.Run() == nil
+}
+
+// try runs the tests that execute the mutant: the tests of the nearest package first, and those that execute fewest mutants.
+func (s *goSet) try(m mutant) result {
+	reached := false
+	for _, p := range s.packages {
+		if !p.isFor(m.file) || !testsChosen.MatchString(p.path) {
+			continue
+		}
+		if p.binary == "" {
+			exitOn(s.build(p))
+		}
+		for _, run := range p.runsOf(m.number) {
+			reached = true
+			if !passes(p.path, p.binary, run, "MUTANT="+strconv.Itoa(m.number)) {
+				return killed
+			}
+		}
+	}
+	if reached {
+		return survived
+	}
+	return unreached
+}
+
+// runsOf returns the patterns of the tests that execute a mutant. Whole tests are one pattern.
+func (p *testPackage) runsOf(number int) (patterns []string) {
+	var whole []string
+	for run, reach := range p.reach {
+		switch {
+		case !reach[number]:
+		case strings.Contains(run, "/"):
+			patterns = append(patterns, run)
+		default:
+			whole = append(whole, run)
+		}
+	}
+	slices.Sort(patterns)
+	if len(whole) > 0 {
+		patterns = append([]string{strings.Join(whole, "|")}, patterns...)
+	}
+	return patterns
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// luaSet is the mutants in the scripts.
+type luaSet struct {
+	mutants []mutant
+	dir     string
+	tests   []luaTests
+}
+
+// luaTests are tests that run for each mutant: the walk of the model and the contract of the stores, on a real server.
+type luaTests struct{ path, run, binary string }
+
+// A rule makes one kind of mistake in a line of a script.
+type rule struct {
+	kind        string
+	find        *regexp.Regexp
+	replacement string
+}
+
+var rules = []rule{
+	{"other comparison", regexp.MustCompile(`==`), "~="},
+	{"other comparison", regexp.MustCompile(`~=`), "=="},
+	{"bound", regexp.MustCompile(` < `), " <= "},
+	{"bound", regexp.MustCompile(` > `), " >= "},
+	{"bound", regexp.MustCompile(` <= `), " < "},
+	{"bound", regexp.MustCompile(` >= `), " > "},
+	{"and for or", regexp.MustCompile(` or `), " and "},
+	{"or for and", regexp.MustCompile(` and `), " or "},
+	{"opposite", regexp.MustCompile(`\bif (.*?) then\b`), "if not ($1) then"},
+	{"opposite", regexp.MustCompile(`\bnot `), ""},
+	{"one more", regexp.MustCompile(`\b\d+\b`), "($0 + 1)"},
+	{"minus for plus", regexp.MustCompile(` \+ `), " - "},
+	{"plus for minus", regexp.MustCompile(` - `), " + "},
+	{"max for min", regexp.MustCompile(`math\.min`), "math.max"},
+	{"min for max", regexp.MustCompile(`math\.max`), "math.min"},
+	{"call for pcall", regexp.MustCompile(`redis\.pcall`), "redis.call"},
+	{"removed", regexp.MustCompile(`^\s*(redis\.p?call\(.*\)|wake\(.*\))( --.*)?$`), ""},
+	{"removed", regexp.MustCompile(`\b(then|else) (redis\.p?call\([^)]*\)|note\(\)|notify\(record\)) `), "$1 "},
+	{"removed", regexp.MustCompile(`\breturn '\w+' end`), "end"},
+	{"another text", regexp.MustCompile(`'([0-9])'`), "'${1}9'"},
+	{"another text", regexp.MustCompile(`'([0-9]{2,})'`), "'$1' + 1"},
+	{"another result", regexp.MustCompile(`'lost'`), "'ok'"},
+	{"another result", regexp.MustCompile(`'ok'`), "'lost'"},
+	{"another result", regexp.MustCompile(`'(unreadable|expired)'`), "'lost'"},
+	{"without NX", regexp.MustCompile(`, 'NX'`), ""},
+	{"without a TTL", regexp.MustCompile(`, 'PX', ARGV\[\d\]`), ""},
+}
+
+func newLuaSet() (set, error) {
+	s := &luaSet{}
+	files, err := filepath.Glob("lua/*.lua")
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		s.mutants = append(s.mutants, luaMutants(file, string(text))...)
+	}
+	numbered(s.mutants)
+	return s, nil
+}
+
+// luaMutants applies each rule to each line, wherever it matches.
+func luaMutants(file, text string) (mutants []mutant) {
+	lines := strings.SplitAfter(text, "\n")
+	for i, line := range lines {
+		code, _, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "--")
+		for _, r := range rules {
+			for _, match := range r.find.FindAllStringSubmatchIndex(code, -1) {
+				old := code[match[0]:match[1]]
+				if r.kind == "one more" && inText(code[:match[0]]) {
+					continue
+				}
+				replaced := string(r.find.ExpandString(nil, r.replacement, code, match))
+				changed := code[:match[0]] + replaced + code[match[1]:]
+				script := strings.Join(lines[:i], "") + changed + "\n" + strings.Join(lines[i+1:], "")
+				id := fmt.Sprintf("%s: %s: %s in %s", file, r.kind, strings.TrimSpace(old), strings.TrimSpace(code))
+				mutants = append(mutants, mutant{id: id, file: file, script: script})
+			}
+		}
+	}
+	return mutants
+}
+
+// inText reports whether the end of code is inside of a text or an index of ARGV or KEYS.
+func inText(code string) bool {
+	return strings.Count(code, "'")%2 == 1 || strings.HasSuffix(code, "ARGV[") || strings.HasSuffix(code, "KEYS[")
+}
+
+func (s *luaSet) all() []mutant { return s.mutants }
+
+var embedded = regexp.MustCompile(`//go:embed (\w+\.lua)\nvar (\w+) string`)
+
+// luaReader is added to the package lua, which then reads the scripts when a test starts.
+const luaReader = `
+func mutantText(name string) string {
+	text, err := os.ReadFile(os.Getenv("MUTANT_LUA") + "/" + name)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+`
+
+// prepare builds the tests so that they read the scripts from a directory.
+func (s *luaSet) prepare() (func(), error) {
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return nil, err
+	}
+	s.dir = dir
+	cleanup := func() { os.RemoveAll(dir) }
+	source, err := os.ReadFile("lua/lua.go")
+	if err != nil {
+		return cleanup, err
+	}
+	changed := embedded.ReplaceAllString(string(source), "var $2 = mutantText(\"$1\")") + luaReader
+	changed = strings.Replace(changed, `_ "embed"`, `"os"`, 1)
+	file := filepath.Join(dir, "lua.go")
+	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
+		return cleanup, err
+	}
+	overlay, err := writeOverlay(dir, map[string]string{absolute("lua/lua.go"): file})
+	if err != nil {
+		return cleanup, err
+	}
+	s.tests = []luaTests{
+		{path: "internal/model", run: "TestTheScriptsAnswerAsTheModelDoesInEverySituation|TestAClockThatJumps"},
+		{path: "core/redisstore", run: "TestRule[1-8]|TestLuaAndMemory|TestSteps|TestADeadMessage"},
+		{path: "core/redisstore", run: "TestStoreKeepsTheContract$|TestWhoWatches|TestEveryVerb|TestAStep|TestRule9|TestRule10"},
+	}
+	for i := range s.tests {
+		t := &s.tests[i]
+		t.binary = filepath.Join(dir, filepath.Base(t.path)+".test")
+		if err := buildTests(t.path, t.binary, overlay); err != nil {
+			return cleanup, err
+		}
+	}
+	if s.try(mutant{}) != survived {
+		return cleanup, errors.New("the tests of the scripts fail without a mistake")
+	}
+	return cleanup, nil
+}
+
+func (s *luaSet) try(m mutant) result {
+	for _, file := range mustGlob("lua/*.lua") {
+		text, err := os.ReadFile(file)
+		exitOn(err)
+		if file == m.file {
+			text = []byte(m.script)
+		}
+		exitOn(os.WriteFile(filepath.Join(s.dir, filepath.Base(file)), text, 0o600))
+	}
+	for _, t := range s.tests {
+		if !passes(t.path, t.binary, t.run, "MUTANT_LUA="+s.dir) {
+			return killed
+		}
+	}
+	return survived
+}
+
+func mustGlob(pattern string) []string {
+	files, err := filepath.Glob(pattern)
+	exitOn(err)
+	return files
+}
