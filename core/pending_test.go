@@ -385,9 +385,57 @@ func TestACommitThatOutlastsItsLeaseIsPendingFromItsFirstCallOn(t *testing.T) {
 		time.Sleep(storeTimeout * 3 / 4)
 		f.replayed(f.send(request("K", "B"), made), 201, "made")
 		<-running.done
+		f.refused(running.result, 503, "store-unavailable") // another process could have begun meanwhile
 		f.close()
 		f.ran(1)
 	})
+}
+
+// The store has said that another run holds the key, and does not respond to the commit.
+func TestAResponseOfARunThatHasLostItsClaimIsNotSentWhenTheCommitHasNoResponse(t *testing.T) {
+	for name, h := range map[string]handler{"an outcome": answers(201, "stale"), "a failure": answers(500, "stale")} {
+		inBubble(t, name, func(t *testing.T) {
+			f := newFixture(t)
+			taken := f.with(func(c *core.Config) {
+				c.Store = scripted{Store: f.store, extend: func(context.Context, driver.Claim) error { return lostBecause("another has the key") }}
+			})
+			running := taken.hold(ctx, request("K", "B"), h)
+			time.Sleep(lease / 2)
+			synctest.Wait()
+			require.ErrorIs(t, context.Cause(running.run), core.ErrLost)
+			f.store.Inject("complete", storetest.Before, 1)
+			f.store.Inject("fail", storetest.Before, 1)
+			taken.refused(running.finish(), 503, "store-unavailable")
+			taken.close()
+		})
+	}
+}
+
+// Another request under the key of a pending commit gets what it would get from the store, and at once.
+func TestAnotherRequestUnderTheKeyOfAPendingCommitIsRefusedAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		h      handler
+		status int
+		code   string
+		after  time.Duration
+	}{
+		"an outcome":                {made, 422, "fingerprint-mismatch", 0},
+		"a failure with effects":    {answers(500, "failed"), 422, "fingerprint-mismatch", 0},
+		"a failure without effects": {answers(429, "slow down"), 409, "in-progress", storeTimeout},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			f, _, store := cutOff(t)
+			running := f.hold(ctx, request("K", "B"), c.h)
+			store.set(true)
+			running.finish()
+			sent := time.Now()
+			f.refused(f.send(request("K", "another"), made), c.status, c.code)
+			assert.Equal(t, c.after, time.Since(sent))
+			store.set(false)
+			f.close()
+			f.ran(1)
+		})
+	}
 }
 
 // LSE-16: many outcomes that wait for a store ask it one at a time while it is silent, and do not run it over when it is back.
