@@ -11,6 +11,7 @@ import (
 
 // luaSet is the mutants in the scripts.
 type luaSet struct {
+	texts   map[string]string // the scripts by path, as they were at the start: a checkout meanwhile changes nothing
 	mutants []mutant
 	dir     string
 	tests   []luaTests
@@ -56,7 +57,7 @@ var rules = []rule{
 }
 
 func newLuaSet() (set, error) {
-	s := &luaSet{}
+	s := &luaSet{texts: map[string]string{}}
 	files, err := filepath.Glob("lua/*.lua")
 	if err != nil {
 		return nil, err
@@ -66,6 +67,7 @@ func newLuaSet() (set, error) {
 		if err != nil {
 			return nil, err
 		}
+		s.texts[file] = string(text)
 		s.mutants = append(s.mutants, luaMutants(file, string(text))...)
 	}
 	numbered(s.mutants)
@@ -155,13 +157,11 @@ func (s *luaSet) prepare() (func(), error) {
 }
 
 func (s *luaSet) try(m mutant) result {
-	for _, file := range mustGlob("lua/*.lua") {
-		text, err := os.ReadFile(file)
-		exitOn(err)
+	for file, text := range s.texts {
 		if file == m.file {
-			text = []byte(m.script)
+			text = m.script
 		}
-		exitOn(os.WriteFile(filepath.Join(s.dir, filepath.Base(file)), text, 0o600))
+		exitOn(os.WriteFile(filepath.Join(s.dir, filepath.Base(file)), []byte(text), 0o600))
 	}
 	for _, t := range s.tests {
 		if !passes(t.path, t.binary, t.run, "MUTANT_LUA="+s.dir) {
