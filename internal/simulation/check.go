@@ -2,6 +2,8 @@ package simulation
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -171,11 +173,8 @@ func (h *history) settles() {
 		}
 	}
 	h.mu.Unlock()
-	for key := range 8 {
+	for _, key := range slices.Sorted(maps.Keys(seen)) {
 		last := seen[key]
-		if last == nil {
-			continue
-		}
 		p := fresh
 		if last.process.config.Fingerprint.Off { // no other engine may compare with the record
 			p = anyBody

@@ -90,6 +90,10 @@ func (h *history) newDo(name string, key, variant int, s script, p *process) *do
 // act is the life of one client.
 func (h *history) act(number int, c *clientPlan) {
 	time.Sleep(c.start)
+	if c.isHTTP && len(c.attempts) > 0 {
+		h.actHTTP(number, c)
+		return
+	}
 	for i, a := range c.attempts {
 		h.mu.Lock()
 		p := h.processes[a.slot]

@@ -29,6 +29,9 @@ func (p *plan) smaller() (plans []*plan) {
 		plans = append(plans, q)
 	}
 	for i, c := range p.clients {
+		if c.isHTTP {
+			add(func(q *plan) { q.clients[i].isHTTP = false })
+		}
 		if len(c.attempts) > 0 {
 			add(func(q *plan) { q.clients[i].attempts = nil })
 			add(func(q *plan) { q.clients[i].attempts = q.clients[i].attempts[:len(c.attempts)-1] })

@@ -49,6 +49,10 @@ var mutants = []mutant{
 		"the handler of a batch sees the run around it", "consumer/batch.go",
 		"if key == driver.ContextKey {", "if false && key == driver.ContextKey {",
 	},
+	{
+		"a redirected request gets a new key", "../adapters/client/operation.go",
+		"if req.Response != nil {", "if false && req.Response != nil {",
+	},
 	{"a wait has no end", "internal/waiting/waiter.go", "if rest <= 0 {", "if rest <= -1000000000000 {"},
 }
 

@@ -32,6 +32,7 @@ type clientPlan struct {
 	start    time.Duration
 	pause    time.Duration // between two attempts
 	attempts []attemptPlan
+	isHTTP   bool // the transport of adapters/client sends the request, under a key of its own
 }
 
 // attemptPlan is one attempt of a client.
@@ -154,6 +155,7 @@ func newClient(r *rand.Rand, keys, slots int) clientPlan {
 	if r.IntN(4) == 0 {
 		c.variant = 1 + r.IntN(2)
 	}
+	c.isHTTP = r.IntN(6) == 0
 	for range 1 + r.IntN(4) {
 		a := attemptPlan{slot: r.IntN(slots), script: newScript(r, keys)}
 		if r.IntN(4) == 0 {
