@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -79,6 +80,32 @@ func TestAStoreAttendsARunUntilItHasEnded(t *testing.T) {
 			assert.Equal(t, test.want, store.events)
 		})
 	}
+}
+
+// The step needs the session, for example its transaction, although the handler has returned.
+func TestASessionLastsAsLongAsAStepThatOutlivesItsHandler(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		inner, s := memstore.New(), &lasting{}
+		store := &sessions{Store: inner}
+		f := newFixture(t, func(c *core.Config) {
+			c.Store = struct {
+				*sessions
+				driver.Checkpointer
+			}{store, inner}
+		})
+		result := f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+			s.begin(ctx)
+			return &core.Response{Status: 500}, nil
+		})
+		f.answered(result, 500, "")
+		synctest.Wait()
+		assert.Equal(t, []string{"open"}, store.events)
+		close(s.letGo)
+		s.over.Wait()
+		f.close()
+		assert.NoError(t, s.err)
+		assert.Equal(t, []string{"open", "fail", "close"}, store.events)
+	})
 }
 
 func TestAReplayAndARefusalAreNotAttended(t *testing.T) {

@@ -105,6 +105,29 @@ func TestRunThatEndsWithoutAnAnswerFreesItsKey(t *testing.T) {
 	}
 }
 
+func TestAResponseHasAStatusOfThreeDigitsOrWasHijacked(t *testing.T) {
+	for name, c := range map[string]struct {
+		response core.Response
+		isValid  bool
+	}{
+		"99":       {core.Response{Status: 99}, false},
+		"100":      {core.Response{Status: 100}, true},
+		"999":      {core.Response{Status: 999}, true},
+		"1000":     {core.Response{Status: 1000}, false},
+		"hijacked": {core.Response{Hijacked: true, Sent: true}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			_, err := f.do(ctx, request("K", "B"), func(context.Context) (*core.Response, error) { return &c.response, nil })
+			if c.isValid {
+				assert.NoError(t, err)
+			} else {
+				assert.ErrorContains(t, err, "neither")
+			}
+		})
+	}
+}
+
 func TestFailThatHasNoAnswerIsSentAgain(t *testing.T) {
 	for name, h := range map[string]handler{
 		"5xx":   answers(500, "failed"),

@@ -96,6 +96,9 @@ func TestATaskThatReleasesItsKeyHasUsedUpNoAttempt(t *testing.T) {
 		assert.Equal(t, errTest, err)
 		assert.Equal(t, core.Release, result.Decision)
 		assert.Equal(t, 1, result.Attempt)
+		events := f.heard.take()
+		assert.Equal(t, "failed", lastOf(events))
+		assert.EqualError(t, events[len(events)-1].Err, errTest.Error())
 	}
 	_, err := f.DoTask(ctx, job, func(context.Context) (*core.Response, error) { return nil, errTest })
 	assert.Equal(t, errTest, err)
