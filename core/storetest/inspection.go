@@ -190,16 +190,26 @@ var inspecting = []test{
 		}
 	}},
 	{"OPR-02 Scan selects by the age of the claim", func(s *suite) {
-		old := s.claimed(moment)
-		s.advance(moment + overtime)
-		young := s.claimed(long)
-		found := s.scan(driver.Filter{MinAge: moment})
-		if _, ok := found[old.Key]; !ok {
+		c := s.claimed(long)
+		s.advance(moment)
+		if _, ok := s.scan(driver.Filter{MinAge: moment})[c.Key]; !ok {
 			s.Errorf("Scan did not find a claim that is older than its MinAge")
 		}
-		if _, ok := found[young.Key]; ok {
+		if _, ok := s.scan(driver.Filter{MinAge: long})[c.Key]; ok {
 			s.Errorf("Scan found a claim that is younger than its MinAge")
 		}
+	}},
+	{"a call of an Inspector whose context has ended is an error and changes nothing", func(s *suite) {
+		c := s.claimed(long)
+		s.wantError(s.complete(c, "kept"), nil)
+		seen := s.look(c)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_, err := s.inspector().Look(ctx, c.Key)
+		s.wantUnavailable("Look", err)
+		s.wantUnavailable("Forget", s.inspector().Forget(ctx, seen))
+		s.wantUnavailable("Scan", s.inspector().Scan(ctx, driver.Filter{}, func(driver.Record) bool { return true }))
+		s.wantOutcome(c, "kept")
 	}},
 	{"a record that was forgotten is new, and its owner has lost it", func(s *suite) {
 		for _, situation := range situations {

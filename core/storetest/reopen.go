@@ -48,6 +48,13 @@ var reopening = []test{
 		s.wantError(s.complete(again, "kept"), nil)
 		s.wantOutcome(rival(c), "kept")
 	}},
+	{"EVT-11 a Reopen whose context has ended is an error and changes nothing", func(s *suite) {
+		c := s.deadClaim()
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		s.wantUnavailable("Reopen", s.store.(driver.Reopener).Reopen(ctx, rival(c), []byte("dead")))
+		s.wantOutcome(c, "dead")
+	}},
 	{"EVT-11 a claim without a run leaves a record that is reopened as it was", func(s *suite) {
 		c := s.deadClaim()
 		s.wantError(s.reopen(rival(c), "dead"), nil)
