@@ -65,6 +65,29 @@ func TestAnOperatorSettlesAnUnknownOutcome(t *testing.T) {
 	}
 }
 
+// Between the operator's look and the operator's word another run has taken over and vanished.
+func TestAnOperatorSettlesOnlyTheRunThatWasLookedAt(t *testing.T) {
+	for name, outcome := range map[string]*core.Response{"it happened": found(), "it did not": nil} {
+		inBubble(t, name, func(t *testing.T) {
+			f := newFixture(t)
+			vanish := func() (fence int64) {
+				f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+					core.Decide(ctx, core.LeaveUnknown)
+					fence = f.seen(ctx).Fence
+					return made(ctx)
+				})
+				time.Sleep(lease)
+				return fence
+			}
+			looked, latest := k, k
+			looked.Fence, latest.Fence = vanish(), vanish()
+			nothingIsUnknown(t, f.Resolve(ctx, looked, outcome), "another run has vanished since then")
+			assert.NoError(t, f.Resolve(ctx, latest, outcome), "the refused call has changed nothing")
+			f.ran(2)
+		})
+	}
+}
+
 func TestAnOperatorCanNotSettleWhatIsNotUnknown(t *testing.T) {
 	for name, outcome := range map[string]*core.Response{"it happened": found(), "it did not": nil} {
 		inBubble(t, "absent, "+name, func(t *testing.T) {
@@ -137,11 +160,13 @@ func TestAnOperatorMaySayItAgainAfterAnErrorOfTheStore(t *testing.T) {
 				for nth := range 3 {
 					f := newFixture(t, onUnknown(core.RefuseUnknown))
 					f.vanish(t)
-					resolve := f.with(func(c *core.Config) { c.Store = &nthFails{Store: f.inner, verb: verb, fault: fault, left: nth} })
+					store := &nthFails{Store: f.inner, verb: verb, fault: fault, left: nth}
+					resolve := f.with(func(c *core.Config) { c.Store = store })
 					hurried, cancel := context.WithTimeout(ctx, storeTimeout)
 					err := resolve.Resolve(hurried, k, outcome)
 					cancel()
 					if err == nil {
+						assert.GreaterOrEqual(t, store.left, 0, "the error of the store was swallowed")
 						continue // so many calls are not made
 					}
 					assert.NotErrorIs(t, err, core.ErrNotUnknown)
