@@ -206,7 +206,7 @@ func TestAKilledProcessIsTakenOverAfterItsLease(t *testing.T) {
 }
 
 // LSE-02.
-func TestAKilledProcessLeavesAnUnknownOutcomeForWhoWantsItSo(t *testing.T) {
+func TestAKilledProcessLeavesAnUnknownOutcomeIfOnUnknownIsSet(t *testing.T) {
 	forEachFramework(t, func(t *testing.T, c *cluster) {
 		a, b := c.spawnWith("500ms", "refuse"), c.spawnWith("500ms", "refuse")
 		go func() { _, _ = a.slow() }()
@@ -226,7 +226,7 @@ func TestAKilledProcessLeavesAnUnknownOutcomeForWhoWantsItSo(t *testing.T) {
 	})
 }
 
-func TestAPausedProcessCanNotTouchItsSuccessorsRecord(t *testing.T) {
+func TestAPausedProcessCannotTouchItsSuccessorsRecord(t *testing.T) {
 	forEachFramework(t, func(t *testing.T, c *cluster) {
 		a, b := c.spawn("600ms"), c.spawn("600ms")
 		first := async(func() reply {

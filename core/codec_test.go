@@ -96,7 +96,7 @@ func TestAnOutcomeIsEncodedOnceHoweverOftenItIsSent(t *testing.T) {
 	})
 }
 
-func TestWhatCodecsCanNotReadIsRefusedAndNeverRunAgain(t *testing.T) {
+func TestWhatCodecsCannotReadIsRefusedAndNeverRunAgain(t *testing.T) {
 	for name, damage := range map[string]func([]byte) []byte{
 		"by the last":           func(b []byte) []byte { b[0]++; return b },
 		"by the first":          func(b []byte) []byte { b[len("seal")+1]++; return b },
@@ -297,7 +297,7 @@ func TestABlobThatIsLostIsAnOmittedBody(t *testing.T) {
 	})
 }
 
-func TestABlobThatCanNotBePutIsAnOmittedBody(t *testing.T) {
+func TestABlobThatCannotBePutIsAnOmittedBody(t *testing.T) {
 	for name, fail := range map[string]func(context.Context) error{
 		"it fails": func(context.Context) error { return errTest },
 		"it hangs": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },

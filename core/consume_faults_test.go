@@ -173,7 +173,7 @@ func (s unreadable) Begin(ctx context.Context, c driver.Claim) (driver.Entry, er
 }
 
 // EVT-07.
-func TestAMessageWhoseRecordCanNotBeReadIsDeadInTheEnd(t *testing.T) {
+func TestAMessageWhoseRecordCannotBeReadIsDeadInTheEnd(t *testing.T) {
 	damaged := true
 	damage := func(c *core.Config) { c.Store = unreadable{memstore.New(), &damaged} }
 	busy := func(t *testing.T, d consumer.Delivery[receipt]) {

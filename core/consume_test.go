@@ -317,7 +317,7 @@ func TestResultsAreMarshalledAsTheConfigSays(t *testing.T) {
 	assert.Equal(t, receipt{1}, f.consume(message, f.numbered).Result)
 }
 
-func TestAResultThatCanNotBeMarshalledIsNoReasonToRunAgain(t *testing.T) {
+func TestAResultThatCannotBeMarshalledIsNoReasonToRunAgain(t *testing.T) {
 	f := newFixture(t)
 	for range 2 {
 		d := consumer.Consume(ctx, f.consumer, message, func(context.Context) (func(), error) {

@@ -68,7 +68,7 @@ func TestUUIDKeyTakesUUIDsInAnyCaseForTheSame(t *testing.T) {
 	f.replayed(f.send(request(strings.ToUpper(uuid), "B"), made), 201, "made")
 }
 
-func TestAcceptCanNotMakeAKeyEmpty(t *testing.T) {
+func TestAcceptCannotMakeAKeyEmpty(t *testing.T) {
 	f := newFixture(t, func(c *core.Config) { c.Key.Accept = func(string) (string, bool) { return "", true } })
 	f.refused(f.send(request("K", "B"), made), 400, "key-refused")
 }

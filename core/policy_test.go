@@ -48,7 +48,7 @@ func TestReleaseOnDoesNotShareItsArguments(t *testing.T) {
 	assert.Equal(t, Keep, policy(&Response{Status: 404}))
 }
 
-func TestAnAnswerThatCanNotBeKeptIsReleasedWhateverThePolicySays(t *testing.T) {
+func TestAnAnswerThatCannotBeKeptIsReleasedWhateverThePolicySays(t *testing.T) {
 	r := &run{keyed: &keyed{engine: &Engine{cfg: Config{Keep: KeepConfig{Policy: KeepAll}}}, ctx: context.Background()}}
 	for _, c := range []struct {
 		name string

@@ -88,7 +88,7 @@ func TestAnOperatorSettlesOnlyTheRunThatWasLookedAt(t *testing.T) {
 	}
 }
 
-func TestAnOperatorCanNotSettleWhatIsNotUnknown(t *testing.T) {
+func TestAnOperatorCannotSettleWhatIsNotUnknown(t *testing.T) {
 	for name, outcome := range map[string]*core.Response{"it happened": found(), "it did not": nil} {
 		inBubble(t, "absent, "+name, func(t *testing.T) {
 			f := newFixture(t)
@@ -220,7 +220,7 @@ func (n *nthFails) Fail(ctx context.Context, c driver.Claim, failure driver.Fail
 }
 
 // An operator who mistypes a key while the store is shaky must not spoil it for the one whose key it is.
-func TestAnOperatorCanNotSpoilAKeyThatIsNotUnknown(t *testing.T) {
+func TestAnOperatorCannotSpoilAKeyThatIsNotUnknown(t *testing.T) {
 	eachFault(t, anyFault, func(t *testing.T, fault storetest.Fault) {
 		for _, verb := range []string{"begin", "fail"} {
 			f := newFixture(t, onUnknown(core.RefuseUnknown))
@@ -288,7 +288,7 @@ func TestAnOperatorsOutcomeIsKeptLikeAHandlers(t *testing.T) {
 }
 
 // CON-04: who waits is told by the operator, too.
-func TestWhoWaitsIsToldWhatTheOperatorSays(t *testing.T) {
+func TestAWaiterGetsTheOutcomeThatTheOperatorSettles(t *testing.T) {
 	inBubble(t, "CON-04", func(t *testing.T) {
 		f := newFixture(t, waiting(time.Hour), onUnknown(core.RefuseUnknown))
 		f.vanish(t)

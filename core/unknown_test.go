@@ -118,7 +118,7 @@ func TestAnUnknownOutcome(t *testing.T) {
 }
 
 // ERR-06.
-func TestAPanicIsAnUnknownOutcomeForWhoAsks(t *testing.T) {
+func TestAPanicIsAnUnknownOutcomeIfOnUnknownIsSet(t *testing.T) {
 	inBubble(t, "it is neither free nor failed", func(t *testing.T) {
 		f := newFixture(t, onUnknown(core.RefuseUnknown))
 		assert.PanicsWithValue(t, "boom", func() {

@@ -329,7 +329,7 @@ func TestARunThatEndsBeforeTheWatchStandsIsNotMissed(t *testing.T) {
 }
 
 // Some stores wake only those whose Begin has asked for it, so each Begin behind the watch must.
-func TestWhoWatchesAsksToBeWoken(t *testing.T) {
+func TestAWatcherAsksToBeWoken(t *testing.T) {
 	inBubble(t, "CON-04", func(t *testing.T) {
 		f, l := listened(t, time.Minute)
 		running := f.hold(ctx, request("K", "B"), answers(500, "failed"))
@@ -392,7 +392,7 @@ func TestAWaiterNeverFailsOpen(t *testing.T) {
 }
 
 // CON-06.
-func TestWhoCanNotGetTheOutcomeDoesNotWait(t *testing.T) {
+func TestARequestThatCannotGetTheOutcomeDoesNotWait(t *testing.T) {
 	for name, c := range map[string]struct {
 		change change
 		code   string

@@ -168,7 +168,7 @@ func TestANetworkThatRefusesOrResetsIsRefusedInTime(t *testing.T) {
 	s.promises(false)
 }
 
-func TestABlackHoleCancelsTheRunThatCanNotRenewItsLease(t *testing.T) {
+func TestABlackHoleCancelsTheRunThatCannotRenewItsLease(t *testing.T) {
 	t.Parallel()
 	s, network, _ := onNetwork(t, func(c *core.Config) { c.Lease.Duration = time.Second })
 	var cause error

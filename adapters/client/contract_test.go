@@ -127,7 +127,7 @@ func TestABodyThatCannotBeOpenedAgainEndsTheAttempts(t *testing.T) {
 	}
 }
 
-func TestACallerWhoGivesUpInAPauseIsToldSoAndWhatWasBefore(t *testing.T) {
+func TestACallerThatGivesUpInAPauseGetsThatErrorAndTheOneBefore(t *testing.T) {
 	errShutdown := errors.New("shutting down")
 	cancels := map[string]func(*http.Request) (*http.Request, func(), error){
 		"by the context": func(req *http.Request) (*http.Request, func(), error) {

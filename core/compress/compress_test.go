@@ -351,7 +351,7 @@ func TestFormIsStable(t *testing.T) {
 	assert.Equal(t, "z and more", string(decode(t, newCodec(t), []byte("z\x00z and more"))))
 }
 
-func TestZstdRefusesWhatCanNotWork(t *testing.T) {
+func TestZstdRefusesWhatCannotWork(t *testing.T) {
 	text := newOrders(1).raw()
 	for name, test := range map[string]struct {
 		opt  compress.Option

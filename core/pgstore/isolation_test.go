@@ -46,7 +46,7 @@ func clients(n int, f func()) {
 }
 
 // A role's default isolation level is the service's affair: verbs on different keys have nothing to do with each other.
-func TestVerbsOnDifferentKeysNeverGiveWayAtAnyDefaultIsolationLevel(t *testing.T) {
+func TestCallsOnDifferentKeysNeverGiveWayAtAnyDefaultIsolationLevel(t *testing.T) {
 	for _, level := range []string{"repeatable read", "serializable"} {
 		t.Run(level, func(t *testing.T) {
 			seen := &conflicts{}

@@ -314,7 +314,7 @@ func TestASchemaIsTheSameWhicheverWayItWasMade(t *testing.T) {
 }
 
 // A schema that was made by hand notifies the channel that Watch listens on, whatever its name.
-func TestASchemaMadeByHandWakesWhoWaits(t *testing.T) {
+func TestASchemaMadeByHandWakesWaiters(t *testing.T) {
 	pool := pgtest.Shared(t).Pool(t)
 	for _, files := range [][]string{{currentSchema(t)}, {schemaOne, currentSchema(t)}} {
 		for _, verb := range []string{"complete", "fail"} {

@@ -131,9 +131,9 @@ func TestAManyTimesRepeatedRequestRunsOnceOverManyProcesses(t *testing.T) {
 	assert.Equal(t, processes*clients, kept)
 }
 
-// TestVerbsOnOneKeyNeverInterleave: owners begin, extend, complete and fail as they like. Whoever holds the claim is alone
+// TestCallsOnOneKeyNeverInterleave: owners begin, extend, complete and fail as they like. Whoever holds the claim is alone
 // with it, and its fence is higher than those before.
-func TestVerbsOnOneKeyNeverInterleave(t *testing.T) {
+func TestCallsOnOneKeyNeverInterleave(t *testing.T) {
 	store, _ := newStore(t)
 	base := storetest.NewClaim(time.Minute, time.Hour)
 	var mu sync.Mutex

@@ -31,7 +31,7 @@ func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQ
 }
 func (c *counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-func TestEachVerbIsOneStatement(t *testing.T) {
+func TestEachCallIsOneStatement(t *testing.T) {
 	statements := &counter{}
 	store, _ := newStore(t, func(c *pgxpool.Config) { c.ConnConfig.Tracer = statements })
 	everything := func(c *driver.Claim) { c.Subscribed, c.LateRetry, c.Steps = true, time.Hour, true }
@@ -56,7 +56,7 @@ func TestEachVerbIsOneStatement(t *testing.T) {
 	}
 }
 
-func TestAVerbWhoseReplyWasLostIsAnsweredTheSecondTimeAsTheFirst(t *testing.T) {
+func TestACallWhoseReplyWasLostGetsTheSameReplyTheSecondTime(t *testing.T) {
 	network := &network{}
 	store, _ := newStore(t, func(c *pgxpool.Config) { c.ConnConfig.DialFunc = network.dial })
 	c, failing := claimed(t, store), claimed(t, store)
@@ -98,7 +98,7 @@ func row(t *testing.T, pool *pgxpool.Pool, schema string, c driver.Claim) (text 
 	return text
 }
 
-func TestAVerbOfAnotherOwnerOrFenceLeavesTheRowAlone(t *testing.T) {
+func TestACallOfAnotherOwnerOrFenceLeavesTheRowAlone(t *testing.T) {
 	store, pool, schema := ownStore(t)
 	c := claimed(t, store)
 	for _, state := range []string{"STARTED", "COMPLETED"} {
@@ -355,7 +355,7 @@ func TestASweepThatSaysItHasSeenAllHas(t *testing.T) {
 	}
 }
 
-func TestSweepsAndVerbsDoNotWaitForEachOther(t *testing.T) {
+func TestSweepsAndCallsDoNotWaitForEachOther(t *testing.T) {
 	store, pool, schema := ownStore(t)
 	locked, free := claimed(t, store), claimed(t, store)
 	expire(t, pool, schema, locked)

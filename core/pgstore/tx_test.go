@@ -467,8 +467,8 @@ func TestCompleteTxKeepsTheOutcomeIfAndWhenItsTransactionIsCommitted(t *testing.
 	}
 }
 
-// TestATransactionThatCanNotBeCommittedIsARetry: the client does not get the handler's answer, and its retry runs at once.
-func TestATransactionThatCanNotBeCommittedIsARetry(t *testing.T) {
+// TestATransactionThatCannotBeCommittedIsARetry: the client does not get the handler's answer, and its retry runs at once.
+func TestATransactionThatCannotBeCommittedIsARetry(t *testing.T) {
 	s := newService(t)
 	execute(t, s.aside, `CREATE TABLE IF NOT EXISTS once (key text UNIQUE DEFERRABLE INITIALLY DEFERRED)`)
 	insert := func(tx pgx.Tx) error {

@@ -50,7 +50,7 @@ func await(t *testing.T, store *pgstore.Store, c driver.Claim) {
 	require.Equal(t, driver.InProgress, begin(t, store, waiting).State)
 }
 
-func TestTheEndOfAClaimWakesThoseWhoWaitForItsKey(t *testing.T) {
+func TestTheEndOfAClaimWakesTheWaitersOfItsKey(t *testing.T) {
 	store, _, _ := ownStore(t)
 	for name, end := range map[string]func(driver.Claim) error{
 		"complete": func(c driver.Claim) error { return store.Complete(ctx, c, nil) },
@@ -112,7 +112,7 @@ func TestNobodyIsNotifiedWhenNobodyWaits(t *testing.T) {
 	assert.Empty(t, woken)
 }
 
-func TestWhoWaitsIsRememberedThroughATakeover(t *testing.T) {
+func TestAWaiterIsRememberedThroughATakeover(t *testing.T) {
 	store, pool, schema := ownStore(t)
 	woken := newWakes()
 	c := claimed(t, store)
@@ -261,7 +261,7 @@ func TestAServerThatIsAwayIsAskedAgainUntilItIsBack(t *testing.T) {
 	stop()
 }
 
-func TestAWatchThatCanNotStandIsAnErrorAndLeavesNothingBehind(t *testing.T) {
+func TestAWatchThatCannotStandIsAnErrorAndLeavesNothingBehind(t *testing.T) {
 	network := &network{}
 	network.down.Store(true)
 	pool := pgtest.Shared(t).Pool(t, network.use)

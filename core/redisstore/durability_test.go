@@ -109,7 +109,7 @@ func TestAClusterWaitsOnTheNodeOfTheKey(t *testing.T) {
 	assert.NotZero(t, alone, "no key is on the master that has lost its replica")
 }
 
-func TestAWaitThatCanNotSucceedPanicsAtStartUp(t *testing.T) {
+func TestAWaitThatCannotSucceedPanicsAtStartUp(t *testing.T) {
 	client := redis.NewClient(&redis.Options{})
 	defer client.Close()
 	for name, option := range map[string]redisstore.Option{

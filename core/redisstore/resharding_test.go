@@ -63,7 +63,7 @@ func longOutcomes(t *testing.T, store *redisstore.Store) {
 }
 
 // LSE-19: each verb, with what has stayed and what has moved in every combination.
-func TestEveryVerbFindsARecordAndWhatLiesBesideItOnTwoNodes(t *testing.T) {
+func TestEveryCallFindsARecordAndWhatLiesBesideItOnTwoNodes(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	client := cluster.Client(t)

@@ -72,7 +72,7 @@ func executions(t *testing.T, client *redis.Client, command string) int {
 	return n
 }
 
-func TestRule1AVerbWhoseReplyWasLostIsAnsweredTheSecondTimeAsTheFirst(t *testing.T) {
+func TestRule1ACallWhoseReplyWasLostGetsTheSameReplyTheSecondTime(t *testing.T) {
 	server := redistest.Start(t)
 	observer := server.Client(t)
 	network := &lossy{}
@@ -103,7 +103,7 @@ func TestRule1AVerbWhoseReplyWasLostIsAnsweredTheSecondTimeAsTheFirst(t *testing
 	twice("fail", func() error { return store.Fail(ctx, failing, driver.Failure{}) })
 }
 
-func TestRule2AVerbOfAnotherOwnerOrFenceLeavesTheBytesAlone(t *testing.T) {
+func TestRule2ACallOfAnotherOwnerOrFenceLeavesTheBytesAlone(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	store, prefix := prefixed(t, client)
 	c := claimed(t, store, time.Minute)

@@ -175,7 +175,7 @@ func (s *waitingService) heals(name string) {
 }
 
 // CON-11: a Cluster before Redis 7.0, or one that does not let its clients have what is new there, wakes with what it has.
-func TestAClusterWithoutShardedChannelsWakesWhoWaits(t *testing.T) {
+func TestAClusterWithoutShardedChannelsWakesWaiters(t *testing.T) {
 	for name, deny := range map[string]func(*testing.T) *redis.ClusterClient{
 		"the commands are unknown": func(t *testing.T) *redis.ClusterClient { return redistest.StartMasters(t, 3, old...).Client(t) },
 		"the user may not": func(t *testing.T) *redis.ClusterClient {

@@ -11,9 +11,9 @@ import (
 	"github.com/go-idem/idem/internal/redistest"
 )
 
-// TestWhoWatchesWhenTheLastBeforeLeavesIsStillTold: the one that leaves has given the channel up, and the server is told of it
+// TestAWatchThatBeginsWhenTheLastOneEndsIsNotified: the one that leaves has given the channel up, and the server is told of it
 // when the next one has come, or is about to.
-func TestWhoWatchesWhenTheLastBeforeLeavesIsStillTold(t *testing.T) {
+func TestAWatchThatBeginsWhenTheLastOneEndsIsNotified(t *testing.T) {
 	ctx, client := context.Background(), redistest.Shared(t).Client(t)
 	n := New(client).notifier
 	name := t.Name()

@@ -226,7 +226,7 @@ func TestSecretIsCopied(t *testing.T) {
 	assert.Equal(t, "1 outcome", decode(t, newCodec(t, []seal.Key{key("may")}), c.Encode(record, []byte("1 outcome"))))
 }
 
-func TestNewRefusesWhatCanNotSeal(t *testing.T) {
+func TestNewRefusesWhatCannotSeal(t *testing.T) {
 	for name, test := range map[string]struct {
 		keys []seal.Key
 		want string

@@ -353,7 +353,7 @@ func TestAnEventThatComesEarlyWaitsForTheOneBeforeIt(t *testing.T) {
 	assert.Zero(t, s.length(t, deadStream))
 }
 
-func TestWhatCanNotBeHandledGoesToTheDead(t *testing.T) {
+func TestWhatCannotBeHandledGoesToTheDead(t *testing.T) {
 	s := start(t, "MAX_ATTEMPTS=2")
 	s.publish(t, event{ID: "1", OrderID: 7, Version: 1, Type: "OrderSold", Payload: []byte("{}")})
 	s.publish(t, event{OrderID: 8, Version: 1, Type: orderPlaced})

@@ -204,7 +204,7 @@ func (c *cutter) Write(b []byte) (int, error) {
 	return c.ResponseWriter.Write(b)
 }
 
-func TestVerbEndsWithItsContext(t *testing.T) {
+func TestACallEndsWithItsContext(t *testing.T) {
 	entered, done := make(chan struct{}, 3), make(chan struct{})
 	store := newStore(t, serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		entered <- struct{}{}
@@ -228,7 +228,7 @@ func TestVerbEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestNewRefusesWhatCanNotWork(t *testing.T) {
+func TestNewRefusesWhatCannotWork(t *testing.T) {
 	client := newClient(t, "127.0.0.1:1")
 	for name, test := range map[string]struct {
 		client *minio.Client
