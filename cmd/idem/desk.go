@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/operator"
+)
+
+// desk is an operator at a store.
+type desk struct {
+	*operator.Operator
+	store *store
+}
+
+// openDesk returns the operator whom the flags describe. kind is the value of --kind, and change may complete the config of
+// the engine. The caller closes the desk.
+func (p *program) openDesk(cmd *cli.Command, kind string, cfg operator.Config, change ...func(*core.Config)) (*desk, error) {
+	at, err := p.open(cmd)
+	if err != nil {
+		return nil, err
+	}
+	config := core.Config{Store: at.Store, Scope: core.ScopeByAdapter}
+	config.Key.PerRoute = strings.Contains(kind, " ")
+	config.Lease.OnUnknown = core.RefuseUnknown
+	if err := p.readSecrets(cmd, &config); err != nil {
+		at.close()
+		return nil, err
+	}
+	for _, change := range change {
+		change(&config)
+	}
+	engine, err := core.New(config)
+	if err != nil {
+		at.close()
+		return nil, fail(badUsage, "%v", err)
+	}
+	found, err := operator.New(engine, cfg)
+	if err != nil {
+		at.close()
+		return nil, fail(badUsage, "%v", err)
+	}
+	return &desk{found, at}, nil
+}
+
+// readSecrets reads the secrets from files, or from the environment where no flag names one.
+func (p *program) readSecrets(cmd *cli.Command, cfg *core.Config) (err error) {
+	cfg.Secret = []byte(p.getenv("IDEM_SECRET"))
+	if cmd.IsSet("secret-file") {
+		if cfg.Secret, err = readSecret(cmd.String("secret-file")); err != nil {
+			return err
+		}
+		if len(cfg.Secret) == 0 {
+			return fail(badUsage, "the secret in %s is empty", cmd.String("secret-file"))
+		}
+	}
+	if previous := p.getenv("IDEM_PREVIOUS_SECRET"); previous != "" && !cmd.IsSet("previous-secret-file") {
+		cfg.PreviousSecrets = [][]byte{[]byte(previous)}
+	}
+	for _, file := range cmd.StringSlice("previous-secret-file") {
+		secret, err := readSecret(file)
+		if err != nil {
+			return err
+		}
+		cfg.PreviousSecrets = append(cfg.PreviousSecrets, secret)
+	}
+	return nil
+}
+
+// readSecret returns the bytes of a file without one line end at its end.
+func readSecret(file string) ([]byte, error) {
+	secret, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fail(badUsage, "the secret cannot be read: %v", err)
+	}
+	secret, hasLineEnd := bytes.CutSuffix(secret, []byte("\n"))
+	if hasLineEnd {
+		secret = bytes.TrimSuffix(secret, []byte("\r"))
+	}
+	return secret, nil
+}
+
+// taskOf returns the request or task that the arguments and --kind name.
+func taskOf(cmd *cli.Command) core.Task {
+	return core.Task{Kind: cmd.String("kind"), Scope: cmd.Args().Get(0), Key: cmd.Args().Get(1)}
+}
+
+// kindFlag returns the flag that names the route of a key, or the kind of a task.
+func kindFlag() cli.Flag {
+	return &cli.StringFlag{Name: "kind",
+		Usage: "`KIND`: the method and path of the request, such as \"POST /refunds\", if the service sets Key.PerRoute; " +
+			"the Kind of a task; MESSAGE for a message, whose group is the SCOPE and whose ID is the KEY"}
+}
+
+// nothingFound says that there is no record, and what may be the reason.
+func (d *desk) nothingFound(ctx context.Context, what string) error {
+	return fail(finding, "%s in %s; %s. If the service has one, another secret, --kind, prefix or schema makes every name differ%s",
+		what, d.store.place, nothingChanged, d.otherPlaces(ctx))
+}
+
+// otherPlaces says in which other prefixes or schemas the server has records, if it has any.
+func (d *desk) otherPlaces(ctx context.Context) string {
+	others, err := d.store.elsewhere(ctx)
+	if err != nil || len(others) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(". This server also has records in %q", others)
+}

@@ -1,0 +1,136 @@
+// Command idem is for the people who run a service with idem: it looks at records, lists and counts them, settles what is stuck,
+// and forgets what must go.
+//
+//	go install github.com/go-idem/idem/cmd/idem@latest
+//	export IDEM_STORE=redis://127.0.0.1:6379
+//	idem show alice 8e03978e-40d5-43dd-bc93-6894a57f9324
+//
+// It never shows the body of an outcome. Its exit code is
+//
+//	0    done
+//	1    idem doctor has a finding; or nothing was found, or nothing could be done with what was found
+//	2    bad usage
+//	3    the store does not respond, or refuses the command
+//	4    the record has changed since it was seen
+//	130  interrupted
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v3"
+)
+
+func main() {
+	p := &program{
+		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
+		asks: isTerminal(os.Stdin), draws: isTerminal(os.Stderr),
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second interrupt ends the process at once
+	os.Exit(p.run(ctx, os.Args...))
+}
+
+// program is one call of the command.
+type program struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) string
+	asks           bool // stdin is a terminal, so that somebody can confirm an act
+	draws          bool // stderr is a terminal, so that scans show their progress
+}
+
+// isTerminal reports whether a file is a terminal, or another character device.
+func isTerminal(file *os.File) bool {
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// run runs the command with these arguments, of which the first is its name, and returns its exit code.
+func (p *program) run(ctx context.Context, args ...string) int {
+	err := p.command().Run(ctx, args)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(p.stderr, "idem: "+strings.TrimPrefix(err.Error(), "idem: "))
+	if failed, ok := errors.AsType[*failure](err); ok {
+		return failed.code
+	}
+	return badUsage // the command-line library has refused the arguments
+}
+
+// The groups of flags in the help.
+const (
+	ofStore  = "Which store"
+	ofSecret = "Secrets: the bytes of Config.Secret and Config.PreviousSecrets, never the value of a flag"
+)
+
+// command returns the command with all its subcommands.
+func (p *program) command() *cli.Command {
+	return &cli.Command{
+		Name: "idem", Usage: "look at the records of a service, settle what is stuck, and forget what must go",
+		Description: "Exit codes: 0 done; 1 a finding, or nothing was found; 2 bad usage; 3 the store does not respond, or refuses;\n" +
+			"4 the record has changed since it was seen; 130 interrupted.",
+		Writer: p.stdout, ErrWriter: p.stderr, Reader: p.stdin,
+		EnableShellCompletion: true,
+		ExitErrHandler:        func(context.Context, *cli.Command, error) {}, // run returns the code
+		OnUsageError:          func(_ context.Context, _ *cli.Command, err error, _ bool) error { return err },
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "store", Category: ofStore,
+				Usage: "`URL`: redis://, rediss://, redis+sentinel://, redis+cluster:// or postgres://; with a password only in $IDEM_STORE"},
+			&cli.StringFlag{Name: "prefix", Category: ofStore, Value: "idem:", Usage: "`TEXT` with which all keys in Redis begin"},
+			&cli.StringFlag{Name: "schema", Category: ofStore, Value: "idem", Usage: "`NAME` of the schema in PostgreSQL"},
+			&cli.DurationFlag{Name: "timeout", Category: ofStore, Value: 10 * time.Second, Usage: "for each call of the store"},
+			&cli.StringFlag{Name: "secret-file", Category: ofSecret,
+				Usage: "`FILE` with the secret; one line end at its end is no part of it. Default: $IDEM_SECRET"},
+			&cli.StringSliceFlag{Name: "previous-secret-file", Category: ofSecret,
+				Usage: "`FILE` with an earlier secret; empty for records without one. Default: $IDEM_PREVIOUS_SECRET"},
+			&cli.BoolFlag{Name: "json", Usage: "print JSON: one object, or one on each line"},
+		},
+		Action:   noCommand,
+		Commands: []*cli.Command{p.showCommand()},
+	}
+}
+
+// noCommand refuses arguments that begin with no subcommand.
+func noCommand(_ context.Context, cmd *cli.Command) error {
+	if cmd.Args().Present() {
+		return fail(badUsage, "there is no command %q; idem --help lists all", cmd.Args().First())
+	}
+	return fail(badUsage, "which command? idem --help lists all")
+}
+
+// subcommand completes a subcommand that takes this many arguments, of which the optional ones are the last.
+func (p *program) subcommand(c *cli.Command, required, optional int, act func(context.Context, *cli.Command) error) *cli.Command {
+	c.HideHelpCommand = true // or a scope named help would be taken for it
+	c.OnUsageError = func(_ context.Context, _ *cli.Command, err error, _ bool) error { return err }
+	c.Action = func(ctx context.Context, cmd *cli.Command) error {
+		n := cmd.Args().Len()
+		if n < required || n > required+optional {
+			return fail(badUsage, "%s takes %s; idem %s --help says more", c.Name, argumentsOf(c), c.Name)
+		}
+		for _, argument := range cmd.Args().Slice() {
+			if argument == "" {
+				return fail(badUsage, "an argument of %s is empty", c.Name)
+			}
+		}
+		return act(ctx, cmd)
+	}
+	return c
+}
+
+// argumentsOf names the arguments of a subcommand.
+func argumentsOf(c *cli.Command) string {
+	if c.ArgsUsage == "" {
+		return "no arguments"
+	}
+	return c.ArgsUsage
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/operator"
+)
+
+// showCommand returns the subcommand that looks at one record.
+func (p *program) showCommand() *cli.Command {
+	return p.subcommand(&cli.Command{
+		Name: "show", Usage: "what became of a key", ArgsUsage: "SCOPE KEY",
+		Description: "SCOPE is what Config.Scope of the service returns for the caller, KEY is what the client sent, without quotes.\n" +
+			"An argument that begins with a dash comes after two dashes: idem show -- alice -7",
+		Flags: []cli.Flag{kindFlag()},
+	}, 2, 0, p.show)
+}
+
+// show prints the record of a request or task.
+func (p *program) show(ctx context.Context, cmd *cli.Command) error {
+	d, err := p.openDesk(cmd, cmd.String("kind"), operator.Config{})
+	if err != nil {
+		return err
+	}
+	defer d.store.close()
+	seen, err := d.Look(ctx, taskOf(cmd))
+	if err != nil {
+		return d.explain(ctx, err, nothingChanged)
+	}
+	if seen.State == driver.Absent {
+		if cmd.Bool("json") {
+			p.printJSON(newRecord(&seen))
+		}
+		return d.nothingFound(ctx, "no record has this scope and key")
+	}
+	if cmd.Bool("json") {
+		p.printJSON(newRecord(&seen))
+		return nil
+	}
+	printRecord(p.stdout, &seen)
+	return nil
+}
+
+// record is the JSON of a record. Durations are in seconds.
+type record struct {
+	Record           string       `json:"record"`
+	State            driver.State `json:"state"`
+	Attempt          int          `json:"attempt,omitempty"`
+	Takeover         bool         `json:"takeover,omitempty"`
+	Free             bool         `json:"free,omitempty"`
+	Fence            int64        `json:"fence,omitempty"`
+	ClaimedAt        *time.Time   `json:"claimed_at,omitempty"`
+	LeaseSeconds     float64      `json:"lease_seconds,omitempty"`
+	RetentionSeconds float64      `json:"retention_seconds,omitempty"`
+	Steps            int          `json:"steps,omitempty"`
+	Bytes            int          `json:"bytes,omitempty"`
+	Cause            string       `json:"cause,omitempty"`
+}
+
+// newRecord returns the JSON of a record.
+func newRecord(seen *driver.Record) record {
+	r := record{
+		Record: nameOf(seen), State: seen.State, Attempt: seen.Attempt, Takeover: seen.Takeover, Free: seen.Free, Fence: seen.Fence,
+		LeaseSeconds: seen.Remaining.Seconds(), RetentionSeconds: seen.Expires.Seconds(), Steps: seen.Steps, Bytes: seen.Bytes,
+		Cause: seen.Cause,
+	}
+	if !seen.ClaimedAt.IsZero() {
+		at := seen.ClaimedAt.UTC()
+		r.ClaimedAt = &at
+	}
+	return r
+}
+
+// nameOf returns the text form of a record's name.
+func nameOf(seen *driver.Record) string { return string(driver.AppendRecordName(nil, seen.Name)) }
+
+// printJSON prints a value on a line of its own.
+func (p *program) printJSON(value any) {
+	encoder := json.NewEncoder(p.stdout)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(value)
+}
+
+// meanings says what a state means to an operator.
+var meanings = map[driver.State]string{
+	driver.InProgress: "a process runs the handler, or its lease has not ended yet: wait",
+	driver.Unknown:    "a process vanished during the run: find out what happened, then idem resolve",
+	driver.Failed:     "the run ended without an outcome to store: the next request runs",
+	driver.Completed:  "the outcome is stored: the same request gets it",
+	driver.Expired:    "there was an outcome, and its retention is over",
+	driver.Unreadable: "the record is damaged, or a later version wrote it",
+}
+
+// printRecord prints a record for people. The cause is quoted, because it is the text of a handler or of another service.
+func printRecord(w io.Writer, seen *driver.Record) {
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%-10s"+format+"\n", append([]any{name}, args...)...)
+	}
+	line("record", "%s", nameOf(seen))
+	line("state", "%s: %s", seen.State, meanings[seen.State])
+	if seen.Attempt > 0 {
+		line("attempt", "%d%s", seen.Attempt, map[bool]string{true: ", after a run that vanished"}[seen.Takeover])
+	}
+	if seen.Fence != 0 {
+		line("claimed", "%s, fence %d", seen.ClaimedAt.UTC().Format(time.RFC3339), seen.Fence)
+	}
+	switch {
+	case seen.State == driver.InProgress:
+		line("lease", "ends in %s unless it is renewed", rounded(seen.Remaining))
+	case seen.State == driver.Unknown:
+		line("lease", "ended %s ago", rounded(-seen.Remaining))
+	}
+	if seen.Cause != "" {
+		line("cause", "%q", seen.Cause)
+	}
+	if seen.Steps > 0 {
+		line("steps", "%d", seen.Steps)
+	}
+	if seen.Bytes > 0 {
+		line("bytes", "%d", seen.Bytes)
+	}
+	line("kept for", "%s", rounded(seen.Expires))
+}
+
+// rounded returns a duration as people read it.
+func rounded(d time.Duration) string {
+	if d >= time.Second {
+		return d.Round(time.Second).String()
+	}
+	return d.Round(time.Millisecond).String()
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+	"github.com/urfave/cli/v3"
+
+	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/pgstore"
+	"github.com/go-idem/idem/core/redisstore"
+)
+
+// store is a connected store.
+type store struct {
+	driver.Store
+	place string // such as `prefix "idem:"`
+	close func()
+	check func(context.Context) ([]redisstore.Finding, error)
+
+	// elsewhere returns other prefixes or schemas in which this server has records.
+	elsewhere func(context.Context) ([]string, error)
+}
+
+// open connects to the store that the flags and the environment name. The server is first called when it is needed.
+func (p *program) open(cmd *cli.Command) (*store, error) {
+	text := cmd.String("store")
+	if hasPassword(text) {
+		return nil, fail(badUsage, "--store has a password, which every user of this machine can see: put the URL into $IDEM_STORE")
+	}
+	if text == "" {
+		text = p.getenv("IDEM_STORE")
+	}
+	if text == "" {
+		return nil, fail(badUsage, "which store? Set --store or $IDEM_STORE to a URL, such as redis://127.0.0.1:6379")
+	}
+	at, err := url.Parse(text)
+	if err != nil {
+		return nil, fail(badUsage, "the URL of the store cannot be read: %v", withoutURL(err))
+	}
+	if cmd.Duration("timeout") <= 0 {
+		return nil, fail(badUsage, "--timeout must be positive")
+	}
+	switch at.Scheme {
+	case "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster":
+		if cmd.IsSet("schema") {
+			return nil, fail(badUsage, "--schema is for PostgreSQL; Redis has --prefix")
+		}
+		return openRedis(at, cmd.String("prefix"), timeout(cmd.Duration("timeout")))
+	case "postgres", "postgresql":
+		if cmd.IsSet("prefix") {
+			return nil, fail(badUsage, "--prefix is for Redis; PostgreSQL has --schema")
+		}
+		return openPostgres(text, cmd.String("schema"), timeout(cmd.Duration("timeout")))
+	}
+	return nil, fail(badUsage, "no store has URLs that begin with %q", at.Scheme+"://")
+}
+
+// hasPassword reports whether the text of a URL seems to have a password.
+func hasPassword(text string) bool {
+	_, rest, _ := strings.Cut(text, "://")
+	authority, _, _ := strings.Cut(rest, "/")
+	user, _, hasUser := strings.Cut(authority, "@")
+	return hasUser && strings.Contains(user, ":") || strings.Contains(text, "password=")
+}
+
+// withoutURL returns what is wrong with a URL, without the URL, which may have a password.
+func withoutURL(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+// openRedis returns the store of a URL as go-redis reads it. What follows the plus in its scheme says what kind of client it is for.
+func openRedis(at *url.URL, prefix string, limit timeout) (*store, error) {
+	client, err := newRedisClient(at, limit)
+	if err != nil {
+		return nil, fail(badUsage, "the URL of the store cannot be read: %v", withoutURL(err))
+	}
+	return &store{
+		Store: redisstore.New(client, redisstore.Prefix(prefix)),
+		place: `prefix "` + prefix + `"`,
+		close: func() { _ = client.Close() },
+		check: func(ctx context.Context) ([]redisstore.Finding, error) {
+			return redisstore.Check(ctx, client, redisstore.Prefix(prefix))
+		},
+		elsewhere: func(ctx context.Context) ([]string, error) { return otherPrefixes(ctx, client, prefix) },
+	}, nil
+}
+
+// newRedisClient returns a client of one server, of a group with Sentinels, or of a Cluster.
+func newRedisClient(at *url.URL, limit timeout) (redis.UniversalClient, error) {
+	redis.SetLogger(silent{})
+	plain := *at
+	scheme, kind, _ := strings.Cut(at.Scheme, "+")
+	plain.Scheme = scheme
+	switch kind {
+	case "sentinel":
+		options, err := redis.ParseFailoverURL(plain.String())
+		if err != nil {
+			return nil, err
+		}
+		if options.MasterName == "" {
+			return nil, errors.New("the parameter master_name is missing")
+		}
+		options.ContextTimeoutEnabled = true
+		client := redis.NewFailoverClient(options)
+		client.AddHook(limit)
+		return client, nil
+	case "cluster":
+		options, err := redis.ParseClusterURL(plain.String())
+		if err != nil {
+			return nil, err
+		}
+		options.ContextTimeoutEnabled, options.ClusterStateReloadInterval = true, 2*time.Second
+		client := redis.NewClusterClient(options)
+		client.AddHook(limit)
+		client.OnNewNode(func(node *redis.Client) { node.AddHook(limit) })
+		return client, nil
+	}
+	options, err := redis.ParseURL(plain.String())
+	if err != nil {
+		return nil, err
+	}
+	options.ContextTimeoutEnabled = true
+	client := redis.NewClient(options)
+	client.AddHook(limit)
+	return client, nil
+}
+
+// silent keeps the log of go-redis from the terminal.
+type silent struct{}
+
+// Printf does nothing.
+func (silent) Printf(context.Context, string, ...any) {}
+
+// searched is how many keys otherPrefixes asks for, so that it delays nobody.
+const searched = 10_000
+
+// otherPrefixes returns prefixes of records among the first keys of a server. In a Cluster it asks one master.
+func otherPrefixes(ctx context.Context, client redis.UniversalClient, prefix string) (found []string, err error) {
+	known := map[string]bool{prefix: true}
+	var cursor uint64
+	for range searched / 1000 {
+		keys, next, err := client.Scan(ctx, cursor, "*{*.*}", 1000).Result()
+		if err != nil {
+			return nil, err
+		}
+		for _, key := range keys {
+			start := len(key) - driver.RecordNameLength - 2
+			if start < 0 || known[key[:start]] {
+				continue
+			}
+			if _, isRecord := driver.ParseRecordName(key[start+1 : len(key)-1]); isRecord {
+				known[key[:start]] = true
+				found = append(found, key[:start])
+			}
+		}
+		if cursor = next; cursor == 0 {
+			break
+		}
+	}
+	return found, nil
+}
+
+// schemaName is what pgstore.Schema accepts.
+var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,49}$`)
+
+// openPostgres returns the store of a URL as pgx reads it.
+func openPostgres(text, schema string, limit timeout) (*store, error) {
+	if !schemaName.MatchString(schema) {
+		return nil, fail(badUsage, "--schema %q is not a name of 1 to 50 lower-case letters, digits and underscores", schema)
+	}
+	config, err := pgxpool.ParseConfig(text)
+	if err != nil {
+		return nil, fail(badUsage, "the URL of the store cannot be read: %v", withoutURL(err))
+	}
+	config.ConnConfig.ConnectTimeout, config.ConnConfig.Tracer = time.Duration(limit), limit
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		return nil, fail(badUsage, "the URL of the store cannot be used: %v", err)
+	}
+	return &store{
+		Store: pgstore.New(pool, pgstore.Schema(schema)),
+		place: `schema "` + schema + `"`,
+		close: pool.Close,
+		check: func(ctx context.Context) ([]redisstore.Finding, error) {
+			found, err := pgstore.Check(ctx, pool, pgstore.Schema(schema))
+			same := make([]redisstore.Finding, len(found))
+			for i, f := range found {
+				same[i] = redisstore.Finding(f)
+			}
+			return same, err
+		},
+		elsewhere: func(ctx context.Context) ([]string, error) { return otherSchemas(ctx, pool, schema) },
+	}, nil
+}
+
+// otherSchemas returns the schemas of a database that have the tables of a store.
+func otherSchemas(ctx context.Context, pool *pgxpool.Pool, schema string) (found []string, err error) {
+	err = pool.QueryRow(ctx, `SELECT coalesce(array_agg(schemaname::text), '{}') FROM pg_tables t WHERE tablename = 'tombstone' AND schemaname <> $1
+		AND EXISTS (SELECT FROM pg_tables r WHERE r.schemaname = t.schemaname AND r.tablename = 'checkpoint')`, schema).Scan(&found)
+	return found, err
+}
