@@ -27,14 +27,20 @@ func (o *Operator) Look(ctx context.Context, task core.Task) (found driver.Recor
 		if err != nil {
 			return driver.Record{}, err
 		}
-		if i == 0 || seen.State != driver.Absent {
+		if i == 0 || found.State == driver.Absent {
 			found = seen
 		}
-		if seen.State != driver.Absent {
-			break
+		if seen.State != driver.Absent && !isReleased(&seen) {
+			return seen, nil
 		}
 	}
 	return found, nil
+}
+
+// isReleased reports whether the record is all that remains of claims under which nothing ran. A request leaves one under its own
+// name when it finds its record under an earlier name.
+func isReleased(seen *driver.Record) bool {
+	return seen.State == driver.Failed && seen.Free && seen.Attempt == 0
 }
 
 // nameOf returns the name of the record of a request or task.

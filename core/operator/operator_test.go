@@ -158,6 +158,24 @@ func TestAnOperatorFindsRecordsUnderEarlierNames(t *testing.T) {
 	assert.ErrorContains(t, err, "Task.Kind must be the method and path")
 }
 
+func TestAReleasedClaimHidesNoRecordUnderAnEarlierName(t *testing.T) {
+	for _, test := range []struct {
+		run  func(context.Context) (*core.Response, error)
+		want driver.State
+	}{{respond(201), driver.Completed}, {vanish, driver.Unknown}} {
+		inBubble(t, "OPR-01", func(t *testing.T) {
+			store, old := memstore.New(), []byte("0123456789abcdef")
+			before := newDesk(t, store, func(c *core.Config) { c.Secret = old })
+			before.send("ann", "K", test.run)
+			time.Sleep(lease)
+			now := newDesk(t, store, func(c *core.Config) { c.Secret, c.PreviousSecrets = []byte("fedcba9876543210"), [][]byte{old} })
+			now.send("ann", "K", respond(500)) // claims its own name, finds the earlier record, and releases that claim
+			assert.Equal(t, before.look("ann", "K"), now.look("ann", "K"))
+			assert.Equal(t, test.want, now.look("ann", "K").State)
+		})
+	}
+}
+
 func TestAnOperatorSettlesWhatItHasSeen(t *testing.T) {
 	inBubble(t, "LSE-02", func(t *testing.T) {
 		d := newDesk(t, memstore.New())
