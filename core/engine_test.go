@@ -415,7 +415,7 @@ func TestAfterTheRetentionAKeyIsNew(t *testing.T) {
 	})
 }
 
-// Each run has an identity of its own, and all verbs of the run carry it.
+// Each run has an identity of its own, and all calls of the run carry it.
 func TestClaimsAreMadeOncePerRun(t *testing.T) {
 	var claims []driver.Claim
 	f := newFixture(t, func(c *core.Config) {

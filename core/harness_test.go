@@ -130,7 +130,7 @@ func (f *fixture) ran(times int64) {
 	assert.Equal(f.tb, times, f.runs.Load(), "runs")
 }
 
-// calls is how often the store was called, whatever the verb.
+// calls is how often the store was called.
 func (f *fixture) calls() (n int) {
 	for _, verb := range []string{"begin", "extend", "complete", "fail"} {
 		n += f.store.Calls(verb)
@@ -316,7 +316,7 @@ func (l *eventLog) names() string {
 	return strings.Join(names, " ")
 }
 
-// scripted is a store some of whose verbs are replaced.
+// scripted is a store some of whose calls are replaced.
 type scripted struct {
 	driver.Store
 	begin    func(driver.Claim) (driver.Entry, error)

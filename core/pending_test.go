@@ -562,7 +562,7 @@ func TestALocalReplayEndsWithARetentionThatBeganWithTheFirstSending(t *testing.T
 	})
 }
 
-// A hook that panics when the verb is done leaves nothing pending that nobody sends: that would hold the key for good.
+// A hook that panics when the call is done leaves nothing pending that nobody sends: that would hold the key for good.
 func TestAHookThatPanicsLeavesNothingPending(t *testing.T) {
 	for name, c := range map[string]struct {
 		h    handler

@@ -188,7 +188,7 @@ func TestAnOperatorMaySayItAgainAfterAnErrorOfTheStore(t *testing.T) {
 	}
 }
 
-// nthFails is a store whose call of a verb fails after so many that did not.
+// nthFails is a store whose calls of one kind fail after the first n of them.
 type nthFails struct {
 	driver.Store
 	verb  string

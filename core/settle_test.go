@@ -255,7 +255,7 @@ func TestWhatBeginFindsIsRefusedWithItsOwnCode(t *testing.T) {
 			f.refused(f.send(request("K", "B"), made), c.status, c.code)
 			f.close()
 			f.ran(0)
-			assert.Zero(t, f.calls(), "no other verb is sent")
+			assert.Zero(t, f.calls(), "no other call is sent")
 		})
 	}
 }

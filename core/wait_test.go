@@ -346,7 +346,7 @@ func TestAWatcherAsksToBeWoken(t *testing.T) {
 	})
 }
 
-// asked notes which verbs come from a claim that waits.
+// asked notes which calls come from a claim that waits.
 type asked struct {
 	*listeners
 	waits, runs []bool

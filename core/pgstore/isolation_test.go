@@ -45,7 +45,7 @@ func clients(n int, f func()) {
 	wg.Wait()
 }
 
-// A role's default isolation level is the service's affair: verbs on different keys have nothing to do with each other.
+// A role's default isolation level is the service's affair: calls on different keys have nothing to do with each other.
 func TestCallsOnDifferentKeysNeverGiveWayAtAnyDefaultIsolationLevel(t *testing.T) {
 	for _, level := range []string{"repeatable read", "serializable"} {
 		t.Run(level, func(t *testing.T) {

@@ -139,7 +139,7 @@ func TestProcessesOfBothVersionsKeepTheContractOnOneSchema(t *testing.T) {
 	assert.ErrorIs(t, withdraws(t, old, storetest.NewClaim(time.Minute, time.Hour)), driver.ErrLost, "as it always was")
 }
 
-// turns sends each verb through one store or the other.
+// turns sends each call through one store or the other.
 type turns struct {
 	n          *atomic.Int64
 	store, old driver.Store

@@ -31,7 +31,7 @@ func TestStoreKeepsTheContract(t *testing.T) {
 	keepsTheContract(t, store)
 }
 
-// Above READ COMMITTED verbs on one key give way to each other; nobody hears of it.
+// Above READ COMMITTED calls on one key give way to each other; nobody hears of it.
 func TestStoreKeepsTheContractAtEveryDefaultIsolationLevel(t *testing.T) {
 	for _, level := range []string{"repeatable read", "serializable"} {
 		t.Run(level, func(t *testing.T) {

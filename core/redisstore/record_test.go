@@ -78,7 +78,7 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// untouched sends the other verbs to what is no record.
+// untouched sends the other calls to what is no record.
 func untouched(t *testing.T, store *redisstore.Store, c driver.Claim) {
 	t.Helper()
 	c.Fence = 1

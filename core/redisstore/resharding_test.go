@@ -62,7 +62,7 @@ func longOutcomes(t *testing.T, store *redisstore.Store) {
 	}
 }
 
-// LSE-19: each verb, with what has stayed and what has moved in every combination.
+// LSE-19: each call, with what has stayed and what has moved in every combination.
 func TestEveryCallFindsARecordAndWhatLiesBesideItOnTwoNodes(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)

@@ -43,46 +43,46 @@ func NewFaulty(s driver.Store) *Faulty {
 }
 
 // Inject makes the next n calls with this name fail, after those that earlier calls of Inject have planned.
-func (f *Faulty) Inject(verb string, fault Fault, n int) {
+func (f *Faulty) Inject(name string, fault Fault, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for range n {
-		f.faults[verb] = append(f.faults[verb], fault)
+		f.faults[name] = append(f.faults[name], fault)
 	}
 }
 
 // Calls returns how many calls with this name have returned.
-func (f *Faulty) Calls(verb string) int {
+func (f *Faulty) Calls(name string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.calls[verb]
+	return f.calls[name]
 }
 
 // nextFault takes the fault that is planned for a call.
-func (f *Faulty) nextFault(verb string) (fault Fault) {
+func (f *Faulty) nextFault(name string) (fault Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if planned := f.faults[verb]; len(planned) > 0 {
-		fault, f.faults[verb] = planned[0], planned[1:]
+	if planned := f.faults[name]; len(planned) > 0 {
+		fault, f.faults[name] = planned[0], planned[1:]
 	}
 	return fault
 }
 
 // count counts a call that returns.
-func (f *Faulty) count(verb string) {
+func (f *Faulty) count(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.calls[verb]++
+	f.calls[name]++
 }
 
 // call makes a call with the fault that is planned for it.
-func (f *Faulty) call(ctx context.Context, verb string, do func() error) error {
-	return f.callWith(ctx, verb, f.nextFault(verb), do)
+func (f *Faulty) call(ctx context.Context, name string, do func() error) error {
+	return f.callWith(ctx, name, f.nextFault(name), do)
 }
 
 // callWith makes a call with this fault.
-func (f *Faulty) callWith(ctx context.Context, verb string, fault Fault, do func() error) error {
-	defer f.count(verb)
+func (f *Faulty) callWith(ctx context.Context, name string, fault Fault, do func() error) error {
+	defer f.count(name)
 	switch fault {
 	case Before, Late:
 		return ErrInjected

@@ -39,7 +39,7 @@ func (k knowledge) fence(latest int64) int64 {
 	return latest
 }
 
-// move is one thing that can happen: a call, or, without a verb, that a tick passes.
+// move is one thing that can happen: a call, or, without a call, that a tick passes.
 type move struct {
 	verb          Verb
 	owner         int

@@ -400,7 +400,7 @@ func refenced(r Record, a Answer) (Record, Answer) {
 	return r, a
 }
 
-// forgetting is a store whose verb does not look at the fence, or not at the owner either.
+// forgetting is a store whose call does not look at the fence, or not at the owner either.
 func forgetting(verb Verb, ownerToo bool) step {
 	return func(r Record, c Call, now time.Duration) (Record, Answer) {
 		if c.Verb == verb {

@@ -61,10 +61,10 @@ var contract = []struct {
 	{"a blob ends with its ttl", expires},
 	{"a blob that was put again lives for the new ttl", livesAnew},
 	{"ids that are alike are different blobs", areApart},
-	{"a bad id is refused by every verb", refusesIDs},
+	{"a bad id is refused by every call", refusesIDs},
 	{"a ttl that is not positive is refused", refusesTTLs},
 	{"a cancelled context is an error", isCancelled},
-	{"verbs at one time see whole blobs", areWhole},
+	{"calls at one time see whole blobs", areWhole},
 }
 
 // suite is one running test with its blob store.
@@ -236,11 +236,11 @@ func isCancelled(s *suite) {
 	id := newID()
 	s.put(id, []byte("kept"), long)
 	_, getErr := s.blobs.Get(ctx, id)
-	for verb, err := range map[string]error{
+	for call, err := range map[string]error{
 		"Put": s.blobs.Put(ctx, id, []byte("cancelled"), long), "Get": getErr, "Delete": s.blobs.Delete(ctx, id),
 	} {
 		if !errors.Is(err, context.Canceled) {
-			s.Errorf("%s: error is %v, want %v", verb, err, context.Canceled)
+			s.Errorf("%s: error is %v, want %v", call, err, context.Canceled)
 		}
 	}
 	s.is(id, []byte("kept"))
