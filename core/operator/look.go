@@ -3,27 +3,22 @@ package operator
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
-	"github.com/go-idem/idem/core/internal/recordname"
 )
 
 // errNoRoute says that keys are per route, and the operator has named none.
-var errNoRoute = errors.New(`idem: operator: Task.Kind must be the method and path, such as "POST /refunds", because Key.PerRoute is set`)
+var errNoRoute = errors.New(`idem: operator: Task.Kind must be the method and path, such as "POST /refunds", because keys are per route`)
 
 // Look returns what the store knows of a request or task, under whichever of its names the record is. If there is none, the State is
 // Absent and the Name is the one that a new record would get. The Key of a request has no quotes.
 func (o *Operator) Look(ctx context.Context, task core.Task) (found driver.Record, err error) {
-	isPerRoute := !slices.ContainsFunc(o.namings, func(n recordname.Naming) bool { return !n.PerRoute })
-	if isPerRoute && task.Kind == "" {
-		return driver.Record{}, errNoRoute
-	}
-	for i, naming := range o.namings {
-		seen, err := o.store.Look(ctx, nameOf(naming, task))
+	names, lacksRoute := o.names(task)
+	for i, name := range names {
+		seen, err := o.store.Look(ctx, name)
 		if err != nil {
 			return driver.Record{}, err
 		}
@@ -34,6 +29,9 @@ func (o *Operator) Look(ctx context.Context, task core.Task) (found driver.Recor
 			return seen, nil
 		}
 	}
+	if lacksRoute {
+		return driver.Record{}, errNoRoute
+	}
 	return found, nil
 }
 
@@ -43,13 +41,21 @@ func isReleased(seen *driver.Record) bool {
 	return seen.State == driver.Failed && seen.Free && seen.Attempt == 0
 }
 
-// nameOf returns the name of the record of a request or task.
-func nameOf(n recordname.Naming, task core.Task) [32]byte {
+// names returns the names that the record of a request or task may have, first the one that a new record would get. lacksRoute says
+// that there are more, which are per route, and that the operator has named no route.
+func (o *Operator) names(task core.Task) (names [][32]byte, lacksRoute bool) {
 	method, path, isRoute := strings.Cut(task.Kind, " ")
-	if isRoute || task.Kind == "" {
-		return n.OfRequest(task.Scope, task.Key, method, path)
+	for _, naming := range o.namings {
+		switch {
+		case task.Kind != "" && !isRoute:
+			names = append(names, naming.OfTask(task.Scope, task.Key, task.Kind))
+		case naming.PerRoute && !isRoute:
+			lacksRoute = true
+		default:
+			names = append(names, naming.OfRequest(task.Scope, task.Key, method, path))
+		}
 	}
-	return n.OfTask(task.Scope, task.Key, task.Kind)
+	return names, lacksRoute
 }
 
 // Filter selects records. The zero value selects all of the store, also those of other engines.

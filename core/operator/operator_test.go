@@ -158,6 +158,15 @@ func TestAnOperatorFindsRecordsUnderEarlierNames(t *testing.T) {
 	assert.ErrorContains(t, err, "Task.Kind must be the method and path")
 }
 
+func TestNoKeyIsCalledNewWithoutItsRoute(t *testing.T) {
+	d := newDesk(t, memstore.New(), func(c *core.Config) { c.Key.PerRoute, c.Key.PerRouteChanged = true, true })
+	for _, key := range []string{"never sent", "K"} {
+		_, err := d.Look(ctx, core.Task{Scope: "ann", Key: key})
+		assert.ErrorContains(t, err, "Task.Kind must be the method and path", key)
+		d.send("ann", "K", respond(201))
+	}
+}
+
 func TestAReleasedClaimHidesNoRecordUnderAnEarlierName(t *testing.T) {
 	for _, test := range []struct {
 		run  func(context.Context) (*core.Response, error)
