@@ -78,7 +78,8 @@ func (k *keyed) takeOverAny(which Task) (revived bool, err error) {
 
 // takeOver claims a record whose run vanished, whatever its request. Its first Begin, with a fingerprint that no request has, only
 // asks for the record's fingerprint; where there is no record, what that Begin leaves behind ends before its lease. A dead task is
-// revived and not claimed. If fence is not 0, a vanished run with another fence is left.
+// revived and not claimed. If fence is greater than 0, only a vanished run with that fence is claimed; if fence is less than 0, only
+// a dead task is revived.
 func (k *keyed) takeOver(fence int64) (revived bool, err error) {
 	store := k.engine.cfg.Store
 	k.claim.NoTakeover = true
@@ -96,7 +97,7 @@ func (k *keyed) takeOver(fence int64) (revived bool, err error) {
 		k.claim.TakeoverFence = entry.Fence
 		entry, err = store.Begin(k.ctx, k.claim)
 	}
-	if err == nil && entry.State == driver.Completed && k.isTask {
+	if err == nil && entry.State == driver.Completed && k.isTask && fence <= 0 {
 		err = k.revive(entry.Outcome)
 		return err == nil, err
 	}

@@ -61,6 +61,17 @@ func TestAnOperatorRevivesADeadMessage(t *testing.T) {
 		assert.Equal(t, consumer.Delivery[receipt]{Verdict: consumer.Duplicate, Result: receipt{7}}, f.consume(message, f.numbered))
 		f.ran(2)
 	})
+	inBubble(t, "EVT-11 if the fence names no run", func(t *testing.T) {
+		f, named := consuming(t, two), dead
+		f.dies(t)
+		named.Fence = 7
+		assert.ErrorIs(t, f.Resolve(ctx, named, nil), core.ErrNotUnknown)
+		named.Fence = -1
+		require.NoError(t, f.Resolve(ctx, named, nil))
+		f.vanishes()
+		assert.ErrorIs(t, f.Resolve(ctx, named, nil), core.ErrNotUnknown, "the fence -1 settles no run")
+		require.NoError(t, f.Resolve(ctx, dead, nil))
+	})
 	inBubble(t, "EVT-11 of the same payload only", func(t *testing.T) {
 		f := consuming(t, two)
 		f.dies(t)

@@ -27,8 +27,9 @@ type Task struct {
 	// bounds how many of its tasks use the store lets another one in meanwhile.
 	OnWait func() (done func())
 
-	// Fence is for [Engine.Resolve] alone, which then settles the run that has this fence and no other run. Hooks.Unknown and
-	// driver.Inspector report it. By default, 0, Resolve settles the run that it finds.
+	// Fence is for [Engine.Resolve] alone, which then settles the run that has this fence and no other run, and revives no task.
+	// Hooks.Unknown and driver.Inspector report it. With -1 Resolve settles no run, and only revives a task that is dead. By
+	// default, 0, Resolve settles the run, or revives the task, that it finds.
 	Fence int64
 }
 

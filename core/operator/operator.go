@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
@@ -93,26 +94,67 @@ func (o *Operator) act(ctx context.Context, by By, act Act, do func() error) err
 	return err
 }
 
+// reviveOnly is the Task.Fence with which Engine.Resolve settles no run.
+const reviveOnly = -1
+
 // Resolve settles an unknown outcome, or revives a dead task, as [core.Engine.Resolve] does: outcome says what happened, and nil that
-// it did not happen. seen is the result of Look. If another run was seen to vanish since then, or the key was settled, Resolve
-// changes nothing and returns an error that wraps [core.ErrNotUnknown].
+// it did not happen. seen is the result of Look for this task. If another run was seen to vanish since then, or the key was settled
+// or revived, Resolve changes nothing and returns an error that wraps [core.ErrNotUnknown]. After an error of the store look again,
+// since Resolve may have claimed the record.
 func (o *Operator) Resolve(ctx context.Context, by By, task core.Task, seen driver.Record, outcome *core.Response) error {
 	if seen.State != driver.Unknown && seen.State != driver.Completed {
 		return fmt.Errorf("%w: it was seen %s", core.ErrNotUnknown, seen.State)
 	}
-	task.Fence = seen.Fence
+	if err := o.checkName(task, seen); err != nil {
+		return err
+	}
+	if task.Fence = seen.Fence; seen.State == driver.Completed {
+		task.Fence = reviveOnly
+	}
 	return o.act(ctx, by, Act{Kind: Resolve, Task: task, Seen: seen, Outcome: outcome}, func() error {
+		if seen.State == driver.Completed {
+			if err := o.checkVersion(ctx, seen); err != nil {
+				return err
+			}
+		}
 		return o.engine.Resolve(ctx, task, outcome)
 	})
 }
 
+// checkName returns an error if the record that was seen is not one of this task.
+func (o *Operator) checkName(task core.Task, seen driver.Record) error {
+	if names, _ := o.names(task); slices.Contains(names, seen.Name) {
+		return nil
+	}
+	return errors.New("idem: operator: the record that was seen is not that of the task: its scope, key or kind is another one")
+}
+
+// checkVersion returns an error if the record has changed since it was seen. It is for dead tasks, which may have been revived, and
+// have died again. A vanished run needs no such check, since the engine recognises it by its fence.
+func (o *Operator) checkVersion(ctx context.Context, seen driver.Record) error {
+	now, err := o.store.Look(ctx, seen.Name)
+	if err == nil && now.Version != seen.Version {
+		return fmt.Errorf("%w: the record has changed since it was seen, and is %s", core.ErrNotUnknown, now.State)
+	}
+	return err
+}
+
 // Forget deletes the record of a request or task, so that the next request under its key is new, whatever has happened before. seen
 // is the result of Look or Scan; task says in the audit what it is, and may be empty. Forget returns [ErrChanged] if the record
-// has changed since then or its run is in progress, and an error that wraps driver.ErrUnreadable if it cannot be read. Forget deletes no body in a blob store: that stays until its time to live
-// is over. Processes with Keep.LocalReplays may replay the outcome for up to a minute more.
+// has changed since then or its run is in progress, and an error that wraps driver.ErrUnreadable if it cannot be read. Forget
+// deletes no body in a blob store: that stays until its time to live is over. Processes with Keep.LocalReplays may replay the
+// outcome for up to a minute more.
 func (o *Operator) Forget(ctx context.Context, by By, task core.Task, seen driver.Record) error {
-	if seen.State == driver.Unreadable {
+	switch seen.State {
+	case "":
+		return errors.New("idem: operator: forget: no record was seen")
+	case driver.Unreadable:
 		return fmt.Errorf("idem: operator: forget: the record is left, since a later version may have written it: %w", driver.ErrUnreadable)
+	}
+	if task.Key != "" {
+		if err := o.checkName(task, seen); err != nil {
+			return err
+		}
 	}
 	return o.act(ctx, by, Act{Kind: Forget, Task: task, Seen: seen}, func() error { return o.forget(ctx, seen) })
 }

@@ -226,6 +226,77 @@ func TestAnOperatorSettlesNoLaterRun(t *testing.T) {
 	})
 }
 
+// job is a task.
+var job = core.Task{Kind: "JOB", Scope: "ann", Key: "J"}
+
+// work runs job.
+func (d *desk) work(run func(context.Context) (*core.Response, error)) {
+	d.t.Helper()
+	_, err := d.engine.DoTask(ctx, job, run)
+	require.NoError(d.t, err)
+}
+
+// die is a handler after which its task is dead.
+func die(ctx context.Context) (*core.Response, error) {
+	core.Decide(ctx, core.Keep)
+	return respond(500)(ctx)
+}
+
+func TestAnOperatorRevivesNothingButWhatWasSeenDead(t *testing.T) {
+	for name, test := range map[string]struct {
+		first, second func(context.Context) (*core.Response, error)
+		colleague     *core.Response
+		want          driver.State
+	}{
+		"revived, and vanished":      {first: die, second: vanish, want: driver.Unknown},
+		"revived, and dead again":    {first: die, second: die, want: driver.Completed},
+		"unknown, and settled since": {first: vanish, colleague: respondWith(500), want: driver.Completed},
+		"unknown, and dead since":    {first: vanish, second: die, want: driver.Completed},
+	} {
+		for _, outcome := range []*core.Response{nil, respondWith(201)} {
+			inBubble(t, "OPR-04 "+name, func(t *testing.T) {
+				d := newDesk(t, memstore.New())
+				d.work(test.first)
+				time.Sleep(lease)
+				seen, err := d.Look(ctx, job)
+				require.NoError(t, err)
+				require.NoError(t, d.Resolve(ctx, alice, job, seen, test.colleague), "a colleague is faster")
+				if test.second != nil {
+					d.work(test.second)
+				}
+				time.Sleep(lease)
+				before, err := d.Look(ctx, job)
+				require.NoError(t, err)
+				assert.Equal(t, test.want, before.State)
+				assert.ErrorIs(t, d.Resolve(ctx, alice, job, seen, outcome), core.ErrNotUnknown)
+				after, err := d.Look(ctx, job)
+				require.NoError(t, err)
+				assert.Equal(t, before, after)
+			})
+		}
+	}
+}
+
+func TestAnActIsOfTheRecordThatWasSeen(t *testing.T) {
+	inBubble(t, "OPR-04", func(t *testing.T) {
+		d := newDesk(t, memstore.New())
+		d.send("ann", "A", respond(201))
+		d.send("ann", "B", vanish)
+		time.Sleep(lease)
+		taskB, seenA, seenB := core.Task{Scope: "ann", Key: "B"}, d.look("ann", "A"), d.look("ann", "B")
+		for _, outcome := range []*core.Response{nil, respondWith(201)} {
+			assert.ErrorContains(t, d.Resolve(ctx, alice, taskB, seenA, outcome), "not that of the task")
+		}
+		assert.ErrorContains(t, d.Forget(ctx, alice, taskB, seenA), "not that of the task")
+		assert.ErrorContains(t, d.Forget(ctx, alice, taskB, driver.Record{}), "no record was seen")
+		assert.Equal(t, seenA, d.look("ann", "A"))
+		assert.Equal(t, seenB, d.look("ann", "B"))
+		assert.Empty(t, d.audited)
+		require.NoError(t, d.Forget(ctx, alice, core.Task{}, seenA))
+		assert.Equal(t, driver.Absent, d.look("ann", "A").State)
+	})
+}
+
 // respondWith returns a response with this status.
 func respondWith(status int) *core.Response { return &core.Response{Status: status} }
 
