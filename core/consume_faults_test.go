@@ -367,6 +367,25 @@ func TestAPoisonMessageIsTheOnlyOneOfItsBatchThatDies(t *testing.T) {
 	})
 }
 
+// A message that is handled does not wait for its neighbours: a slow one would use up its Lease.MaxRun, and one that kills its
+// process would take its result with it.
+func TestAMessageOfABatchIsSettledWhenItsCallHasReturned(t *testing.T) {
+	inBubble(t, "EVT-01", func(t *testing.T) {
+		f := newFixture(t, func(c *core.Config) { c.Lease.MaxRun = lease * 3 / 2 })
+		failed := func(context.Context, []consumer.Message) ([]receipt, error) { return nil, errTest }
+		consumer.Batch(ctx, f.consumer, letters("ab"), failed)
+		d := consumer.Batch(ctx, f.consumer, letters("ab"), func(ctx context.Context, m []consumer.Message) ([]receipt, error) {
+			if m[0].ID == "b" {
+				synctest.Wait()
+				assert.Equal(t, consumer.Duplicate, f.consume(letters("a")[0], f.numbered).Verdict)
+			}
+			time.Sleep(lease)
+			return each(ctx, m)
+		})
+		assert.Equal(t, []consumer.Verdict{consumer.Done, consumer.Busy}, verdicts(d), "b was claimed together with a")
+	})
+}
+
 // errors of messages, as an error of a batch may have them.
 type perMessage []error
 

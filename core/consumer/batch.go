@@ -65,7 +65,7 @@ var (
 )
 
 // batch is one call of Batch. Each message has a run of its own, in a goroutine of its own. When all runs of a wave have
-// begun, or turned out not to be necessary, the batch calls the handler for them.
+// begun, or turned out not to be necessary, the batch calls the handler for them. A run goes on when its call has returned.
 type batch[T any] struct {
 	ctx        context.Context
 	consumer   *Consumer
@@ -75,7 +75,6 @@ type batch[T any] struct {
 
 	store   chan struct{}   // has one element for each message that uses the store
 	claimed chan *member[T] // gets a member when its run waits for the handler, and nil for a message that is not to be handled
-	done    chan struct{}   // closed when all members are handled
 
 	mu    sync.Mutex
 	ended bool // a goroutine of a message has ended by a panic or by runtime.Goexit
@@ -84,6 +83,7 @@ type batch[T any] struct {
 
 // member is a message that has a run, which waits until the batch has called the handler.
 type member[T any] struct {
+	done   chan struct{}   // closed when its call has returned
 	index  int             // in the messages of the batch
 	run    context.Context // of the message's run
 	called bool            // the handler was called with this message
@@ -93,7 +93,7 @@ type member[T any] struct {
 
 // consume handles a wave: messages that have different names.
 func (b *batch[T]) consume(wave []int) {
-	b.claimed, b.done = make(chan *member[T]), make(chan struct{})
+	b.claimed = make(chan *member[T])
 	var runs sync.WaitGroup
 	for _, i := range wave {
 		runs.Go(func() { b.guarded(i) })
@@ -106,8 +106,7 @@ func (b *batch[T]) consume(wave []int) {
 	}
 	slices.SortFunc(claimed, func(x, y *member[T]) int { return x.index - y.index })
 	func() {
-		defer runs.Wait()
-		defer close(b.done) // also when handle panics
+		defer runs.Wait() // also when handle panics
 		b.callAll(calls(claimed))
 	}()
 	b.passOn()
@@ -152,10 +151,10 @@ func (b *batch[T]) one(i int) Delivery[T] {
 		}
 	}()
 	d := consume(b.ctx, b.consumer, b.messages[i], b.wait, func(run context.Context) (T, error) {
-		m = &member[T]{index: i, run: run}
+		m = &member[T]{done: make(chan struct{}), index: i, run: run}
 		<-b.store
 		b.claimed <- m
-		<-b.done
+		<-m.done
 		b.store <- struct{}{}
 		return m.result, m.err
 	})
@@ -207,6 +206,7 @@ func (b *batch[T]) call(members []*member[T]) {
 	together := &shared{Context: b.ctx}
 	for _, m := range members {
 		together.runs = append(together.runs, m.run)
+		defer close(m.done) // also when handle panics
 	}
 	ctx, cancel := context.WithCancelCause(together)
 	defer cancel(nil)

@@ -144,9 +144,6 @@ func (h *history) couldHold(c *claim) bool {
 	if r == nil || c.process.dead || c.do.counts["lost"] > 0 || now-c.troubleUntil <= c.lease+quick {
 		return false
 	}
-	if r.script.isBatch && c.do.counts["unknown"] > 0 {
-		return false // Lease.MaxRun has ended the run while it waited for the other messages of its batch
-	}
 	for _, sent := range c.calls {
 		if now-sent > quick {
 			return false
