@@ -10,7 +10,7 @@ import (
 type engineField struct {
 	name   string
 	first  string                 // its value in a first response that was held back; "" if that has none
-	replay func(*Response) string // returns its value in a replay; "" if that has none
+	replay func(*Response) string // returns its value in a replay, "" for none; the stored response has no field of this name
 }
 
 // engineFields is the one list of these fields. A field that a handler has set under one of their names, in any case, is removed

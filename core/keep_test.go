@@ -172,13 +172,3 @@ func TestALateRetryIsRefusedInsteadOfRun(t *testing.T) {
 }
 
 // RPL-28.
-func TestOmitNoStoreReadsEveryCacheControlLine(t *testing.T) {
-	for value, omit := range map[string]bool{
-		"no-store": true, "NO-STORE": true, "private, no-store": true, "max-age=0,no-store": true,
-		"no-cache": false, "private": false, "": false,
-	} {
-		r := &core.Response{Header: []core.Field{line("X-Other", "no-store"), line("Cache-Control", "private"), line("cache-control", value)}}
-		assert.Equal(t, omit, core.OmitNoStore(r), value)
-	}
-	assert.False(t, core.OmitNoStore(&core.Response{}))
-}

@@ -156,13 +156,15 @@ func keptBy(keep KeepConfig, lines ...Field) []Field {
 }
 
 // RPL-28.
-func TestOmitNoStoreReadsEveryCacheControlLine(t *testing.T) {
+// RPL-28.
+func TestOmitNoStoreReadsEveryCacheControlField(t *testing.T) {
 	for name, c := range map[string]struct {
 		lines []Field
 		want  bool
 	}{
 		"none":               {nil, false},
 		"another directive":  {[]Field{{"Cache-Control", "private, max-age=0"}}, false},
+		"of another field":   {[]Field{{"X-Other", "no-store"}}, false},
 		"alone":              {[]Field{{"Cache-Control", "no-store"}}, true},
 		"in a list":          {[]Field{{"cache-control", "private, No-Store"}}, true},
 		"on the second line": {[]Field{{"Cache-Control", "private"}, {"Cache-Control", "no-store"}}, true},

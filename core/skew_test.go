@@ -197,10 +197,21 @@ func replayed(r *core.Response) string {
 	if len(values(r, "Idempotent-Body")) > 0 {
 		text += withoutBody
 	}
-	if len(values(r, "X-A")) == 0 || len(values(r, "Set-Cookie")) > 0 {
+	if !slices.Equal(fieldsOf(r), []string{"Content-Length", "Content-Type", "Idempotent-Replayed", "X-A"}) {
 		text += otherFields
 	}
 	return text
+}
+
+// fieldsOf returns the names of the header fields of a response, but for that which says that the body is omitted.
+func fieldsOf(r *core.Response) (names []string) {
+	for _, field := range slices.Concat(r.Header, r.Added) {
+		if field.Name != "Idempotent-Body" {
+			names = append(names, field.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // skewState is a state of the record at the time when the second process meets it.
@@ -231,11 +242,11 @@ var skewStates = []skewState{
 	}},
 	{"unknown", "the same, with `Lease.OnUnknown`", onUnknown(core.RefuseUnknown), (*skew).meetVanished, runs},
 	{"failed", "the handler returned 503", nothing, func(s *skew) string {
-		s.leave(answers(503, "failed", line("X-A", "a")))
+		s.leave(answers(503, "failed", line("Content-Type", "text/plain"), line("X-A", "a")))
 		return s.meet()
 	}, never},
 	{"released", "the handler returned 401", nothing, func(s *skew) string {
-		s.leave(answers(401, "who?", line("X-A", "a")))
+		s.leave(answers(401, "who?", line("Content-Type", "text/plain"), line("X-A", "a")))
 		return s.meet()
 	}, never},
 	{"failed after a step", "the handler did a step and returned 503", nothing, (*skew).meetStep, func(verdict string) bool {
@@ -294,7 +305,7 @@ func (s *skew) meetStep() string {
 	}
 	s.leave(func(ctx context.Context) (*core.Response, error) {
 		require.NoError(s.first.tb, step(ctx))
-		return &core.Response{Status: 503, Header: []core.Field{line("X-A", "a")}}, nil
+		return &core.Response{Status: 503, Header: []core.Field{line("Content-Type", "text/plain"), line("X-A", "a")}}, nil
 	})
 	verdict := s.meetWith(func(ctx context.Context) (*core.Response, error) {
 		if err := step(ctx); err != nil {

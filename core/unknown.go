@@ -10,9 +10,9 @@ import (
 // [Engine.Resolve] settles the outcome.
 func RefuseUnknown(context.Context, *Request) (*Response, error) { return nil, ErrOutcomeUnknown }
 
-// resolve asks Lease.OnUnknown what became of a run that vanished. It reports whether Begin is to be called again. An outcome that
-// OnUnknown returns is settled like the outcome of a run, under a claim that takes over, so that only one of several requests
-// settles it.
+// resolve asks Lease.OnUnknown what became of a run that vanished. It reports whether Begin is to be called again. If OnUnknown
+// returns an outcome, a function that returns it takes the place of the handler, and runs under a claim that takes over. So only one
+// of several requests stores the outcome.
 func (op *operation) resolve(vanished int64) (again bool) {
 	if !op.claim.NoTakeover || op.claim.TakeoverFence != 0 || vanished == 0 {
 		return false
