@@ -170,5 +170,3 @@ func TestALateRetryIsRefusedInsteadOfRun(t *testing.T) {
 		assert.Zero(t, elapsed(func() { f.refused(f.send(request("K", "B"), made), 410, "retention-over") }))
 	})
 }
-
-// RPL-28.

@@ -156,7 +156,6 @@ func keptBy(keep KeepConfig, lines ...Field) []Field {
 }
 
 // RPL-28.
-// RPL-28.
 func TestOmitNoStoreReadsEveryCacheControlField(t *testing.T) {
 	for name, c := range map[string]struct {
 		lines []Field
