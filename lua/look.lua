@@ -11,6 +11,8 @@
 --   'expired'     absent, with a tombstone, whose time to live this is
 --   'absent'      absent, without a tombstone
 --   'unreadable'  the key holds something else than a record of format 1
+--
+-- If another program has written something else than a hash in place of the steps, there are none: a Scan must not end there.
 local kind = redis.call('TYPE', KEYS[1]).ok
 local record = kind == 'string' and redis.call('GETRANGE', KEYS[1], '0', '599') or ''
 
@@ -24,7 +26,7 @@ end
 local left = redis.call('PTTL', KEYS[1])
 if not readable(record) then return {'unreadable', time, math.max(left, 0), 0, 0, ''} end
 local steps = 0
-if state(record) ~= COMPLETED and redis.call('HGET', KEYS[3], '') == fingerprint(record) .. operation(record) then
+if state(record) ~= COMPLETED and redis.pcall('HGET', KEYS[3], '') == fingerprint(record) .. operation(record) then
   steps = redis.call('HLEN', KEYS[3]) - 2
 end
 return {'record', time, math.max(left, 0), redis.call('STRLEN', KEYS[1]), steps, record}

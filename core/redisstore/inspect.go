@@ -62,14 +62,16 @@ func (s *Store) inspectQuery(script *script, name [32]byte) *query {
 }
 
 // Scan implements driver.Inspector. It visits all keys of each master with SCAN, also those of other programs, and reads the records
-// among them in pipelines.
+// among them in pipelines. The error for a client of another type wraps [errors.ErrUnsupported], since Scan cannot know its masters.
 func (s *Store) Scan(ctx context.Context, filter driver.Filter, found func(driver.Record) bool) error {
 	scan := &scan{store: s, filter: filter, found: found}
-	cluster, ok := s.client.(*redis.ClusterClient)
-	if !ok {
-		return scan.node(ctx, s.client)
+	switch client := s.client.(type) {
+	case *redis.Client:
+		return scan.node(ctx, client)
+	case *redis.ClusterClient:
+		return client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return scan.node(ctx, node) })
 	}
-	return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return scan.node(ctx, node) })
+	return fmt.Errorf("idem: redisstore: Scan needs a *redis.Client or *redis.ClusterClient, not a %T: %w", s.client, errors.ErrUnsupported)
 }
 
 // scan is one call of Scan.
@@ -88,7 +90,7 @@ func (n *scan) node(ctx context.Context, node redis.UniversalClient) error {
 	for {
 		keys, next, err := node.Scan(ctx, cursor, n.pattern(), scanBatch).Result()
 		if err == nil {
-			err = n.read(ctx, node, n.names(keys))
+			err = n.read(ctx, node, n.entries(keys))
 		}
 		if err != nil || next == 0 || n.wantsNoMore() {
 			return err
@@ -109,40 +111,50 @@ func (n *scan) pattern() string {
 // globEscaper makes text match itself alone in a glob pattern.
 var globEscaper = strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`, `\`, `\\`)
 
-// names returns the names of the records to which these keys belong: records, and tombstones whose record may be gone.
-func (n *scan) names(keys []string) (names [][32]byte) {
+// entry is a key that a SCAN has found: of a record, or of a tombstone whose record may be gone.
+type entry struct {
+	name        [32]byte
+	isTombstone bool
+}
+
+// entries returns what these keys are, without those that are neither.
+func (n *scan) entries(keys []string) (all []entry) {
 	for _, key := range keys {
-		text, isOurs := strings.CutPrefix(strings.TrimSuffix(key, tombstoneSuffix), n.store.prefix)
+		text, isTombstone := strings.CutSuffix(key, tombstoneSuffix)
+		text, isOurs := strings.CutPrefix(text, n.store.prefix)
 		if !isOurs || !strings.HasPrefix(text, "{") || !strings.HasSuffix(text, "}") {
 			continue
 		}
 		if name, ok := driver.ParseRecordName(text[1 : len(text)-1]); ok {
-			names = append(names, name)
+			all = append(all, entry{name, isTombstone})
 		}
 	}
-	return names
+	return all
 }
 
-// read reads records in one pipeline and calls found for those that are selected.
-func (n *scan) read(ctx context.Context, node redis.UniversalClient, names [][32]byte) error {
-	if len(names) == 0 {
+// read reads records in one pipeline and calls found for those that are selected. A tombstone counts if there is no record, which
+// the SCAN finds by a key of its own.
+func (n *scan) read(ctx context.Context, node redis.UniversalClient, entries []entry) error {
+	if len(entries) == 0 {
 		return nil
 	}
-	pipeline, queries := node.Pipeline(), make([]*query, len(names))
-	for i, name := range names {
-		queries[i] = n.store.inspectQuery(lookScript, name)
+	pipeline, queries := node.Pipeline(), make([]*query, len(entries))
+	for i := range entries {
+		queries[i] = n.store.inspectQuery(lookScript, entries[i].name)
 		_ = pipeline.Process(ctx, queries[i].newCommand(ctx))
 	}
 	_, _ = pipeline.Exec(ctx) // each command keeps its own error
 	for i, q := range queries {
-		seen, now, err := parseLook(names[i], q.reply)
+		seen, now, err := parseLook(entries[i].name, q.reply)
 		if redis.HasErrorPrefix(err, "NOSCRIPT") || isRedirect(err) || isSplitSlot(err) {
-			seen, now, err = n.store.look(ctx, names[i])
+			seen, now, err = n.store.look(ctx, entries[i].name)
 		}
 		if err != nil {
 			return err
 		}
-		n.visit(&seen, now)
+		if entries[i].isTombstone == (seen.State == driver.Expired) {
+			n.visit(&seen, now)
+		}
 	}
 	return nil
 }
