@@ -19,15 +19,14 @@ type desk struct {
 	store *store
 }
 
-// openDesk returns the operator whom the flags describe. kind is the value of --kind, and change may complete the config of
-// the engine. The caller closes the desk.
-func (p *program) openDesk(cmd *cli.Command, kind string, cfg operator.Config, change ...func(*core.Config)) (*desk, error) {
+// openDesk returns an operator for the flags. change may complete the config of the engine. The caller closes the store.
+func (p *program) openDesk(cmd *cli.Command, change ...func(*core.Config)) (*desk, error) {
 	at, err := p.open(cmd)
 	if err != nil {
 		return nil, err
 	}
 	config := core.Config{Store: at.Store, Scope: core.ScopeByAdapter}
-	config.Key.PerRoute = strings.Contains(kind, " ")
+	config.Key.PerRoute = strings.Contains(cmd.String("kind"), " ")
 	config.Lease.OnUnknown = core.RefuseUnknown
 	if err := p.readSecrets(cmd, &config); err != nil {
 		at.close()
@@ -41,7 +40,7 @@ func (p *program) openDesk(cmd *cli.Command, kind string, cfg operator.Config, c
 		at.close()
 		return nil, fail(badUsage, "%v", err)
 	}
-	found, err := operator.New(engine, cfg)
+	found, err := operator.New(engine, operator.Config{Audit: p.auditor(cmd.String("audit-file"), at.place)})
 	if err != nil {
 		at.close()
 		return nil, fail(badUsage, "%v", err)
@@ -94,8 +93,9 @@ func taskOf(cmd *cli.Command) core.Task {
 // kindFlag returns the flag that names the route of a key, or the kind of a task.
 func kindFlag() cli.Flag {
 	return &cli.StringFlag{Name: "kind",
-		Usage: "`KIND`: the method and path of the request, such as \"POST /refunds\", if the service sets Key.PerRoute; " +
-			"the Kind of a task; MESSAGE for a message, whose group is the SCOPE and whose ID is the KEY"}
+		Usage: "`KIND`: the method and path of the request, such as \"POST /refunds\", if the service sets Key.PerRoute " +
+			"(with Key.PerRouteChanged look with it and without it); the Kind of a task; " +
+			"MESSAGE for a message, whose group is the SCOPE and whose ID is the KEY"}
 }
 
 // nothingFound says that there is no record, and what may be the reason.

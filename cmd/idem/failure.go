@@ -69,14 +69,14 @@ func explain(ctx context.Context, err error, consequence string) error {
 		return fail(badUsage, "%v; %s", err, nothingChanged)
 	case errors.Is(err, core.ErrNotUnknown), errors.Is(err, operator.ErrChanged):
 		return fail(changed, "the record has changed since it was seen; %s: %v", nothingChanged, err)
+	case ctx.Err() != nil:
+		return fail(interrupted, "interrupted; %s", consequence)
 	case isReadOnly(err):
 		return fail(storeFailed, "this server is a read-only replica; %s: name the primary in the URL of the store", nothingChanged)
 	case errors.Is(err, driver.ErrUnreadable):
 		return fail(storeFailed, "%v; %s", err, nothingChanged)
 	case isRefusal(err):
 		return fail(storeFailed, "the store refuses: %v", err)
-	case ctx.Err() != nil:
-		return fail(interrupted, "interrupted; %s", consequence)
 	default:
 		return fail(storeFailed, "the store does not respond; %s: %v", consequence, err)
 	}

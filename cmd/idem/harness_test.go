@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -35,6 +36,7 @@ func TestMain(m *testing.M) {
 		serve(url)
 		return
 	}
+	_ = flag.Set("test.parallel", "8") // Most tests wait for leases. The command line may have another number.
 	code := m.Run()
 	stopPostgres()
 	os.Exit(code)
@@ -159,8 +161,14 @@ func redisURL(t *testing.T) string {
 
 // onBothStores runs a test with the URL of an empty Redis, and of an empty PostgreSQL.
 func onBothStores(t *testing.T, test func(t *testing.T, url string)) {
-	t.Run("redis", func(t *testing.T) { test(t, redisURL(t)) })
-	t.Run("postgres", func(t *testing.T) { test(t, database(t)) })
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, redisURL(t))
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		test(t, database(t))
+	})
 }
 
 // mustConnect returns the store of a URL.

@@ -96,7 +96,7 @@ func (p *program) command() *cli.Command {
 			&cli.BoolFlag{Name: "json", Usage: "print JSON: one object, or one on each line"},
 		},
 		Action:   noCommand,
-		Commands: []*cli.Command{p.showCommand()},
+		Commands: []*cli.Command{p.showCommand(), p.lsCommand(), p.resolveCommand()},
 	}
 }
 

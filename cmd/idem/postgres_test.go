@@ -57,7 +57,8 @@ func programs(t *testing.T) string {
 		found = append(found, path)
 	}
 	if len(found) == 0 {
-		const missing = "NO POSTGRES: this test needs its programs on the PATH or in /usr/lib/postgresql (Debian: apt-get install postgresql)"
+		const missing = "NO POSTGRES: this test needs its programs on the PATH or in /usr/lib/postgresql " +
+			"(Debian: apt-get install postgresql)"
 		if os.Getenv("CI") != "" {
 			t.Fatal(missing)
 		}
@@ -71,7 +72,8 @@ func startPostgres(bin string) error {
 	if err != nil {
 		return err
 	}
-	initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", filepath.Join(dir, "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+	initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", filepath.Join(dir, "data"), "-U", "postgres", "-A", "trust",
+		"-E", "UTF8", "--locale=C", "--no-sync")
 	initdb.Dir = dir
 	if err := unprivileged(initdb, dir); err != nil {
 		return err

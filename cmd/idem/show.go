@@ -10,14 +10,14 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/go-idem/idem/core/driver"
-	"github.com/go-idem/idem/core/operator"
 )
 
 // showCommand returns the subcommand that looks at one record.
 func (p *program) showCommand() *cli.Command {
 	return p.subcommand(&cli.Command{
 		Name: "show", Usage: "what became of a key", ArgsUsage: "SCOPE KEY",
-		Description: "SCOPE is what Config.Scope of the service returns for the caller, KEY is what the client sent, without quotes.\n" +
+		Description: "SCOPE is what Config.Scope of the service returns for the caller, KEY is what the client sent,\n" +
+			"without quotes. " +
 			"An argument that begins with a dash comes after two dashes: idem show -- alice -7",
 		Flags: []cli.Flag{kindFlag()},
 	}, 2, 0, p.show)
@@ -25,7 +25,7 @@ func (p *program) showCommand() *cli.Command {
 
 // show prints the record of a request or task.
 func (p *program) show(ctx context.Context, cmd *cli.Command) error {
-	d, err := p.openDesk(cmd, cmd.String("kind"), operator.Config{})
+	d, err := p.openDesk(cmd)
 	if err != nil {
 		return err
 	}

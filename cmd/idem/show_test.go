@@ -15,6 +15,7 @@ import (
 )
 
 func TestShowSaysWhatBecameOfAKey(t *testing.T) {
+	t.Parallel()
 	onBothStores(t, func(t *testing.T, url string) {
 		h := handler(mustConnect(t, url), nil)
 		send(h, "alice", "done", "")
@@ -42,6 +43,7 @@ func TestShowSaysWhatBecameOfAKey(t *testing.T) {
 }
 
 func TestShowFindsARecordOnlyUnderItsRouteAndSecret(t *testing.T) {
+	t.Parallel()
 	url, secret := redisURL(t), "0123456789abcdef"
 	h := handler(mustConnect(t, url), nil, func(c *core.Config) { c.Key.PerRoute, c.Secret = true, []byte(secret) })
 	send(h, "alice", "K", "")
@@ -65,6 +67,7 @@ func TestShowFindsARecordOnlyUnderItsRouteAndSecret(t *testing.T) {
 }
 
 func TestShowNamesOtherPrefixesAndSchemas(t *testing.T) {
+	t.Parallel()
 	onBothStores(t, func(t *testing.T, url string) {
 		send(handler(mustConnect(t, url), nil), "alice", "K", "")
 		place := map[bool]string{true: "--prefix=pay:", false: "--schema=pay"}[url[:5] == "redis"]
@@ -81,6 +84,7 @@ func TestShowNamesOtherPrefixesAndSchemas(t *testing.T) {
 }
 
 func TestBadUsageIsSaidBeforeTheStoreIsCalled(t *testing.T) {
+	t.Parallel()
 	for name, args := range map[string][]string{
 		"no command":             {},
 		"another command":        {"erase"},
@@ -113,6 +117,7 @@ func TestBadUsageIsSaidBeforeTheStoreIsCalled(t *testing.T) {
 }
 
 func TestAScopeMayHaveTheNameOfACommand(t *testing.T) {
+	t.Parallel()
 	url := redisURL(t)
 	h := handler(mustConnect(t, url), nil)
 	for _, name := range []string{"help", "h", "show", "--json", "-7"} {
@@ -125,6 +130,7 @@ func TestAScopeMayHaveTheNameOfACommand(t *testing.T) {
 }
 
 func TestADeadServerIsSaidToBeDead(t *testing.T) {
+	t.Parallel()
 	dead := freePort()
 	for _, url := range []string{
 		"redis://127.0.0.1:" + dead, "redis+cluster://127.0.0.1:" + dead, "redis+sentinel://127.0.0.1:" + dead + "?master_name=main",
@@ -137,6 +143,7 @@ func TestADeadServerIsSaidToBeDead(t *testing.T) {
 }
 
 func TestAServerThatHangsIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	server.Pause()
 	t.Cleanup(server.Resume)

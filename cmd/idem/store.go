@@ -78,7 +78,8 @@ func withoutURL(err error) error {
 	return err
 }
 
-// openRedis returns the store of a URL as go-redis reads it. What follows the plus in its scheme says what kind of client it is for.
+// openRedis returns the store of a URL as go-redis reads it. What follows the plus in its scheme says what kind of client it is
+// for.
 func openRedis(at *url.URL, prefix string, limit timeout) (*store, error) {
 	client, err := newRedisClient(at, limit)
 	if err != nil {
@@ -205,7 +206,8 @@ func openPostgres(text, schema string, limit timeout) (*store, error) {
 
 // otherSchemas returns the schemas of a database that have the tables of a store.
 func otherSchemas(ctx context.Context, pool *pgxpool.Pool, schema string) (found []string, err error) {
-	err = pool.QueryRow(ctx, `SELECT coalesce(array_agg(schemaname::text), '{}') FROM pg_tables t WHERE tablename = 'tombstone' AND schemaname <> $1
+	err = pool.QueryRow(ctx, `SELECT coalesce(array_agg(schemaname::text), '{}') FROM pg_tables t
+		WHERE tablename = 'tombstone' AND schemaname <> $1
 		AND EXISTS (SELECT FROM pg_tables r WHERE r.schemaname = t.schemaname AND r.tablename = 'checkpoint')`, schema).Scan(&found)
 	return found, err
 }

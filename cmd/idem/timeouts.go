@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// timeout bounds each call of a store, so that a server that does not respond is noticed in the middle of a scan, too. A scan as a
-// whole has no bound. It is a hook of go-redis and a tracer of pgx.
+// timeout bounds each call of a store, so that a server that does not respond is noticed in the middle of a scan, too. A scan as
+// a whole has no bound. A timeout is a hook of go-redis and a tracer of pgx.
 type timeout time.Duration
 
 // DialHook implements redis.Hook.

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/operator"
+)
+
+// auditFlags returns the flags of every subcommand that acts.
+func auditFlags(more ...cli.Flag) []cli.Flag {
+	return append(more,
+		&cli.StringFlag{Name: "who", Required: true, Usage: "`WHO` acts, for the audit"},
+		&cli.StringFlag{Name: "reason", Required: true, Usage: "`TEXT` that says why, for the audit"},
+		&cli.StringFlag{Name: "audit-file",
+			Usage: "`FILE` to which a line of JSON is appended before the act; if that fails, nothing is done. Default: standard error"})
+}
+
+// actorOf returns who acts and why.
+func actorOf(cmd *cli.Command) (operator.By, error) {
+	by := operator.By{Who: cmd.String("who"), Why: cmd.String("reason")}
+	if by.Who == "" || by.Why == "" {
+		return by, fail(badUsage, "--who and --reason must say who acts and why")
+	}
+	return by, nil
+}
+
+// audited is the line of an act. Of an outcome it has the status and the length.
+type audited struct {
+	Time     time.Time     `json:"time"`
+	Act      operator.Kind `json:"act"`
+	Who      string        `json:"who"`
+	Why      string        `json:"why"`
+	Place    string        `json:"place"`
+	Scope    string        `json:"scope"`
+	Key      string        `json:"key,omitempty"`
+	Kind     string        `json:"kind,omitempty"`
+	Record   string        `json:"record,omitempty"`
+	State    driver.State  `json:"state,omitempty"`
+	Fence    int64         `json:"fence,omitempty"`
+	Happened *bool         `json:"happened,omitempty"`
+	Status   int           `json:"status,omitempty"`
+	Length   int           `json:"length,omitempty"`
+}
+
+// auditor returns a function that writes a line before each act, to a file or, with "", to standard error.
+func (p *program) auditor(file, place string) func(context.Context, operator.Act) error {
+	return func(_ context.Context, act operator.Act) error {
+		line := audited{
+			Time: time.Now().UTC(), Act: act.Kind, Who: act.Who, Why: act.Why, Place: place, Scope: act.Task.Scope,
+			Key: act.Task.Key, Kind: act.Task.Kind, State: act.Seen.State, Fence: act.Seen.Fence,
+		}
+		if act.Seen.State != "" {
+			line.Record = nameOf(&act.Seen)
+		}
+		if happened := act.Outcome != nil; act.Kind == operator.Resolve {
+			line.Happened = &happened
+			if happened {
+				line.Status, line.Length = act.Outcome.Status, len(act.Outcome.Body)
+			}
+		}
+		if err := p.audit(file, &line); err != nil {
+			return fmt.Errorf("%w: %w", errNotAudited, err)
+		}
+		return nil
+	}
+}
+
+// audit appends a line to a file, and waits until the disk has it; "" stands for standard error.
+func (p *program) audit(file string, line *audited) error {
+	if file == "" {
+		return writeLine(p.stderr, line)
+	}
+	to, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	err = writeLine(to, line)
+	if err == nil && isRegular(to) {
+		err = to.Sync()
+	}
+	if closed := to.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+// isRegular reports whether a file is on a disk, and no pipe or device, which has nothing to sync.
+func isRegular(file *os.File) bool {
+	info, err := file.Stat()
+	return err == nil && info.Mode().IsRegular()
+}
+
+// writeLine writes a line in one call, so that the lines of several commands do not mix.
+func writeLine(w io.Writer, line *audited) error {
+	text, err := json.Marshal(line)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(text, '\n'))
+	return err
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/operator"
+)
+
+// states are the states that a record can have; the first three say when their run was claimed.
+var states = []driver.State{
+	driver.Unknown, driver.InProgress, driver.Failed, driver.Completed, driver.Expired, driver.Unreadable,
+}
+
+// lsCommand returns the subcommand that lists records.
+func (p *program) lsCommand() *cli.Command {
+	return p.subcommand(&cli.Command{
+		Name: "ls", Usage: "list records",
+		Description: "A record has no scope and key, but hashes of them: Event.Record of the hooks has the same name, so the log\n" +
+			"of the service says which request it is. A scan reads the whole store in batches that delay nobody.",
+		Flags: []cli.Flag{
+			&cli.StringSliceFlag{Name: "state",
+				Usage: "`STATES`: of unknown, in-progress, failed, completed, expired, unreadable. Default: all"},
+			&cli.DurationFlag{Name: "older",
+				Usage: "`AGE`: only records whose run was claimed so long ago, which unknown, in-progress and failed have"},
+			&cli.StringFlag{Name: "scope", Usage: "`SCOPE`: only records of one caller. Default: all"},
+			&cli.IntFlag{Name: "limit", Value: 100, Usage: "`N` records at most; 0 for all"},
+		},
+	}, 0, 0, p.ls)
+}
+
+// ls lists the records that the flags select.
+func (p *program) ls(ctx context.Context, cmd *cli.Command) error {
+	wanted, err := statesOf(cmd)
+	if err != nil {
+		return err
+	}
+	d, err := p.openDesk(cmd)
+	if err != nil {
+		return err
+	}
+	defer d.store.close()
+	list := p.newListing(cmd.Bool("json"), cmd.Int("limit"))
+	filter := operator.Filter{Scope: cmd.String("scope"), MinAge: cmd.Duration("older")}
+	err = d.Scan(ctx, filter, func(seen driver.Record) bool {
+		list.progress.step()
+		return !slices.Contains(wanted, seen.State) || list.add(&seen)
+	})
+	list.progress.clear()
+	listed := len(list.known)
+	switch {
+	case err != nil:
+		return d.explain(ctx, err, fmt.Sprintf("%d records were listed, %s", listed, nothingChanged))
+	case listed == 0 && list.progress.read == 0 && filter.MinAge == 0:
+		return d.nothingFound(ctx, "there is no record")
+	case listed == 0:
+		return fail(finding, "no record in %s is selected; %s", d.store.place, nothingChanged)
+	case list.hasMore:
+		fmt.Fprintf(p.stderr, "idem: these are %d records, and there are more: --limit 0 lists all\n", listed)
+	}
+	return nil
+}
+
+// statesOf returns the states that the flags select.
+func statesOf(cmd *cli.Command) (wanted []driver.State, err error) {
+	for _, name := range cmd.StringSlice("state") {
+		state := driver.State(strings.TrimSpace(name))
+		if !slices.Contains(states, state) {
+			return nil, fail(badUsage, "--state %q is none of %q", name, states)
+		}
+		if cmd.IsSet("older") && slices.Index(states, state) > 2 {
+			return nil, fail(badUsage, "--older selects no record that is %s, since that does not say when its run was claimed", state)
+		}
+		wanted = append(wanted, state)
+	}
+	if cmd.Int("limit") < 0 || cmd.Duration("older") < 0 {
+		return nil, fail(badUsage, "--limit and --older must not be negative")
+	}
+	if wanted == nil {
+		return states, nil
+	}
+	return wanted, nil
+}
+
+// listing prints records, each once.
+type listing struct {
+	p        *program
+	json     bool
+	limit    int // 0: none
+	known    map[[32]byte]bool
+	hasMore  bool
+	progress *progress
+}
+
+// newListing returns a listing of at most this many records.
+func (p *program) newListing(json bool, limit int) *listing {
+	return &listing{p: p, json: json, limit: limit, known: map[[32]byte]bool{}, progress: p.newProgress()}
+}
+
+// add prints a record, and returns false if the listing has as many as it may.
+func (l *listing) add(seen *driver.Record) bool {
+	if l.known[seen.Name] {
+		return true
+	}
+	if l.limit > 0 && len(l.known) == l.limit {
+		l.hasMore = true
+		return false
+	}
+	l.progress.clear()
+	l.known[seen.Name] = true
+	switch {
+	case l.json:
+		l.p.printJSON(newRecord(seen))
+	case len(l.known) == 1:
+		printRow(l.p.stdout, "RECORD", "STATE", "ATTEMPT", "CLAIMED", "KEPT FOR", "BYTES", "CAUSE")
+		fallthrough
+	default:
+		printListed(l.p.stdout, seen)
+	}
+	return true
+}
+
+// printListed prints a record as a row.
+func printListed(w io.Writer, seen *driver.Record) {
+	claimed, cause := "", ""
+	if !seen.ClaimedAt.IsZero() {
+		claimed = seen.ClaimedAt.UTC().Format(time.RFC3339)
+	}
+	if seen.Cause != "" {
+		cause = fmt.Sprintf("%.60q", seen.Cause)
+	}
+	printRow(w, nameOf(seen), seen.State, seen.Attempt, claimed, rounded(seen.Expires), seen.Bytes, cause)
+}
+
+// printRow prints a row with the seven columns of a listing.
+func printRow(w io.Writer, columns ...any) {
+	row := fmt.Sprintf("%-44v  %-11v  %7v  %-20v  %-10v  %8v  %v", columns...)
+	fmt.Fprintln(w, strings.TrimRight(row, " "))
+}

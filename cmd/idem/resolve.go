@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/seal"
+)
+
+// resolveCommand returns the subcommand that settles an unknown outcome.
+func (p *program) resolveCommand() *cli.Command {
+	return p.subcommand(&cli.Command{
+		Name: "resolve", Usage: "say what became of a run that vanished", ArgsUsage: "SCOPE KEY",
+		Description: "With --outcome the operation has happened, and every retry gets that response. With --not-done it has not\n" +
+			"happened, and the next request runs. Find out first: idem cannot check it. A dead message runs again with --not-done.\n" +
+			"The file has a response of HTTP/1.1: a status line, header fields, an empty line, and the body as it is.\n" +
+			"The flags of times must be as in the config of the service. A service with codecs of its own in Keep.Codecs cannot\n" +
+			"read what this command stores: it must use core/operator.",
+		Flags: auditFlags(
+			&cli.StringFlag{Name: "outcome", Usage: "`FILE` with the response that retries get"},
+			&cli.BoolFlag{Name: "not-done", Usage: "the operation has not happened"},
+			kindFlag(),
+			&cli.Int64Flag{Name: "fence", Usage: "`FENCE` that show has printed: if the record has another one by now, nothing is done"},
+			&cli.DurationFlag{Name: "retention", Value: 24 * time.Hour, Usage: "Keep.Retention: how long the outcome is kept"},
+			&cli.DurationFlag{Name: "late-retry", Usage: "Keep.LateRetry: how much longer the key is remembered"},
+			&cli.StringFlag{Name: "seal-key",
+				Usage: "`ID=FILE` with the ID and the 32 bytes of the first key, if the service seals outcomes; " +
+					"without it, or with another one, retries get 503"},
+		),
+	}, 2, 0, p.resolve)
+}
+
+// resolve settles the outcome of a request or task.
+func (p *program) resolve(ctx context.Context, cmd *cli.Command) error {
+	if cmd.IsSet("outcome") == cmd.Bool("not-done") {
+		return fail(badUsage, "did it happen? Set --outcome FILE or --not-done")
+	}
+	by, err := actorOf(cmd)
+	if err != nil {
+		return err
+	}
+	outcome, keep, err := resolution(cmd)
+	if err != nil {
+		return err
+	}
+	d, err := p.openDesk(cmd, keep)
+	if err != nil {
+		return err
+	}
+	defer d.store.close()
+	task := taskOf(cmd)
+	seen, err := d.lookToAct(ctx, cmd, task)
+	if err != nil {
+		return err
+	}
+	isTask := task.Kind != "" && !strings.Contains(task.Kind, " ")
+	if seen.State != driver.Unknown && !(seen.State == driver.Completed && isTask) {
+		return fail(finding, "there is nothing to resolve; %s: the record is %s: %s", nothingChanged, seen.State, meanings[seen.State])
+	}
+	err = d.Resolve(context.WithoutCancel(ctx), by, task, seen, outcome) // an interrupt does not leave it half done
+	if errors.Is(err, core.ErrNotUnknown) && seen.State == driver.Completed {
+		if now, again := d.Look(ctx, task); again == nil && now.Version == seen.Version {
+			return fail(finding, "there is nothing to resolve; %s: the message or task is not dead", nothingChanged)
+		}
+	}
+	if err != nil {
+		return d.explain(ctx, err, mayBeDone)
+	}
+	p.printResolved(cmd, &seen, outcome)
+	return nil
+}
+
+// lookToAct returns the record on which to act. It must be there, and have the fence that the operator has seen.
+func (d *desk) lookToAct(ctx context.Context, cmd *cli.Command, task core.Task) (driver.Record, error) {
+	seen, err := d.Look(ctx, task)
+	if err != nil {
+		return seen, d.explain(ctx, err, nothingChanged)
+	}
+	if seen.State == driver.Absent {
+		return seen, d.nothingFound(ctx, "no record has this scope and key")
+	}
+	if cmd.IsSet("fence") && cmd.Int64("fence") != seen.Fence {
+		return seen, fail(changed, "the record has changed since it was seen; %s: it is %s, fence %d",
+			nothingChanged, seen.State, seen.Fence)
+	}
+	return seen, nil
+}
+
+// resolution returns the outcome that the flags give, nil for none, and how the engine is to keep it.
+func resolution(cmd *cli.Command) (outcome *core.Response, keep func(*core.Config), err error) {
+	codecs, err := sealing(cmd.String("seal-key"))
+	if err != nil {
+		return nil, nil, err
+	}
+	longest := 1 << 20
+	if cmd.IsSet("outcome") {
+		if outcome, err = readOutcome(cmd.String("outcome")); err != nil {
+			return nil, nil, err
+		}
+		longest = max(longest, len(outcome.Body)) // no body is left out
+	}
+	return outcome, func(c *core.Config) {
+		c.Keep.Retention, c.Keep.LateRetry = cmd.Duration("retention"), cmd.Duration("late-retry")
+		c.Keep.MaxBody, c.Keep.Codecs = longest, codecs
+	}, nil
+}
+
+// sealing returns the codec of a service that seals outcomes with this key, or none for "".
+func sealing(key string) ([]driver.Codec, error) {
+	if key == "" {
+		return nil, nil
+	}
+	id, file, _ := strings.Cut(key, "=")
+	secret, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fail(badUsage, "--seal-key must be ID=FILE: %v", err)
+	}
+	codec, err := seal.New([]seal.Key{{ID: id, Secret: secret}})
+	if err != nil {
+		return nil, fail(badUsage, "--seal-key: %v", err)
+	}
+	return []driver.Codec{codec}, nil
+}
+
+// printResolved says what happens from now on.
+func (p *program) printResolved(cmd *cli.Command, seen *driver.Record, outcome *core.Response) {
+	if cmd.Bool("json") {
+		p.printJSON(map[string]any{"record": nameOf(seen), "resolved": true, "happened": outcome != nil})
+		return
+	}
+	if outcome == nil {
+		fmt.Fprintln(p.stdout, "resolved: it did not happen, and the next request runs")
+		return
+	}
+	fmt.Fprintf(p.stdout, "resolved: it happened, and the same request gets %d\n", outcome.Status)
+}
