@@ -311,3 +311,24 @@ func (s slowComplete) Complete(ctx context.Context, c driver.Claim, outcome []by
 	time.Sleep(500 * time.Millisecond)
 	return s.Store.Complete(ctx, c, outcome)
 }
+
+func TestAKeyThatAnOperatorMistypedLeavesNothingForLong(t *testing.T) {
+	inBubble(t, "LSE-02", func(t *testing.T) {
+		f := newFixture(t)
+		nothingIsUnknown(t, f.Resolve(ctx, k, nil), "no record of a run")
+		records := func() (n int) {
+			require.NoError(t, f.inner.(driver.Inspector).Scan(ctx, driver.Filter{}, func(driver.Record) bool {
+				n++
+				return true
+			}))
+			return n
+		}
+		assert.Equal(t, 1, records(), "a note for as long as a call may last")
+		time.Sleep(storeTimeout)
+		assert.Zero(t, records())
+		f.send(request("K", "B"), answers(500, ""))
+		nothingIsUnknown(t, f.Resolve(ctx, k, nil), "no record of a run")
+		time.Sleep(storeTimeout)
+		assert.Equal(t, 1, records(), "the record of a run that failed stays")
+	})
+}
