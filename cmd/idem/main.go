@@ -1,7 +1,7 @@
 // Command idem is for the people who run a service with idem: it looks at records, lists and counts them, settles what is stuck,
 // and forgets what must go.
 //
-//	go install github.com/go-idem/idem/cmd/idem@latest
+//	go -C cmd/idem install . # in a clone of the repository
 //	export IDEM_STORE=redis://127.0.0.1:6379
 //	idem show alice 8e03978e-40d5-43dd-bc93-6894a57f9324
 //
@@ -95,8 +95,10 @@ func (p *program) command() *cli.Command {
 				Usage: "`FILE` with an earlier secret; empty for records without one. Default: $IDEM_PREVIOUS_SECRET"},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON: one object, or one on each line"},
 		},
-		Action:   noCommand,
-		Commands: []*cli.Command{p.showCommand(), p.lsCommand(), p.resolveCommand()},
+		Action: noCommand,
+		Commands: []*cli.Command{
+			p.showCommand(), p.lsCommand(), p.resolveCommand(), p.forgetCommand(), p.statsCommand(), p.doctorCommand(),
+		},
 	}
 }
 

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/go-idem/idem/core"
+)
+
+// doctorCommand returns the subcommand that checks the settings of a server.
+func (p *program) doctorCommand() *cli.Command {
+	return p.subcommand(&cli.Command{
+		Name: "doctor", Usage: "find settings of the server that can lose records or make requests hang",
+		Description: "The exit code is 1 if there is a finding. The client of the service is not seen: let the service call\n" +
+			"redisstore.Check or pgstore.Check at its start, too. In Redis this writes a record that expires after 2 seconds.",
+	}, 0, 0, p.doctor)
+}
+
+// problem is the JSON of a finding.
+type problem struct {
+	Setting string `json:"setting"`
+	Found   string `json:"found"`
+	Why     string `json:"why"`
+	Fix     string `json:"fix"`
+}
+
+// doctor checks the server, and whether records can be read.
+func (p *program) doctor(ctx context.Context, cmd *cli.Command) error {
+	d, err := p.openDesk(cmd)
+	if err != nil {
+		return err
+	}
+	defer d.store.close()
+	findings, err := d.store.check(ctx)
+	if err == nil {
+		_, err = d.Look(ctx, core.Task{Scope: "idem", Key: "doctor"}) // the schema may be missing
+	}
+	if err != nil {
+		return d.explain(ctx, err, nothingChanged)
+	}
+	for _, found := range findings {
+		if cmd.Bool("json") {
+			p.printJSON(problem(found))
+		} else {
+			fmt.Fprintln(p.stdout, found)
+		}
+	}
+	if len(findings) > 0 {
+		return fail(finding, "%d findings", len(findings))
+	}
+	if !cmd.Bool("json") {
+		fmt.Fprintln(p.stdout, "no finding")
+	}
+	return nil
+}
