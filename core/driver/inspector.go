@@ -40,7 +40,7 @@ type Record struct {
 	State State
 
 	// Version changes when another claim replaces the record's claim, and when the state changes; not when the lease is extended.
-	// It is opaque. Forget compares it.
+	// It is opaque, and UTF-8, so that a Record can wait as JSON for what an operator decides. Forget compares it.
 	Version string
 
 	Fence     int64     // of the last claim (InProgress, Unknown, Failed)

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -38,7 +39,8 @@ func (s *Store) look(ctx context.Context, name [32]byte) (driver.Record, time.Ti
 func (s *Store) Forget(ctx context.Context, seen driver.Record) error {
 	q := s.inspectQuery(forgetScript, seen.Name)
 	q.durableStatus = "ok"
-	q.args = append(q.args, seen.Version)
+	version, _ := hex.DecodeString(seen.Version) // what is no version is not equal to any
+	q.args = append(q.args, version)
 	if err := s.sendWhole(ctx, q); err != nil {
 		return storeError(err)
 	}
@@ -204,7 +206,7 @@ func parseLook(name [32]byte, reply *redis.Cmd) (seen driver.Record, now time.Ti
 
 // inspect fills in what the fields of a readable record say: see lua/record.lua.
 func inspect(seen *driver.Record, record string, now time.Time) {
-	seen.Version = record[1:2] + record[10:26]
+	seen.Version = hex.EncodeToString([]byte(record[1:2] + record[10:26]))
 	seen.Takeover = record[2] == '1'
 	seen.Attempt, _ = strconv.Atoi(record[4:10])
 	copy(seen.Fingerprint[:], record[fingerprintStart:fingerprintEnd])

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -228,6 +229,24 @@ var inspecting = []test{
 				s.Errorf("Begin after a Forget returned the fence %d, want more than %d", next.Fence, c.Fence)
 			}
 			s.wantError(s.forget(seen), driver.ErrLost)
+		}
+	}},
+	{"a record that was seen can be forgotten after its way through JSON", func(s *suite) {
+		for _, situation := range situations {
+			c, want := situation.make(s)
+			if want.State == driver.InProgress || want.State == driver.Absent {
+				continue
+			}
+			text, err := json.Marshal(s.look(c))
+			var seen driver.Record
+			if err == nil {
+				err = json.Unmarshal(text, &seen)
+			}
+			if err != nil {
+				s.Fatalf("a Record cannot be JSON: %v", err)
+			}
+			s.wantError(s.forget(seen), nil)
+			s.wantRecord(s.look(c), driver.Record{Name: c.Key, State: driver.Absent})
 		}
 	}},
 	{"OPR-04 a run in progress is not forgotten", func(s *suite) {
