@@ -10,9 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -149,14 +147,10 @@ func callWith(t *testing.T, ctx context.Context, p *program, args ...string) res
 	return result{code, stdout.String(), stderr.String()}
 }
 
-var redisDatabases atomic.Int64
-
-// redisURL returns the URL of an empty database of a server that all tests share.
+// redisURL returns the URL of an empty Redis.
 func redisURL(t *testing.T) string {
 	t.Helper()
-	n := redisDatabases.Add(1)
-	require.Less(t, n, int64(16), "the server has no more databases")
-	return "redis://" + redistest.Shared(t).Addr + "/" + strconv.FormatInt(n, 10)
+	return "redis://" + redistest.Start(t).Addr
 }
 
 // onBothStores runs a test with the URL of an empty Redis, and of an empty PostgreSQL.

@@ -3,10 +3,15 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core/redisstore"
+	"github.com/go-idem/idem/internal/redistest"
 )
 
 func TestLsListsWhatTheFlagsSelect(t *testing.T) {
@@ -57,36 +62,72 @@ func TestLsRefusesWhatItCannotSelect(t *testing.T) {
 	}
 }
 
-// interrupting is a writer that interrupts the command after so many writes.
-type interrupting struct {
+// acting is a writer that calls a function before one of its writes.
+type acting struct {
 	strings.Builder
-	after     int
-	interrupt func()
+	after int
+	act   func()
 }
 
-func (w *interrupting) Write(text []byte) (int, error) {
+func (w *acting) Write(text []byte) (int, error) {
 	if w.after--; w.after == 0 {
-		w.interrupt()
+		w.act()
 	}
 	return w.Builder.Write(text)
 }
 
-func TestAnInterruptedScanSaysHowFarItCame(t *testing.T) {
+func TestAScanThatStopsHalfwaySaysHowFarItCame(t *testing.T) {
 	t.Parallel()
 	onBothStores(t, func(t *testing.T, url string) {
 		h := handler(mustConnect(t, url), nil)
 		for i := range 600 { // more than a batch
 			send(h, "alice", fmt.Sprint(i), "")
 		}
+		network := newNetwork(t, url)
 		ctx, interrupt := context.WithCancel(t.Context())
-		out, errs := &interrupting{after: 4, interrupt: interrupt}, &strings.Builder{}
-		p := &program{stdin: strings.NewReader(""), stdout: out, stderr: errs, getenv: func(string) string { return "" }}
-		code := p.run(ctx, "idem", "ls", "--limit", "0", "--store", url)
-		assert.Equal(t, interrupted, code)
-		listed := strings.Count(out.String(), "\n") - 1
-		assert.Less(t, listed, 600)
-		assert.Equal(t, fmt.Sprintf("idem: interrupted; %d records were listed, nothing was changed\n", listed), errs.String())
+		for _, test := range []struct {
+			act  func()
+			code int
+			text string
+		}{
+			{interrupt, interrupted, "idem: interrupted; %d records were listed, nothing was changed"},
+			{network.hang, storeFailed, "idem: the store does not respond; %d records were listed, nothing was changed: "},
+		} {
+			out, errs := &acting{after: 4, act: test.act}, &strings.Builder{}
+			p := &program{stdin: strings.NewReader(""), stdout: out, stderr: errs, getenv: func(string) string { return "" }}
+			code := p.run(ctx, "idem", "ls", "--limit", "0", "--store", network.url, "--timeout", "500ms")
+			assert.Equal(t, test.code, code)
+			listed := strings.Count(out.String(), "\n") - 1
+			assert.Less(t, listed, 600)
+			assert.Contains(t, errs.String(), fmt.Sprintf(test.text, listed))
+			ctx = t.Context()
+		}
 	})
+}
+
+func TestEveryMasterOfAClusterIsScanned(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartMasters(t, 3)
+	h := handler(redisstore.New(cluster.Client(t)), nil)
+	for i := range 12 {
+		require.Equal(t, http.StatusOK, send(h, "alice", fmt.Sprint(i), "").Code)
+	}
+	url := "redis+cluster://" + cluster.Nodes[0].Addr
+	assert.Equal(t, 0, call(t, url, nil, "show", "alice", "7").code)
+	assert.Equal(t, 12, strings.Count(call(t, url, nil, "ls", "--json").stdout, "\n"))
+	got := call(t, url, nil, forget("alice", "--all", "--yes")...)
+	assert.Equal(t, "12 records are forgotten\n", got.stdout)
+	assert.Equal(t, 3, strings.Count(call(t, url, nil, "doctor").stdout, "appendonly of "))
+}
+
+func TestThePrimaryBehindSentinelsIsFound(t *testing.T) {
+	t.Parallel()
+	group := redistest.StartGroup(t)
+	h := handler(redisstore.New(group.Client(t)), nil)
+	require.Equal(t, http.StatusOK, send(h, "alice", "K", "").Code)
+	url := "redis+sentinel://" + group.Sentinels[0].Addr + "?master_name=main&addr=" + group.Sentinels[1].Addr
+	assert.Equal(t, 0, call(t, url, nil, forget("alice", "K", "--yes")...).code)
+	assert.Empty(t, send(h, "alice", "K", "").Header().Get("Idempotent-Replayed"))
 }
 
 func TestAScanShowsItsProgressOnATerminalOnly(t *testing.T) {

@@ -40,7 +40,8 @@ func TestDoctorHasAFindingOrNone(t *testing.T) {
 	ill := redistest.Start(t)
 	got = call(t, "redis://"+ill.Addr, nil, "doctor")
 	assert.Equal(t, finding, got.code)
-	assert.Contains(t, got.stdout, "appendonly of "+ill.Addr+" is no: a restart forgets every key since the last snapshot; set yes\n")
+	line := "appendonly of " + ill.Addr + " is no: a restart forgets every key since the last snapshot; set yes\n"
+	assert.Contains(t, got.stdout, line)
 	assert.Contains(t, call(t, "redis://"+ill.Addr, nil, "doctor", "--json").stdout, `"found":"no"`)
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -87,7 +88,7 @@ func openRedis(at *url.URL, prefix string, limit timeout) (*store, error) {
 	}
 	return &store{
 		Store: redisstore.New(client, redisstore.Prefix(prefix)),
-		place: `prefix "` + prefix + `"`,
+		place: "prefix " + strconv.Quote(prefix),
 		close: func() { _ = client.Close() },
 		check: func(ctx context.Context) ([]redisstore.Finding, error) {
 			return redisstore.Check(ctx, client, redisstore.Prefix(prefix))
@@ -190,8 +191,8 @@ func openPostgres(text, schema string, limit timeout) (*store, error) {
 	}
 	return &store{
 		Store: pgstore.New(pool, pgstore.Schema(schema)),
-		place: `schema "` + schema + `"`,
-		close: pool.Close,
+		place: "schema " + strconv.Quote(schema),
+		close: func() { closePool(pool) },
 		check: func(ctx context.Context) ([]redisstore.Finding, error) {
 			found, err := pgstore.Check(ctx, pool, pgstore.Schema(schema))
 			same := make([]redisstore.Finding, len(found))
@@ -202,6 +203,19 @@ func openPostgres(text, schema string, limit timeout) (*store, error) {
 		},
 		elsewhere: func(ctx context.Context) ([]string, error) { return otherSchemas(ctx, pool, schema) },
 	}, nil
+}
+
+// closePool closes a pool. If the server hangs, it waits for a second only, since the process ends anyway.
+func closePool(pool *pgxpool.Pool) {
+	closed := make(chan struct{})
+	go func() {
+		pool.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(time.Second):
+	}
 }
 
 // otherSchemas returns the schemas of a database that have the tables of a store.
