@@ -31,7 +31,7 @@ type tenants struct {
 func (s *tenants) note(ctx context.Context, c driver.Claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	name := fmt.Sprintf("%x", c.Key[:4])
+	name := string(driver.AppendRecordName(nil, c.Key))
 	s.seen[name] = append(s.seen[name], fmt.Sprint(ctx.Value("tenant"), " ", ctx.Value(tenantKey{})))
 }
 
