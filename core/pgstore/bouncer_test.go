@@ -59,6 +59,12 @@ func TestCallsThroughPgBouncerMeetNoStatementOfAnotherClient(t *testing.T) {
 				replayed, err := store.Begin(ctx, rival(c))
 				assert.NoError(t, err)
 				assert.Equal(t, c.Key[:], replayed.Outcome)
+				seen, err := store.Look(ctx, c.Key)
+				assert.NoError(t, err)
+				assert.NoError(t, store.Scan(ctx, driver.Filter{Scope: c.Key[:driver.ScopeBytes]}, func(r driver.Record) bool {
+					return assert.Equal(t, driver.Completed, r.State)
+				}))
+				assert.NoError(t, store.Forget(ctx, seen))
 			})
 		})
 	}

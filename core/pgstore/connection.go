@@ -41,16 +41,22 @@ func isDirect(conn *pgx.Conn) bool {
 
 // querier is a connection of a pool or a transaction.
 type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 	Conn() *pgx.Conn
 }
 
-// scan calls a function and scans its row into result. On a connection that may go through a pooler it sends the whole call in
-// one round trip without a prepared statement, whatever mode pgx is configured for: the next round trip may reach another
-// process of the server, where the statement is missing or is that of another client.
+// scan calls a function and scans its row into result.
 func scan(ctx context.Context, q querier, result []any, function string, args []any) error {
-	if !isDirect(q.Conn()) {
-		args = append([]any{pgx.QueryExecModeExec}, args...)
+	return q.QueryRow(ctx, function, withMode(q, args)...).Scan(result...)
+}
+
+// withMode returns the arguments of a statement. On a connection that may go through a pooler pgx then sends the whole call in one
+// round trip without a prepared statement, whatever mode it is configured for: the next round trip may reach another process of
+// the server, where the statement is missing or is that of another client.
+func withMode(q querier, args []any) []any {
+	if isDirect(q.Conn()) {
+		return args
 	}
-	return q.QueryRow(ctx, function, args...).Scan(result...)
+	return append([]any{pgx.QueryExecModeExec}, args...)
 }

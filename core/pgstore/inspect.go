@@ -110,16 +110,15 @@ func (s *Store) Forget(ctx context.Context, seen driver.Record) error {
 }
 
 // rows runs a statement that returns rows.
-func (s *Store) rows(ctx context.Context, statement string, args ...any) ([]row, error) {
-	result, err := s.pool.Query(ctx, s.inSchema(statement), args...)
-	if err != nil {
-		return nil, storeError(err)
-	}
-	found, err := pgx.CollectRows(result, scanRow)
-	if err != nil {
-		return nil, storeError(err)
-	}
-	return found, nil
+func (s *Store) rows(ctx context.Context, statement string, args ...any) (found []row, err error) {
+	err = s.withConnection(ctx, func(q querier) error {
+		result, err := q.Query(ctx, s.inSchema(statement), withMode(q, args)...)
+		if err == nil {
+			found, err = pgx.CollectRows(result, scanRow)
+		}
+		return err
+	})
+	return found, err
 }
 
 // row is a row of the tables record and tombstone. Times are in µs.

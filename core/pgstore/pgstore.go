@@ -228,19 +228,24 @@ func statusError(status string) error {
 	return fmt.Errorf("pgstore: function answered %q", status)
 }
 
-// query calls a function on a connection of the pool and scans its row into result. It repeats the call after a serialization
-// failure or a deadlock, since the function has changed nothing then.
+// query calls a function on a connection of the pool and scans its row into result.
 func (s *Store) query(ctx context.Context, result []any, function string, args ...any) error {
+	return s.withConnection(ctx, func(q querier) error { return scan(ctx, q, result, function, args) })
+}
+
+// withConnection calls send with a connection of the pool. It repeats that after a serialization failure or a deadlock, since the
+// call has changed nothing then.
+func (s *Store) withConnection(ctx context.Context, send func(querier) error) error {
 	for {
-		err := s.queryOnce(ctx, result, function, args)
+		err := s.sendOnce(ctx, send)
 		if code := codeOf(err); code != "40001" && code != "40P01" || ctx.Err() != nil {
 			return storeError(err)
 		}
 	}
 }
 
-// queryOnce calls a function at READ COMMITTED, in a transaction if the connection has another default.
-func (s *Store) queryOnce(ctx context.Context, result []any, function string, args []any) error {
+// sendOnce calls send at READ COMMITTED, in a transaction if the connection has another default.
+func (s *Store) sendOnce(ctx context.Context, send func(querier) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return err
@@ -251,9 +256,9 @@ func (s *Store) queryOnce(ctx context.Context, result []any, function string, ar
 		return err
 	}
 	if found.readCommitted {
-		return scan(ctx, conn, result, function, args)
+		return send(conn)
 	}
-	return pgx.BeginTxFunc(ctx, conn, readCommitted, func(tx pgx.Tx) error { return scan(ctx, tx, result, function, args) })
+	return pgx.BeginTxFunc(ctx, conn, readCommitted, func(tx pgx.Tx) error { return send(tx) })
 }
 
 var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
