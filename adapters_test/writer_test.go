@@ -464,3 +464,24 @@ func TestNothingOfAnAnswerIsInTheNextOne(t *testing.T) {
 		}
 	}
 }
+
+// A connection of HTTP/2 cannot be taken over. A handler that tries all the same has not sent its response: the client gets it when
+// it is stored.
+func TestAHijackThatIsRefusedSendsNothing(t *testing.T) {
+	eachMount(t, func(t *testing.T, wrap func(*core.Engine, http.HandlerFunc) http.Handler) {
+		engine, err := core.New(core.Config{Store: memstore.New(), Scope: core.SingleTenant})
+		require.NoError(t, err)
+		res := httptest.NewRecorder() // It is no http.Hijacker.
+		req := httptest.NewRequest("POST", "/", strings.NewReader("B"))
+		req.Header.Set("Idempotency-Key", "K")
+		wrap(engine, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, "body")
+			_, _, err := http.NewResponseController(w).Hijack()
+			assert.ErrorIs(t, err, http.ErrNotSupported)
+			assert.Empty(t, res.Body.String(), "the outcome is not stored yet")
+		}).ServeHTTP(res, req)
+		assert.Equal(t, http.StatusCreated, res.Code)
+		assert.Equal(t, "body", res.Body.String())
+	})
+}

@@ -101,6 +101,9 @@ func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, errHandlerReturned
 	}
 	if w.response.Status != 0 && !w.committed {
+		if !canHijack(w.outer) {
+			return nil, nil, http.ErrNotSupported
+		}
 		w.sniff(nil)
 		w.commit(false)
 	}
@@ -110,6 +113,20 @@ func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		core.CancelOnDisconnect(w.ctx)
 	}
 	return conn, rw, err
+}
+
+// canHijack reports whether the connection of w can be taken over. One of HTTP/2 cannot, for example: the response is then held
+// back, as if the handler had not tried. canHijack asks the innermost writer, because those of Gin and Echo have a Hijack that
+// fails or panics if the innermost writer has none.
+func canHijack(w http.ResponseWriter) bool {
+	for {
+		outer, wraps := w.(interface{ Unwrap() http.ResponseWriter })
+		if !wraps {
+			_, ok := w.(http.Hijacker)
+			return ok
+		}
+		w = outer.Unwrap()
+	}
 }
 
 // SetReadDeadline is called by http.ResponseController and sets the deadline of the outer writer.
