@@ -22,15 +22,15 @@ import (
 // makeUnknown makes the outcome of alice's key K unknown, and returns the handler of its service.
 func makeUnknown(t *testing.T, url string, changes ...func(*core.Config)) http.Handler {
 	t.Helper()
-	short := func(c *core.Config) { c.Lease.Duration = lease / 4 }
-	h := handler(mustConnect(t, url), nil, append(changes, short)...)
+	store := mustConnect(t, url)
+	short := handler(store, nil, append(changes, func(c *core.Config) { c.Lease.Duration = lease / 4 })...)
 	redistest.Eventually(t, "the outcome is unknown", func() bool {
-		send(h, "alice", "K", "vanish")
+		send(short, "alice", "K", "vanish")
 		var shown strings.Builder
 		p := &program{stdout: &shown, stderr: io.Discard, getenv: func(string) string { return "" }}
 		return p.run(t.Context(), "idem", "--store", url, "show", "alice", "K") == 0 && strings.Contains(shown.String(), "unknown:")
 	})
-	return h
+	return handler(store, nil, changes...)
 }
 
 // resolve returns the arguments that resolve alice's key K.
@@ -113,7 +113,7 @@ func TestResolveRefusesWhatItCannotDo(t *testing.T) {
 
 func TestAReplicaIsReadAndNotChanged(t *testing.T) {
 	t.Parallel()
-	primary, replica := redistest.Start(t), redistest.Start(t)
+	primary, replica := redistest.Start(t, "--repl-diskless-sync-delay", "0"), redistest.Start(t)
 	url := "redis://" + primary.Addr
 	h := makeUnknown(t, url)
 	host, port, _ := strings.Cut(primary.Addr, ":")

@@ -141,6 +141,7 @@ func TestADeadServerIsSaidToBeDead(t *testing.T) {
 		t.Run(url[:strings.Index(url, ":")], func(t *testing.T) {
 			t.Parallel()
 			requireNoResponse(t, url)
+			assert.Contains(t, call(t, url, nil, "show", "alice", "K").stderr, "connection refused")
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/url"
@@ -97,7 +98,8 @@ func openRedis(at *url.URL, prefix string, limit timeout) (*store, error) {
 	}, nil
 }
 
-// newRedisClient returns a client of one server, of a group with Sentinels, or of a Cluster.
+// newRedisClient returns a client of one server, of a group with Sentinels, or of a Cluster. Somebody waits for the command, so the
+// client dials once for each try of a call: go-redis would dial five times.
 func newRedisClient(at *url.URL, limit timeout) (redis.UniversalClient, error) {
 	redis.SetLogger(silent{})
 	plain := *at
@@ -112,7 +114,7 @@ func newRedisClient(at *url.URL, limit timeout) (redis.UniversalClient, error) {
 		if options.MasterName == "" {
 			return nil, errors.New("the parameter master_name is missing")
 		}
-		options.ContextTimeoutEnabled = true
+		options.ContextTimeoutEnabled, options.DialerRetries = true, cmp.Or(options.DialerRetries, 1)
 		client := redis.NewFailoverClient(options)
 		client.AddHook(limit)
 		return client, nil
@@ -121,7 +123,8 @@ func newRedisClient(at *url.URL, limit timeout) (redis.UniversalClient, error) {
 		if err != nil {
 			return nil, err
 		}
-		options.ContextTimeoutEnabled, options.ClusterStateReloadInterval = true, 2*time.Second
+		options.ContextTimeoutEnabled, options.DialerRetries = true, cmp.Or(options.DialerRetries, 1)
+		options.ClusterStateReloadInterval = 2 * time.Second
 		client := redis.NewClusterClient(options)
 		client.AddHook(limit)
 		client.OnNewNode(func(node *redis.Client) { node.AddHook(limit) })
@@ -131,7 +134,7 @@ func newRedisClient(at *url.URL, limit timeout) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	options.ContextTimeoutEnabled = true
+	options.ContextTimeoutEnabled, options.DialerRetries = true, cmp.Or(options.DialerRetries, 1)
 	client := redis.NewClient(options)
 	client.AddHook(limit)
 	return client, nil
