@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -136,4 +137,22 @@ func TestWhatCheckSaysToAllowIsEnough(t *testing.T) {
 	entry, err := store.Begin(ctx, c)
 	require.NoError(t, err)
 	assert.Equal(t, driver.Completed, entry.State)
+
+	_, err = store.Look(ctx, c.Key)
+	assert.Error(t, err, "the user of a service needs less than that of an operator")
+	page, err := os.ReadFile("../../docs/operations.md")
+	require.NoError(t, err)
+	more := regexp.MustCompile(`(?s)must be allowed(.*?)beside`).FindSubmatch(page)
+	require.NotNil(t, more)
+	allow(regexp.MustCompile("[A-Z]{3,}").FindAllString(findings[i].Fix+string(more[1]), -1)...)
+	running := claimed(t, store, time.Minute)
+	assert.NoError(t, store.Scan(ctx, driver.Filter{}, func(seen driver.Record) bool {
+		if seen.Name != running.Key {
+			assert.NoError(t, store.Forget(ctx, seen))
+		}
+		return true
+	}))
+	entry, err = store.Begin(ctx, c)
+	require.NoError(t, err)
+	assert.Equal(t, driver.Claimed, entry.State)
 }
