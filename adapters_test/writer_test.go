@@ -485,3 +485,25 @@ func TestAHijackThatIsRefusedSendsNothing(t *testing.T) {
 		assert.Equal(t, "body", res.Body.String())
 	})
 }
+
+// Middleware outside may set the Content-Type that the handler sets, too. A process without that middleware replays it all the same.
+func TestTheContentTypeOfAHandlerIsReplayedWithoutTheMiddlewareThatSetItToo(t *testing.T) {
+	eachMount(t, func(t *testing.T, wrap func(*core.Engine, http.HandlerFunc) http.Handler) {
+		const jsonType = "application/json"
+		engine, err := core.New(core.Config{Store: memstore.New(), Scope: core.SingleTenant})
+		require.NoError(t, err)
+		guarded := wrap(engine, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", jsonType)
+			_, _ = io.WriteString(w, `{"paid":true}`)
+		})
+		for _, outer := range [][]string{{jsonType}, nil, {"text/plain"}} {
+			res := httptest.NewRecorder()
+			res.Header()["Content-Type"] = outer
+			req := httptest.NewRequest("POST", "/", strings.NewReader("B"))
+			req.Header.Set("Idempotency-Key", "K")
+			guarded.ServeHTTP(res, req)
+			assert.Equal(t, []string{jsonType}, res.Header().Values("Content-Type"), "outside: %s", outer)
+			assert.Equal(t, outer == nil || outer[0] != jsonType, res.Header().Get(marker) == "true")
+		}
+	})
+}

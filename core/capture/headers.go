@@ -40,6 +40,11 @@ func (w *Writer) originalHeader() http.Header {
 	return w.outer.Header()
 }
 
+// alwaysChanged has the names of fields that count as changed also where outer has the same values. core.OmitNoStore reads
+// Cache-Control from the response. Content-Type says what the stored body is, and another process that sends the replay may have
+// other middleware outside.
+var alwaysChanged = map[string]bool{"Cache-Control": true, "Content-Type": true}
+
 // headerChanges compares the handler's header with outer, the header as it was before the handler. It returns the fields that the
 // handler added or changed, sorted by name, and the names that it removed or left without a value. Fields with http.TrailerPrefix
 // are not included, because they are trailers.
@@ -50,8 +55,7 @@ func headerChanges(outer, header http.Header) (changed []core.Field, removed []s
 		if len(values) == 0 && (!was || len(before) > 0) {
 			removed = append(removed, name)
 		}
-		// Cache-Control always counts as changed, because core.OmitNoStore reads it from the response.
-		isSame := was && slices.Equal(values, before) && name != "Cache-Control"
+		isSame := was && slices.Equal(values, before) && !alwaysChanged[name]
 		if isSame || strings.HasPrefix(name, http.TrailerPrefix) {
 			continue
 		}
