@@ -507,3 +507,46 @@ func TestTheContentTypeOfAHandlerIsReplayedWithoutTheMiddlewareThatSetItToo(t *t
 		}
 	})
 }
+
+// Clients may merge trailers and early hints into the header, so a handler cannot set the marker there either: RPL-25.
+func TestNoTrailerAndNoEarlyHintHasTheMarker(t *testing.T) {
+	for name, flush := range map[string]bool{"held back": false, "streamed": true} {
+		t.Run(name, func(t *testing.T) {
+			eachMount(t, func(t *testing.T, wrap func(*core.Engine, http.HandlerFunc) http.Handler) {
+				m := mount(t, wrap, func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Trailer", marker+", X-Sum")
+					w.Header().Set(http.TrailerPrefix+strings.ToLower(marker), "true")
+					_, _ = io.WriteString(w, "body")
+					if flush {
+						_ = http.NewResponseController(w).Flush()
+					}
+					w.Header().Set(marker, "true")
+					w.Header().Set(http.TrailerPrefix+marker, "true")
+					w.Header().Set("X-Sum", "4")
+				})
+				res, r, err := exchange(t, m.guarded, strings.NewReader("B"))
+				require.NoError(t, err)
+				assert.Equal(t, "4", res.Trailer.Get("X-Sum"))
+				assert.Empty(t, res.Trailer.Values(marker))
+				assert.False(t, r.replayed())
+			})
+		})
+	}
+	m := mount(t, mounts["http"], func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(marker, "true")
+		w.Header().Set("Link", "</style.css>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+	})
+	var hints []textproto.MIMEHeader
+	trace := &httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error { hints = append(hints, h); return nil }}
+	ctx := httptrace.WithClientTrace(context.Background(), trace)
+	req, err := http.NewRequestWithContext(ctx, "POST", m.guarded, strings.NewReader("B"))
+	require.NoError(t, err)
+	req.Header.Set("Idempotency-Key", "K")
+	res, err := http.DefaultTransport.RoundTrip(req)
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	require.Len(t, hints, 1)
+	assert.NotEmpty(t, hints[0].Get("Link"))
+	assert.Empty(t, hints[0].Get(marker))
+}

@@ -2,6 +2,8 @@ package capture
 
 import (
 	"context"
+	"maps"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -29,4 +31,20 @@ func (w *Writer) setEngineFields() {
 			w.response.Header = append(w.response.Header, own)
 		}
 	}
+}
+
+// isEngineField reports whether only the engine sets the header field or trailer with this name.
+func (w *Writer) isEngineField(name string) bool {
+	name = strings.TrimPrefix(name, http.TrailerPrefix)
+	return slices.ContainsFunc(EngineFields(w.ctx), func(own core.Field) bool { return strings.EqualFold(own.Name, name) })
+}
+
+// removeEngineFields removes from header the fields that only the engine sets.
+func (w *Writer) removeEngineFields(header http.Header) {
+	maps.DeleteFunc(header, func(name string, _ []string) bool { return w.isEngineField(name) })
+}
+
+// withoutEngineFields returns trailers without those that only the engine sets.
+func (w *Writer) withoutEngineFields(trailers []core.Field) []core.Field {
+	return slices.DeleteFunc(trailers, func(f core.Field) bool { return w.isEngineField(f.Name) })
 }

@@ -29,7 +29,7 @@ func (w *Writer) freeze() {
 	_, w.hasContentType = w.header["Content-Type"]
 	w.isEncoded = w.header.Get("Content-Encoding") != "" || w.header.Get("Transfer-Encoding") != ""
 	w.isEncodedOutside = w.header.Get("Content-Encoding") != "" && firstValue(w.response.Header, "Content-Encoding") == ""
-	w.declaredTrailers, w.earlyTrailers = trailerNames(w.header), prefixedTrailers(w.header)
+	w.declaredTrailers, w.earlyTrailers = trailerNames(w.header), w.withoutEngineFields(prefixedTrailers(w.header))
 }
 
 // originalHeader returns outer's header as it was before the handler.

@@ -36,6 +36,7 @@ func (w *Writer) sendInformational(status int) {
 	before, header := maps.Clone(outer), maps.Clone(w.header) // They may be one map.
 	clear(outer)
 	maps.Copy(outer, header)
+	w.removeEngineFields(outer)
 	to.WriteHeader(status)
 	clear(outer)
 	maps.Copy(outer, before)

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/go-idem/idem/core"
@@ -169,8 +168,8 @@ func (w *Writer) ForwardHeader() {
 		maps.Copy(outer, w.header)
 	}
 	w.sharedHeader = false
+	w.removeEngineFields(outer)
 	for _, own := range EngineFields(w.ctx) {
-		maps.DeleteFunc(outer, func(name string, _ []string) bool { return strings.EqualFold(name, own.Name) })
 		if own.Value != "" {
 			outer[own.Name] = []string{own.Value}
 		}
@@ -199,7 +198,7 @@ func (w *Writer) Response() *core.Response {
 	if r.Status == 0 {
 		w.writeHeader(http.StatusOK)
 	}
-	r.Trailer = append(fieldsOf(w.header, w.declaredTrailers), prefixedTrailers(w.header)...)
+	r.Trailer = w.withoutEngineFields(append(fieldsOf(w.header, w.declaredTrailers), prefixedTrailers(w.header)...))
 	if n, ok := w.declaredLength(); ok && w.size < n && hasBody(r.Status) {
 		r.Omitted = true // net/http closes the connection of a response that is too short.
 	}
