@@ -72,3 +72,15 @@ func TestAScanOfAnUnknownClientFindsNotOnlyAPart(t *testing.T) {
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 	assert.ErrorContains(t, err, "redisstore_test.wrapped")
 }
+
+// OPR-02: characters that mean something else in a pattern, or in the name of a key.
+func TestAScanFindsTheRecordsOfItsPrefixAlone(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	prefixes := []string{"", "a", "ab", "a*", "a?", "a[", "a]", "a[b]", "a[^b]", "a[a-z]", `\`, `a\`, `a\*`, "a{", "a{x}:", "a*:{", "\x00\xff:"}
+	for _, prefix := range prefixes {
+		claimed(t, redisstore.New(client, redisstore.Prefix(prefix)), time.Minute)
+	}
+	for _, prefix := range prefixes {
+		assert.Len(t, scanned(t, redisstore.New(client, redisstore.Prefix(prefix))), 1, "%q", prefix)
+	}
+}
