@@ -76,7 +76,7 @@ func explain(ctx context.Context, err error, consequence string) error {
 	case errors.Is(err, driver.ErrUnreadable):
 		return fail(storeFailed, "%v; %s", err, nothingChanged)
 	case isRefusal(err):
-		return fail(storeFailed, "the store refuses: %v", err)
+		return fail(storeFailed, "the store refuses; %s: %v", consequence, err)
 	default:
 		return fail(storeFailed, "the store does not respond; %s: %v", consequence, err)
 	}

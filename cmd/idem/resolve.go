@@ -22,6 +22,7 @@ func (p *program) resolveCommand() *cli.Command {
 		Description: "With --outcome the operation has happened, and every retry gets that response. With --not-done it has not\n" +
 			"happened, and the next request runs. Find out first: idem cannot check it. A dead message runs again with --not-done.\n" +
 			"The file has a response of HTTP/1.1: a status line, header fields, an empty line, and the body as it is.\n" +
+			"For a message the body is its result, as Config.Marshal makes it, which is JSON by default.\n" +
 			"The flags of times must be as in the config of the service. A service with codecs of its own in Keep.Codecs cannot\n" +
 			"read what this command stores: it must use core/operator.",
 		Flags: auditFlags(

@@ -171,3 +171,18 @@ func TestAServerThatHangsIsNotWaitedFor(t *testing.T) {
 	t.Cleanup(func() { _ = silent.Close() })
 	requireNoResponse(t, "postgres://postgres@"+silent.Addr().String()+"/db")
 }
+
+func TestAServerThatRefusesIsHeard(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.Config(t, "requirepass", "hush")
+	for password, answer := range map[string]string{"": "NOAUTH", "guess": "WRONGPASS"} {
+		got := call(t, "redis://:"+password+"@"+server.Addr, nil, "show", "alice", "K")
+		assert.Equal(t, storeFailed, got.code)
+		assert.Contains(t, got.stderr, "the store refuses; nothing was changed: "+answer)
+	}
+	assert.Equal(t, finding, call(t, "redis://:hush@"+server.Addr, nil, "show", "alice", "K").code)
+	got := call(t, "postgres://postgres@"+strings.Split(database(t), "@")[1]+"nothing", nil, "show", "alice", "K")
+	assert.Equal(t, storeFailed, got.code)
+	assert.Contains(t, got.stderr, "the store refuses; nothing was changed")
+}
