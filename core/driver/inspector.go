@@ -27,7 +27,7 @@ type Inspector interface {
 // The states that only an Inspector returns.
 const (
 	Absent     State = "absent"     // there is no record
-	Failed     State = "failed"     // FAILED: the next request claims the key
+	Failed     State = "failed"     // FAILED: the next request claims the key, or finds a tombstone behind a Free record
 	Unreadable State = "unreadable" // what lies under this name is no record, is damaged, or was written by a later version
 )
 
