@@ -98,8 +98,8 @@ func openRedis(at *url.URL, prefix string, limit timeout) (*store, error) {
 	}, nil
 }
 
-// newRedisClient returns a client of one server, of a group with Sentinels, or of a Cluster. Somebody waits for the command, so the
-// client dials once for each try of a call: go-redis would dial five times.
+// newRedisClient returns a client of one server, of a group with Sentinels, or of a Cluster. Somebody waits for the command, so
+// the client dials once for each try of a call: go-redis would dial five times.
 func newRedisClient(at *url.URL, limit timeout) (redis.UniversalClient, error) {
 	redis.SetLogger(silent{})
 	plain := *at
