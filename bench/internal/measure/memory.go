@@ -31,7 +31,7 @@ func memory(b *Bench) (rows []report.Row, err error) {
 }
 
 // keyName returns the key of record i. It has the length of a real one.
-func keyName(i int) string { return fmt.Sprintf("%043d", i) }
+func keyName(i int) string { return fmt.Sprintf("%044d", i) }
 
 // fill calls f for n keys, many in one round trip.
 func fill(ctx context.Context, client *redis.Client, n int, f func(to redis.Cmdable, key string)) error {
