@@ -130,6 +130,16 @@ func TestAMessageWhoseOutcomeIsFoundIsADuplicateWithThatResult(t *testing.T) {
 			f.ran(1)
 		})
 	}
+	inBubble(t, "EVT-10 unless another run has stored its own meanwhile", func(t *testing.T) {
+		f := newFixture(t)
+		asking := f.with(onUnknown(func(context.Context, *core.Request) (*core.Response, error) {
+			assert.Equal(t, consumer.Done, f.consume(message, f.numbered).Verdict, "a process without OnUnknown takes over")
+			return &core.Response{Status: 200, Body: []byte(`{"Number":7}`)}, nil
+		}))
+		asking.vanishes()
+		assert.Equal(t, consumer.Delivery[receipt]{Verdict: consumer.Duplicate, Result: receipt{2}}, asking.consume(message, f.numbered))
+		assert.Equal(t, consumer.Delivery[receipt]{Verdict: consumer.Duplicate, Result: receipt{2}}, f.consume(message, f.numbered))
+	})
 	inBubble(t, "EVT-10 and one that is too long to keep is whole for the delivery that asks", func(t *testing.T) {
 		f := newFixture(t, func(c *core.Config) { c.Keep.MaxBody = 5 }, onUnknown(func(context.Context, *core.Request) (*core.Response, error) {
 			return &core.Response{Status: 200, Body: []byte(`{"Number":7}`)}, nil

@@ -106,7 +106,7 @@ func (op *operation) doTask(run handler) (Result, error) {
 	if result.Problem != "" {
 		return result, err
 	}
-	if err == nil && op.found != nil {
+	if err == nil && op.found != nil && !result.Replayed { // otherwise another run has stored its own outcome meanwhile
 		result.Replayed, result.Response = true, op.found
 	}
 	return result, cmp.Or(err, op.run.releaseErr)
