@@ -1,6 +1,7 @@
 # make test        everything that must be green: vet, lint, tests with the race detector, fuzz smoke, examples
 # make quick       vet and tests, without servers, of the packages that differ from main, in all modules: seconds; BASE=HEAD compares with HEAD
 # make tools       installs the servers that the tests start, where it can, and says what is missing where it can not
+# make servers     runs the tests of the Redis store on other versions of Redis and on Valkey, which it downloads: an hour; ONLY=redis-8.0
 # make bench       measures beside rivals and writes docs/PERFORMANCE.md; BENCH=-short takes 3 minutes, not 25
 # make soak        30 minutes of traffic under faults, 30 minutes of simulated histories,
 #                  then the tests in their long forms and 10 minutes of each fuzz target
@@ -13,7 +14,7 @@ BENCH ?=
 # Modules of their own, so that who uses the library does not see what they need.
 NESTED := $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod))
 
-.PHONY: test quick tools vet lint unit fuzz bench soak mutants
+.PHONY: test quick tools servers vet lint unit fuzz bench soak mutants
 
 test: tools vet lint unit fuzz
 
@@ -23,10 +24,14 @@ quick:
 tools:
 	@.ci/tools
 
+servers:
+	@GO=$(GO) ONLY='$(ONLY)' .ci/servers
+
 vet:
 	$(GO) vet ./...
 	@set -e; for module in $(NESTED); do $(GO) -C $$module vet ./...; done
 	@test -z "$$(gofmt -l .)" || { echo "gofmt wants to change:"; gofmt -l .; exit 1; }
+	@sh -n .ci/servers
 
 lint:
 	$(GO) run $(STATICCHECK) ./...
