@@ -35,6 +35,7 @@ func TestStoreKeepsTheContract(t *testing.T) {
 func TestStoreKeepsTheContractAtEveryDefaultIsolationLevel(t *testing.T) {
 	for _, level := range []string{"repeatable read", "serializable"} {
 		t.Run(level, func(t *testing.T) {
+			t.Parallel()
 			store, pool := newStore(t, func(c *pgxpool.Config) {
 				c.ConnConfig.RuntimeParams["default_transaction_isolation"] = level
 			})
@@ -52,6 +53,7 @@ func TestStoreKeepsTheContractInEveryModeOfItsDriver(t *testing.T) {
 		pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
 			store, _ := newStore(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 			c := claimed(t, store, func(c *driver.Claim) { c.Steps = true })
 			require.NoError(t, store.Checkpoint(ctx, c, "\x00step", []byte("\x00result")))
