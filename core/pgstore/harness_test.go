@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"flag"
 	"fmt"
 	"net"
 	"net/http"
@@ -28,6 +29,7 @@ import (
 
 func TestMain(m *testing.M) {
 	dieIfTold()
+	_ = flag.Set("test.parallel", "6") // Most tests wait for leases. The command line may have another number.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/go-idem/idem/core/pgstore/internal/pgtest.startTied.func1"))
 }
 
