@@ -74,7 +74,7 @@ func newFlaky(s driver.Store, seed int64, loss float64) *flaky {
 func TestHistoriesOfTheMemoryStoreAreLinearizable(t *testing.T) {
 	EachLoad(t, func(t *testing.T, l Load, seed int64) {
 		store := newFlaky(memstore.New(), seed, float64(seed%5+1)/100)
-		IsLinearizable(t, l.Record(store, seed), seed)
+		l.IsLinearizable(t, store, seed)
 		require.NotZero(t, store.lost, "no answer was lost")
 	})
 }
@@ -82,7 +82,7 @@ func TestHistoriesOfTheMemoryStoreAreLinearizable(t *testing.T) {
 func TestHistoriesOfRedisAreLinearizable(t *testing.T) {
 	EachLoad(t, func(t *testing.T, l Load, seed int64) {
 		store, network := lossyRedis(t, seed)
-		IsLinearizable(t, l.Record(store, seed), seed)
+		l.IsLinearizable(t, store, seed)
 		require.NotZero(t, network.Hits(), "nothing was lost")
 	})
 }
@@ -138,7 +138,7 @@ func (s *stepStore) Fail(_ context.Context, c driver.Claim, f driver.Failure) er
 func TestHistoriesOfAWrongStoreAreNotLinearizable(t *testing.T) {
 	t.Run("none", func(t *testing.T) {
 		seed := seeds(t, 1, 1)[0]
-		IsLinearizable(t, HotKey.Record(newStepStore(Step), seed), seed)
+		HotKey.IsLinearizable(t, newStepStore(Step), seed)
 	})
 	for _, b := range bugs {
 		if b.rare {

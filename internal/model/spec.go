@@ -38,7 +38,7 @@ const (
 const (
 	slack      = 100 * time.Microsecond
 	goneSlack  = 3 * time.Millisecond
-	checkLimit = time.Minute
+	checkLimit = 20 * time.Second
 )
 
 // spec is the model that histories are checked with.
