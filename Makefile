@@ -31,16 +31,14 @@ vet:
 	$(GO) vet ./...
 	@set -e; for module in $(NESTED); do $(GO) -C $$module vet ./...; done
 	@test -z "$$(gofmt -l .)" || { echo "gofmt wants to change:"; gofmt -l .; exit 1; }
-	@sh -n .ci/servers
+	@sh -n .ci/servers; sh -n .ci/unit
 
 lint:
 	$(GO) run $(STATICCHECK) ./...
 	@set -e; for module in $(NESTED); do echo "$$module: staticcheck"; (cd $$module && $(GO) run $(STATICCHECK) ./...); done
 
 unit:
-	$(GO) test -race -shuffle=on ./...
-	@set -e; for module in $(NESTED); do echo "$$module:"; $(GO) -C $$module test -race -shuffle=on ./...; done
-	$(GO) -C adapters_test/bare test ./... # all handlers; with the race detector it runs a sample
+	@GO=$(GO) NESTED='$(NESTED)' .ci/unit
 
 fuzz:
 	@set -e; for package in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
