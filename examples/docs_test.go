@@ -139,7 +139,7 @@ var adapters = map[string]string{
 // known are the names that the blocks take for granted, with their declarations. A later declaration may use an earlier name.
 var known = [][2]string{
 	{"ctx", "var ctx context.Context"}, {"engine", "var engine *core.Engine"}, {"addr", "var addr string"},
-	{"desk", "var desk *operator.Operator"}, {"task", "var task core.Task"}, {"seen", "var seen driver.Record"}, {"by", "var by operator.By"},
+	{"ops", "var ops *operator.Operator"}, {"task", "var task core.Task"}, {"seen", "var seen driver.Record"}, {"by", "var by operator.By"},
 	{"messages", "var messages *consumer.Consumer"},
 	{"router", "var router *gin.Engine"}, {"e", "var e *echo.Echo"}, {"app", "var app *fiber.App"}, {"mux", "var mux *http.ServeMux"},
 	{"pool", "var pool *pgxpool.Pool"}, {"userOf", "func userOf(context.Context) string { return \"\" }"},

@@ -34,33 +34,33 @@ func actorOf(cmd *cli.Command) (operator.By, error) {
 
 // audited is the line of an act. Of an outcome it has the status and the length.
 type audited struct {
-	Time     time.Time     `json:"time"`
-	Act      operator.Kind `json:"act"`
-	Who      string        `json:"who"`
-	Why      string        `json:"why"`
-	Place    string        `json:"place"`
-	Scope    string        `json:"scope"`
-	Key      string        `json:"key,omitempty"`
-	Kind     string        `json:"kind,omitempty"`
-	Record   string        `json:"record,omitempty"`
-	State    driver.State  `json:"state,omitempty"`
-	Fence    int64         `json:"fence,omitempty"`
-	Happened *bool         `json:"happened,omitempty"`
-	Status   int           `json:"status,omitempty"`
-	Length   int           `json:"length,omitempty"`
+	Time     time.Time       `json:"time"`
+	Action   operator.Action `json:"act"`
+	Who      string          `json:"who"`
+	Why      string          `json:"why"`
+	Place    string          `json:"place"`
+	Scope    string          `json:"scope"`
+	Key      string          `json:"key,omitempty"`
+	Kind     string          `json:"kind,omitempty"`
+	Record   string          `json:"record,omitempty"`
+	State    driver.State    `json:"state,omitempty"`
+	Fence    int64           `json:"fence,omitempty"`
+	Happened *bool           `json:"happened,omitempty"`
+	Status   int             `json:"status,omitempty"`
+	Length   int             `json:"length,omitempty"`
 }
 
 // auditor returns a function that writes a line before each act, to a file or, with "", to standard error.
 func (p *program) auditor(file, place string) func(context.Context, operator.Act) error {
 	return func(_ context.Context, act operator.Act) error {
 		line := audited{
-			Time: time.Now().UTC(), Act: act.Kind, Who: act.Who, Why: act.Why, Place: place, Scope: act.Task.Scope,
+			Time: time.Now().UTC(), Action: act.Action, Who: act.Who, Why: act.Why, Place: place, Scope: act.Task.Scope,
 			Key: act.Task.Key, Kind: act.Task.Kind, State: act.Seen.State, Fence: act.Seen.Fence,
 		}
 		if act.Seen.State != "" {
 			line.Record = nameOf(&act.Seen)
 		}
-		if happened := act.Outcome != nil; act.Kind == operator.Resolve {
+		if happened := act.Outcome != nil; act.Action == operator.Resolve {
 			line.Happened = &happened
 			if happened {
 				line.Status, line.Length = act.Outcome.Status, len(act.Outcome.Body)

@@ -28,17 +28,17 @@ type problem struct {
 
 // doctor checks the server, and whether records can be read.
 func (p *program) doctor(ctx context.Context, cmd *cli.Command) error {
-	d, err := p.openDesk(cmd)
+	o, err := p.openOperator(cmd)
 	if err != nil {
 		return err
 	}
-	defer d.store.close()
-	findings, err := d.store.check(ctx)
+	defer o.store.close()
+	findings, err := o.store.check(ctx)
 	if err == nil {
-		_, err = d.Look(ctx, core.Task{Scope: "idem", Key: "doctor"}) // the schema may be missing
+		_, err = o.Look(ctx, core.Task{Scope: "idem", Key: "doctor"}) // the schema may be missing
 	}
 	if err != nil {
-		return d.explain(ctx, err, nothingChanged)
+		return o.explain(ctx, err, nothingChanged)
 	}
 	for _, found := range findings {
 		if cmd.Bool("json") {

@@ -48,13 +48,13 @@ const (
 )
 
 // explain is the function explain, and says which other schemas there are if this one is missing.
-func (d *desk) explain(ctx context.Context, err error, consequence string) error {
+func (o *storeOperator) explain(ctx context.Context, err error, consequence string) error {
 	explained := explain(ctx, err, consequence)
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok || !slices.Contains([]string{"3F000", "42P01", "42883"}, refused.Code) { // no such schema, table, function
 		return explained
 	}
-	return fail(storeFailed, "%v%s", explained, d.otherPlaces(ctx))
+	return fail(storeFailed, "%v%s", explained, o.otherPlaces(ctx))
 }
 
 // explain returns the failure for an error of the store. consequence says what became of the records.

@@ -43,21 +43,21 @@ func (p *program) forget(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	d, err := p.openDesk(cmd)
+	o, err := p.openOperator(cmd)
 	if err != nil {
 		return err
 	}
-	defer d.store.close()
+	defer o.store.close()
 	if isOne {
-		return p.forgetOne(ctx, cmd, d, by)
+		return p.forgetOne(ctx, cmd, o, by)
 	}
-	return p.forgetAll(ctx, cmd, d, by)
+	return p.forgetAll(ctx, cmd, o, by)
 }
 
 // forgetOne forgets the record of a request or task.
-func (p *program) forgetOne(ctx context.Context, cmd *cli.Command, d *desk, by operator.By) error {
+func (p *program) forgetOne(ctx context.Context, cmd *cli.Command, o *storeOperator, by operator.By) error {
 	task := taskOf(cmd)
-	seen, err := d.lookToAct(ctx, cmd, task)
+	seen, err := o.lookToAct(ctx, cmd, task)
 	if err != nil {
 		return err
 	}
@@ -70,8 +70,8 @@ func (p *program) forgetOne(ctx context.Context, cmd *cli.Command, d *desk, by o
 			return err
 		}
 	}
-	if err := d.Forget(context.WithoutCancel(ctx), by, task, seen); err != nil {
-		return d.explain(ctx, err, mayBeDone)
+	if err := o.Forget(context.WithoutCancel(ctx), by, task, seen); err != nil {
+		return o.explain(ctx, err, mayBeDone)
 	}
 	if cmd.Bool("json") {
 		p.printJSON(map[string]any{"record": nameOf(&seen), "forgotten": 1})
@@ -82,20 +82,20 @@ func (p *program) forgetOne(ctx context.Context, cmd *cli.Command, d *desk, by o
 }
 
 // forgetAll forgets all records of a caller.
-func (p *program) forgetAll(ctx context.Context, cmd *cli.Command, d *desk, by operator.By) error {
+func (p *program) forgetAll(ctx context.Context, cmd *cli.Command, o *storeOperator, by operator.By) error {
 	scope := cmd.Args().First()
-	if err := p.reviewAll(ctx, cmd, d, scope); err != nil {
+	if err := p.reviewAll(ctx, cmd, o, scope); err != nil {
 		return err
 	}
 	var sofar operator.Forgotten
 	progress := p.newProgress()
-	done, err := d.ForgetScope(ctx, by, scope, func(f operator.Forgotten) {
+	done, err := o.ForgetScope(ctx, by, scope, func(f operator.Forgotten) {
 		sofar = f
 		progress.step()
 	})
 	progress.clear()
 	if err != nil {
-		return d.explain(ctx, err, fmt.Sprintf("%d records were forgotten; the same command continues", sofar.Records))
+		return o.explain(ctx, err, fmt.Sprintf("%d records were forgotten; the same command continues", sofar.Records))
 	}
 	if cmd.Bool("json") {
 		p.printJSON(map[string]any{"forgotten": done.Records, "in_progress": done.InProgress, "changed": done.Changed})
@@ -113,10 +113,10 @@ func (p *program) forgetAll(ctx context.Context, cmd *cli.Command, d *desk, by o
 const reviewed = 100
 
 // reviewAll lists the records of a caller, and asks whether they are to be forgotten.
-func (p *program) reviewAll(ctx context.Context, cmd *cli.Command, d *desk, scope string) error {
+func (p *program) reviewAll(ctx context.Context, cmd *cli.Command, o *storeOperator, scope string) error {
 	onStderr := &program{stdout: p.stderr, stderr: p.stderr, draws: p.draws}
 	list, total := onStderr.newListing(false, 0), 0
-	err := d.Scan(ctx, operator.Filter{Scope: scope}, func(seen driver.Record) bool {
+	err := o.Scan(ctx, operator.Filter{Scope: scope}, func(seen driver.Record) bool {
 		list.progress.step()
 		if total++; !cmd.Bool("yes") && total <= reviewed {
 			list.add(&seen)
@@ -126,9 +126,9 @@ func (p *program) reviewAll(ctx context.Context, cmd *cli.Command, d *desk, scop
 	list.progress.clear()
 	switch {
 	case err != nil:
-		return d.explain(ctx, err, nothingChanged)
+		return o.explain(ctx, err, nothingChanged)
 	case total == 0:
-		return d.nothingFound(ctx, "no record has this scope")
+		return o.nothingFound(ctx, "no record has this scope")
 	case cmd.Bool("yes"):
 		return nil
 	}

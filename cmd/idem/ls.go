@@ -42,14 +42,14 @@ func (p *program) ls(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	d, err := p.openDesk(cmd)
+	o, err := p.openOperator(cmd)
 	if err != nil {
 		return err
 	}
-	defer d.store.close()
+	defer o.store.close()
 	list := p.newListing(cmd.Bool("json"), cmd.Int("limit"))
 	filter := operator.Filter{Scope: cmd.String("scope"), MinAge: cmd.Duration("older")}
-	err = d.Scan(ctx, filter, func(seen driver.Record) bool {
+	err = o.Scan(ctx, filter, func(seen driver.Record) bool {
 		list.progress.step()
 		return !slices.Contains(wanted, seen.State) || list.add(&seen)
 	})
@@ -57,11 +57,11 @@ func (p *program) ls(ctx context.Context, cmd *cli.Command) error {
 	listed := len(list.known)
 	switch {
 	case err != nil:
-		return d.explain(ctx, err, fmt.Sprintf("%d records were listed, %s", listed, nothingChanged))
+		return o.explain(ctx, err, fmt.Sprintf("%d records were listed, %s", listed, nothingChanged))
 	case listed == 0 && list.progress.read == 0 && filter.MinAge == 0:
-		return d.nothingFound(ctx, "there is no record")
+		return o.nothingFound(ctx, "there is no record")
 	case listed == 0:
-		return fail(finding, "no record in %s is selected; %s", d.store.place, nothingChanged)
+		return fail(finding, "no record in %s is selected; %s", o.store.place, nothingChanged)
 	case list.hasMore:
 		fmt.Fprintf(p.stderr, "idem: these are %d records, and there are more: --limit 0 lists all\n", listed)
 	}

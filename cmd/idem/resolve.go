@@ -52,13 +52,13 @@ func (p *program) resolve(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	d, err := p.openDesk(cmd, keep)
+	o, err := p.openOperator(cmd, keep)
 	if err != nil {
 		return err
 	}
-	defer d.store.close()
+	defer o.store.close()
 	task := taskOf(cmd)
-	seen, err := d.lookToAct(ctx, cmd, task)
+	seen, err := o.lookToAct(ctx, cmd, task)
 	if err != nil {
 		return err
 	}
@@ -66,27 +66,27 @@ func (p *program) resolve(ctx context.Context, cmd *cli.Command) error {
 	if seen.State != driver.Unknown && !(seen.State == driver.Completed && isTask) {
 		return fail(finding, "there is nothing to resolve; %s: the record is %s: %s", nothingChanged, seen.State, meanings[seen.State])
 	}
-	err = d.Resolve(context.WithoutCancel(ctx), by, task, seen, outcome) // an interrupt does not leave it half done
+	err = o.Resolve(context.WithoutCancel(ctx), by, task, seen, outcome) // an interrupt does not leave it half done
 	if errors.Is(err, core.ErrNotUnknown) && seen.State == driver.Completed {
-		if now, again := d.Look(ctx, task); again == nil && now.Version == seen.Version {
+		if now, again := o.Look(ctx, task); again == nil && now.Version == seen.Version {
 			return fail(finding, "there is nothing to resolve; %s: the message or task is not dead", nothingChanged)
 		}
 	}
 	if err != nil {
-		return d.explain(ctx, err, mayBeDone)
+		return o.explain(ctx, err, mayBeDone)
 	}
 	p.printResolved(cmd, &seen, outcome)
 	return nil
 }
 
 // lookToAct returns the record on which to act. It must be there, and have the fence that the operator has seen.
-func (d *desk) lookToAct(ctx context.Context, cmd *cli.Command, task core.Task) (driver.Record, error) {
-	seen, err := d.Look(ctx, task)
+func (o *storeOperator) lookToAct(ctx context.Context, cmd *cli.Command, task core.Task) (driver.Record, error) {
+	seen, err := o.Look(ctx, task)
 	if err != nil {
-		return seen, d.explain(ctx, err, nothingChanged)
+		return seen, o.explain(ctx, err, nothingChanged)
 	}
 	if seen.State == driver.Absent {
-		return seen, d.nothingFound(ctx, "no record has this scope and key")
+		return seen, o.nothingFound(ctx, "no record has this scope and key")
 	}
 	if cmd.IsSet("fence") && cmd.Int64("fence") != seen.Fence {
 		return seen, fail(changed, "the record has changed since it was seen; %s: it is %s, fence %d",

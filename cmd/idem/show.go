@@ -25,20 +25,20 @@ func (p *program) showCommand() *cli.Command {
 
 // show prints the record of a request or task.
 func (p *program) show(ctx context.Context, cmd *cli.Command) error {
-	d, err := p.openDesk(cmd)
+	o, err := p.openOperator(cmd)
 	if err != nil {
 		return err
 	}
-	defer d.store.close()
-	seen, err := d.Look(ctx, taskOf(cmd))
+	defer o.store.close()
+	seen, err := o.Look(ctx, taskOf(cmd))
 	if err != nil {
-		return d.explain(ctx, err, nothingChanged)
+		return o.explain(ctx, err, nothingChanged)
 	}
 	if seen.State == driver.Absent {
 		if cmd.Bool("json") {
 			p.printJSON(newRecord(&seen))
 		}
-		return d.nothingFound(ctx, "no record has this scope and key")
+		return o.nothingFound(ctx, "no record has this scope and key")
 	}
 	if cmd.Bool("json") {
 		p.printJSON(newRecord(&seen))

@@ -34,18 +34,18 @@ func (c *count) add(seen *driver.Record) {
 
 // stats counts the records of a store, each once.
 func (p *program) stats(ctx context.Context, cmd *cli.Command) error {
-	d, err := p.openDesk(cmd)
+	o, err := p.openOperator(cmd)
 	if err != nil {
 		return err
 	}
-	defer d.store.close()
+	defer o.store.close()
 	var total count
 	byState := map[driver.State]*count{}
 	for _, state := range states {
 		byState[state] = &count{}
 	}
 	known, progress := map[[32]byte]bool{}, p.newProgress()
-	err = d.Scan(ctx, operator.Filter{Scope: cmd.String("scope")}, func(seen driver.Record) bool {
+	err = o.Scan(ctx, operator.Filter{Scope: cmd.String("scope")}, func(seen driver.Record) bool {
 		progress.step()
 		if !known[seen.Name] {
 			known[seen.Name] = true
@@ -56,11 +56,11 @@ func (p *program) stats(ctx context.Context, cmd *cli.Command) error {
 	})
 	progress.clear()
 	if err != nil {
-		return d.explain(ctx, err, fmt.Sprintf("%d records were counted, which are not all; %s", total.Records, nothingChanged))
+		return o.explain(ctx, err, fmt.Sprintf("%d records were counted, which are not all; %s", total.Records, nothingChanged))
 	}
 	p.printStats(cmd.Bool("json"), byState, total)
 	if total.Records == 0 {
-		return d.nothingFound(ctx, "there is no record")
+		return o.nothingFound(ctx, "there is no record")
 	}
 	return nil
 }

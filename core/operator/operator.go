@@ -30,19 +30,19 @@ type Config struct {
 	Done func(context.Context, Act, error)
 }
 
-// Kind is the kind of an act.
-type Kind string
+// Action is what an act does with records.
+type Action string
 
-// The kinds of acts.
+// The actions, each of the method of the same name.
 const (
-	Resolve     Kind = "resolve"      // of Operator.Resolve
-	Forget      Kind = "forget"       // of Operator.Forget
-	ForgetScope Kind = "forget-scope" // of Operator.ForgetScope
+	Resolve     Action = "resolve"
+	Forget      Action = "forget"
+	ForgetScope Action = "forget-scope"
 )
 
 // Act is what an operator is about to do, or has done.
 type Act struct {
-	Kind     Kind
+	Action   Action
 	Who, Why string         // see [By]
 	Task     core.Task      // Scope, Key and Kind as the operator has named them; of ForgetScope only the Scope
 	Seen     driver.Record  // the record as the operator has seen it; not of ForgetScope
@@ -79,12 +79,12 @@ func New(engine *core.Engine, cfg Config) (*Operator, error) {
 // act audits an act, does it, and reports it.
 func (o *Operator) act(ctx context.Context, by By, act Act, do func() error) error {
 	if by.Who == "" || by.Why == "" {
-		return fmt.Errorf("idem: operator: %s: By.Who and By.Why must say who does it and why", act.Kind)
+		return fmt.Errorf("idem: operator: %s: By.Who and By.Why must say who does it and why", act.Action)
 	}
 	act.Who, act.Why = by.Who, by.Why
 	if o.cfg.Audit != nil {
 		if err := o.cfg.Audit(ctx, act); err != nil {
-			return fmt.Errorf("idem: operator: %s is not done, because it was not audited: %w", act.Kind, err)
+			return fmt.Errorf("idem: operator: %s is not done, because it was not audited: %w", act.Action, err)
 		}
 	}
 	err := do()
@@ -111,7 +111,7 @@ func (o *Operator) Resolve(ctx context.Context, by By, task core.Task, seen driv
 	if task.Fence = seen.Fence; seen.State == driver.Completed {
 		task.Fence = reviveOnly
 	}
-	return o.act(ctx, by, Act{Kind: Resolve, Task: task, Seen: seen, Outcome: outcome}, func() error {
+	return o.act(ctx, by, Act{Action: Resolve, Task: task, Seen: seen, Outcome: outcome}, func() error {
 		if seen.State == driver.Completed {
 			if err := o.checkVersion(ctx, seen); err != nil {
 				return err
@@ -156,7 +156,7 @@ func (o *Operator) Forget(ctx context.Context, by By, task core.Task, seen drive
 			return err
 		}
 	}
-	return o.act(ctx, by, Act{Kind: Forget, Task: task, Seen: seen}, func() error { return o.forget(ctx, seen) })
+	return o.act(ctx, by, Act{Action: Forget, Task: task, Seen: seen}, func() error { return o.forget(ctx, seen) })
 }
 
 // forget calls the store.
@@ -179,7 +179,7 @@ type Forgotten struct {
 // record it calls progress, if that is not nil. Requests of the scope that come meanwhile make new records. If ForgetScope
 // returns an error, it has stopped halfway and may be called again.
 func (o *Operator) ForgetScope(ctx context.Context, by By, scope string, progress func(Forgotten)) (done Forgotten, err error) {
-	act := Act{Kind: ForgetScope, Task: core.Task{Scope: scope}}
+	act := Act{Action: ForgetScope, Task: core.Task{Scope: scope}}
 	if scope == "" {
 		return done, errors.New("idem: operator: forget-scope: the scope is empty")
 	}

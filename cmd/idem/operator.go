@@ -13,14 +13,14 @@ import (
 	"github.com/go-idem/idem/core/operator"
 )
 
-// desk is an operator at a store.
-type desk struct {
+// storeOperator is an operator of the records of one store.
+type storeOperator struct {
 	*operator.Operator
 	store *store
 }
 
-// openDesk returns an operator for the flags. change may complete the config of the engine. The caller closes the store.
-func (p *program) openDesk(cmd *cli.Command, change ...func(*core.Config)) (*desk, error) {
+// openOperator returns an operator for the flags. change may complete the config of the engine. The caller closes the store.
+func (p *program) openOperator(cmd *cli.Command, change ...func(*core.Config)) (*storeOperator, error) {
 	at, err := p.open(cmd)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (p *program) openDesk(cmd *cli.Command, change ...func(*core.Config)) (*des
 		at.close()
 		return nil, fail(badUsage, "%v", err)
 	}
-	return &desk{found, at}, nil
+	return &storeOperator{found, at}, nil
 }
 
 // readSecrets reads the secrets from files, or from the environment where no flag names one.
@@ -99,14 +99,14 @@ func kindFlag() cli.Flag {
 }
 
 // nothingFound says that there is no record, and what may be the reason.
-func (d *desk) nothingFound(ctx context.Context, what string) error {
+func (o *storeOperator) nothingFound(ctx context.Context, what string) error {
 	return fail(finding, "%s in %s; %s. If the service has one, another secret, --kind, prefix or schema makes every name differ%s",
-		what, d.store.place, nothingChanged, d.otherPlaces(ctx))
+		what, o.store.place, nothingChanged, o.otherPlaces(ctx))
 }
 
 // otherPlaces says in which other prefixes or schemas the server has records, if it has any.
-func (d *desk) otherPlaces(ctx context.Context) string {
-	others, err := d.store.elsewhere(ctx)
+func (o *storeOperator) otherPlaces(ctx context.Context) string {
+	others, err := o.store.elsewhere(ctx)
 	if err != nil || len(others) == 0 {
 		return ""
 	}
