@@ -31,7 +31,7 @@ vet:
 	$(GO) vet ./...
 	@set -e; for module in $(NESTED); do $(GO) -C $$module vet ./...; done
 	@test -z "$$(gofmt -l .)" || { echo "gofmt wants to change:"; gofmt -l .; exit 1; }
-	@sh -n .ci/servers; sh -n .ci/unit
+	@sh -n .ci/servers && sh -n .ci/unit
 
 lint:
 	$(GO) run $(STATICCHECK) ./...
