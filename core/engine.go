@@ -43,7 +43,7 @@ func New(cfg Config) (*Engine, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	names := namings(&cfg)
+	names := recordname.All(cfg.Secret, cfg.PreviousSecrets, cfg.Key.PerRoute, cfg.Key.PerRouteChanged)
 	return &Engine{
 		cfg:       cfg,
 		original:  given,

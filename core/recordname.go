@@ -6,12 +6,6 @@ import (
 	"github.com/go-idem/idem/core/internal/recordname"
 )
 
-// namings returns all ways in which this config names records, its own first.
-func namings(cfg *Config) []recordname.Naming {
-	secrets := append([][]byte{cfg.Secret}, cfg.PreviousSecrets...)
-	return recordname.All(secrets, cfg.Key.PerRoute, cfg.Key.PerRouteChanged)
-}
-
 // recordName returns the name of the record of a request, or of a task, whose kind is the Method of req.
 func recordName(n recordname.Naming, scope, key string, req *Request, isTask bool) [32]byte {
 	if isTask {

@@ -5,9 +5,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/internal/recordname"
 )
 
 // Resolve settles an operation whose outcome is unknown: outcome is kept and replayed from now on, nil says that it did
@@ -56,11 +56,11 @@ func (e *Engine) Resolve(ctx context.Context, which Task, outcome *Response) err
 
 // named returns the request or task that an operator names.
 func (e *Engine) named(ctx context.Context, which *Task) *keyed {
-	method, path, isRoute := strings.Cut(which.Kind, " ")
-	if isRoute || which.Kind == "" {
-		return &keyed{engine: e, ctx: ctx, req: Request{Method: method, Path: path}}
+	method, path, isTask := recordname.ParseKind(which.Kind)
+	if isTask {
+		return &e.newTask(ctx, which).keyed
 	}
-	return &e.newTask(ctx, which).keyed
+	return &keyed{engine: e, ctx: ctx, req: Request{Method: method, Path: path}}
 }
 
 // takeOverAny calls takeOver under each name that the record may have, until something is unknown there.

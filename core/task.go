@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"strings"
 	"time"
+
+	"github.com/go-idem/idem/core/internal/recordname"
 )
 
 // Task is an operation that is no HTTP request: a message, a job, a gRPC call, a command. [Engine.DoTask] runs it.
@@ -55,8 +56,9 @@ var errKind = errors.New("idem: Task.Kind must be one word: without it the key o
 // decided on [Release], nothing has run as far as attempts are concerned: none is used up, unless a [Step] was kept. The only
 // other error of DoTask says that Task.Kind is not one word. A store that is unavailable is a refusal.
 func (e *Engine) DoTask(ctx context.Context, task Task, run func(context.Context) (*Response, error)) (Result, error) {
+	_, _, isTask := recordname.ParseKind(task.Kind)
 	switch {
-	case task.Kind == "" || strings.Contains(task.Kind, " "):
+	case !isTask:
 		return Result{}, errKind
 	case task.Scope == "":
 		return e.refusals.refuse(codeScopeMissing, 0), nil

@@ -3,11 +3,11 @@ package operator
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/internal/recordname"
 )
 
 // errNoRoute says that keys are per route, and the operator has named none.
@@ -44,12 +44,12 @@ func isReleased(seen *driver.Record) bool {
 // names returns the names that the record of a request or task may have, first the one that a new record would get. lacksRoute says
 // that there are more, which are per route, and that the operator has named no route.
 func (o *Operator) names(task core.Task) (names [][32]byte, lacksRoute bool) {
-	method, path, isRoute := strings.Cut(task.Kind, " ")
+	method, path, isTask := recordname.ParseKind(task.Kind)
 	for _, naming := range o.namings {
 		switch {
-		case task.Kind != "" && !isRoute:
+		case isTask:
 			names = append(names, naming.OfTask(task.Scope, task.Key, task.Kind))
-		case naming.PerRoute && !isRoute:
+		case naming.PerRoute && task.Kind == "":
 			lacksRoute = true
 		default:
 			names = append(names, naming.OfRequest(task.Scope, task.Key, method, path))

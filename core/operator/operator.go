@@ -71,8 +71,7 @@ func New(engine *core.Engine, cfg Config) (*Operator, error) {
 	if !ok {
 		return nil, fmt.Errorf("idem: operator.New: store %T is no driver.Inspector: %w", of.Store, errors.ErrUnsupported)
 	}
-	secrets := append([][]byte{of.Secret}, of.PreviousSecrets...)
-	namings := recordname.All(secrets, of.Key.PerRoute, of.Key.PerRouteChanged)
+	namings := recordname.All(of.Secret, of.PreviousSecrets, of.Key.PerRoute, of.Key.PerRouteChanged)
 	return &Operator{cfg: cfg, engine: engine, store: store, namings: namings}, nil
 }
 

@@ -1,7 +1,11 @@
 // Package recordname makes the names of records, which are hashes: see driver.AppendRecordName.
 package recordname
 
-import "github.com/go-idem/idem/core/internal/digest"
+import (
+	"strings"
+
+	"github.com/go-idem/idem/core/internal/digest"
+)
 
 // scopeBytes is driver.ScopeBytes.
 const scopeBytes = 8
@@ -13,20 +17,30 @@ type Naming struct {
 	PerRoute bool
 }
 
-// All returns all namings of an engine: first the one for new records, then those under which it looks for earlier ones. secrets
-// has the current secret first. isChanging says that some keys may still have the other form of perRoute.
-func All(secrets [][]byte, perRoute, isChanging bool) (all []Naming) {
+// All returns all namings of an engine: first the one for new records, then those under which it looks for earlier ones. previous
+// has the earlier secrets. isChanging says that some keys may still have the other form of perRoute.
+func All(secret []byte, previous [][]byte, perRoute, isChanging bool) (all []Naming) {
 	routes := []bool{perRoute}
 	if isChanging {
 		routes = append(routes, !perRoute)
 	}
-	for _, secret := range secrets {
+	for _, secret := range append([][]byte{secret}, previous...) {
 		hasher := digest.New(secret)
 		for _, perRoute := range routes {
 			all = append(all, Naming{hasher, perRoute})
 		}
 	}
 	return all
+}
+
+// ParseKind parses the Kind of a core.Task. The Kind of a task is one word. Operators also name requests by a Kind, which is "" or a
+// method and path, such as "POST /refunds".
+func ParseKind(kind string) (method, path string, isTask bool) {
+	method, path, isRoute := strings.Cut(kind, " ")
+	if kind == "" || isRoute {
+		return method, path, false
+	}
+	return "", "", true
 }
 
 // OfRequest returns the name of the record of a request.
