@@ -157,10 +157,8 @@ func (op *operation) claimAndRun() (Result, error) {
 		return e.refusals.refuse(codeMismatch, 0), nil
 	case driver.Expired:
 		return e.refusals.refuse(codeRetentionOver, 0), nil
-	case driver.Unknown:
-		return e.refusals.refuse(codeOutcomeUnknown, 0), nil
 	}
-	return e.refusals.refuse(codeOutcomeUnknown, 0), nil // a state of a newer store
+	return e.refusals.refuse(codeOutcomeUnknown, 0), nil // driver.Unknown, or a state of a newer store
 }
 
 // acquire calls Begin until the result is final: it waits for a run in progress, makes the fingerprint anew with the record's
