@@ -43,12 +43,9 @@ func (r *run) settle(response *Response, err error) (Result, error) {
 	return r.result(response, err), nil
 }
 
-// maxCauseBytes bounds the cause of a failure, as it is stored.
-const maxCauseBytes = 200
-
-// truncate cuts a text to maxCauseBytes, between two characters.
+// truncate cuts a text to driver.MaxCauseBytes, between two characters.
 func truncate(text string) string {
-	return strings.ToValidUTF8(text[:min(len(text), maxCauseBytes)], "")
+	return strings.ToValidUTF8(text[:min(len(text), driver.MaxCauseBytes)], "")
 }
 
 // cause returns what is stored of a handler's error. The text of an error is stored for tasks only, because an error of a

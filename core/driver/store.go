@@ -130,9 +130,12 @@ type Entry struct {
 	Outcome []byte
 }
 
+// MaxCauseBytes is how many bytes of a Failure's Cause a store keeps.
+const MaxCauseBytes = 200
+
 // Failure says why a run ended without an outcome to store.
 type Failure struct {
-	Cause     string // a short text for operators; at most 200 bytes of it are stored
+	Cause     string // a short text for operators; the first MaxCauseBytes of it are stored
 	NoEffects bool   // the run had no effects: the next request under the key may have another fingerprint
 	NotRun    bool   // there was a claim and no run, so the attempt does not count; requires NoEffects
 }

@@ -10,9 +10,9 @@ import (
 
 // setCause stores the cause of a failure.
 func (s *Store) setCause(r *record, cause string) {
-	s.bytes -= r.size()
-	r.cause = cause[:min(len(cause), 200)]
-	s.bytes += r.size()
+	cause = cause[:min(len(cause), driver.MaxCauseBytes)]
+	s.bytes += len(cause) - len(r.cause)
+	r.cause = cause
 }
 
 // Look implements driver.Inspector.

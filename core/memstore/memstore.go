@@ -185,7 +185,7 @@ func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) er
 	})
 }
 
-// Fail implements driver.Store. It keeps the first 200 bytes of the cause.
+// Fail implements driver.Store.
 func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	return s.locked(ctx, func(now time.Time) error {
 		r := s.withClaim(&c)

@@ -155,7 +155,7 @@ func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) erro
 
 // failArguments returns the arguments of the function fail_2 after those of the claim.
 func failArguments(c *driver.Claim, f driver.Failure) []any {
-	cause := f.Cause[:min(len(f.Cause), 200)]
+	cause := f.Cause[:min(len(f.Cause), driver.MaxCauseBytes)]
 	return []any{microseconds(c.Lease), microseconds(c.Retention), f.NoEffects, f.NotRun, []byte(cause)}
 }
 

@@ -137,14 +137,14 @@ func tombstoneTTL(c *driver.Claim) int64 {
 	return milliseconds(c.Retention) + milliseconds(c.LateRetry)
 }
 
-// Fail implements driver.Store. It keeps the first 200 bytes of the cause.
+// Fail implements driver.Store.
 func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	q := s.newQuery(failScript, &c).withOwner()
 	free := flag(f.NoEffects)
 	if f.NotRun {
 		free = "2"
 	}
-	return s.execute(ctx, q, &q.retention, free, f.Cause[:min(len(f.Cause), 200)], milliseconds(c.Lease))
+	return s.execute(ctx, q, &q.retention, free, f.Cause[:min(len(f.Cause), driver.MaxCauseBytes)], milliseconds(c.Lease))
 }
 
 // Reopen turns the COMPLETED record of a dead message into a FAILED one, so that the message can run again. core.Engine.Resolve
