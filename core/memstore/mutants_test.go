@@ -470,6 +470,28 @@ var mutants = map[string]defect{
 			return seen
 		},
 	},
+	"Look starts the retention anew": {
+		check: "OPR-01 Look says what became of a key, and changes nothing",
+		look: func(s *Store, seen driver.Record) driver.Record {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if r := s.records[seen.Name]; r != nil {
+				s.setExpiry(r, s.now().Add(r.claim.Retention))
+			}
+			return seen
+		},
+	},
+	"Look starts the lease anew": {
+		check: "OPR-01 Look says what became of a key, and changes nothing",
+		look: func(s *Store, seen driver.Record) driver.Record {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if r := s.records[seen.Name]; r != nil {
+				r.leaseEnd = s.now().Add(r.claim.Lease)
+			}
+			return seen
+		},
+	},
 	"Scan finds the records of other scopes too": {
 		check: "OPR-03 Scan finds all records of a scope, and nobody else's",
 		found: func(f driver.Filter) driver.Filter {

@@ -126,8 +126,13 @@ var inspecting = []test{
 		for _, situation := range situations {
 			c, want := situation.make(s)
 			s.wantRecord(s.look(c), want)
-			if first, second := s.look(c), s.look(c); first.Version != second.Version {
+			s.advance(overtime) // so that a time that is set anew has grown
+			first, second := s.look(c), s.look(c)
+			if first.Version != second.Version {
 				s.Fatalf("%s: Look returned the versions %q and %q, want the same", situation.name, first.Version, second.Version)
+			}
+			if second.Expires > first.Expires || second.Remaining > first.Remaining {
+				s.Fatalf("%s: Look returned %+v and then %+v, want neither Expires nor Remaining to grow", situation.name, first, second)
 			}
 		}
 	}},
