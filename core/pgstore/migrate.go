@@ -47,7 +47,8 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	return nil
 }
 
-// migrate makes or upgrades the schema in tx. It names no prepared statement, since a pooler may know the name already. An advisory lock lets one process at a time do that.
+// migrate makes or upgrades the schema in tx. An advisory lock lets one process at a time do that. migrate names no prepared
+// statement, since a pooler may know the name already.
 func migrate(ctx context.Context, tx pgx.Tx, schema string) error {
 	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", pgx.QueryExecModeExec, "pgstore "+schema); err != nil {
 		return err

@@ -26,7 +26,8 @@ var (
 	_ driver.Inspector     = (*Store)(nil)
 )
 
-// Store is a driver.Store in PostgreSQL. It has all optional abilities of package driver. It is safe for concurrent use. It runs a goroutine only while there are watches.
+// Store is a driver.Store in PostgreSQL. It has all optional abilities of package driver. It is safe for concurrent use. It runs
+// a goroutine only while there are watches.
 type Store struct {
 	pool       *pgxpool.Pool
 	schema     string // quoted

@@ -417,11 +417,12 @@ END $$;
 --                                sweep from 0 must skip all rows that were deleted since; a sweep that continues need not
 --
 -- Returns how many rows were deleted, and where the next sweep may begin. If these are fewer than most, no expired rows are
--- left: a sweep also looks at the rows before its beginning before it returns fewer.
+-- left: a sweep also looks at the rows before its beginning before it returns fewer. It reads in the order of the index
+-- (enable_sort), and so reads no more rows than it deletes.
 CREATE OR REPLACE FUNCTION idem.sweep_2(
 	most bigint, records_from bigint, tombstones_from bigint,
 	OUT deleted bigint, OUT records_upto bigint, OUT tombstones_upto bigint
-) LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET enable_sort = off AS $$ -- in the order of the index: no more is read than is deleted
+) LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET enable_sort = off AS $$
 DECLARE
 	present bigint := idem.now();
 	highest bigint;

@@ -62,9 +62,9 @@ var errPooled = fmt.Errorf("pgstore: Watch: the connection goes through a pooler
 
 // Watch implements driver.Notifier with LISTEN. All watches of a Store share one connection of its pool, or of [ListenOn], which
 // is in use as long as there are watches. If that connection goes through a pooler, Watch returns an error that wraps
-// errors.ErrUnsupported, and the engine polls. If it breaks, a goroutine makes another one, after pauses that grow to 5 seconds, and then wakes
-// all requests, because they may have missed a notification. wake must return quickly. It may be called once more while stop
-// runs.
+// errors.ErrUnsupported, and the engine polls. If it breaks, a goroutine makes another one, after pauses that grow to 5 seconds,
+// and then wakes all requests, because they may have missed a notification. wake must return quickly. It may be called once more
+// while stop runs.
 func (s *Store) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error) {
 	w := &watcher{key: key, wake: wake, ready: make(chan error, 1)}
 	s.listener.add(w)
