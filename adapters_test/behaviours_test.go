@@ -625,6 +625,18 @@ func (s *Behaviours) TestProblems() {
 		s.NotContains(r.body, "secret")
 		s.NotContains(r.body, "other-body")
 	})
+	s.Run("PRB-05 PRB-06 a problem says whether a new key is safe, and names the record once the caller is known", func() {
+		svc := s.serve(ok(), nil)
+		bad := svc.post("", "B")
+		s.problem(bad, 400, "key-empty")
+		s.Contains(bad.body, `"safe_new_key":true`)
+		s.NotContains(bad.body, "instance")
+		svc.post("K", "B")
+		other := svc.post("K", "B'")
+		s.problem(other, 422, "fingerprint-mismatch")
+		s.NotContains(other.body, "safe_new_key")
+		s.Regexp(`"instance":"urn:idem:[A-Za-z0-9_-]{32}"`, other.body)
+	})
 }
 
 func (s *Behaviours) TestScopes() {

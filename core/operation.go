@@ -48,17 +48,25 @@ func (e *Engine) Do(ctx context.Context, req Request, run func(context.Context) 
 		return Result{Bypassed: true}, nil
 	}
 	if problem != "" {
-		return e.refusals.refuse(problem, 0), nil
+		return e.refusals.refuseKey(problem, &e.cfg.Key), nil
 	}
 	op := &operation{keyed: keyed{engine: e, ctx: ctx, req: req}, handler: run}
 	problem, bypassed := op.admit(key)
 	switch {
 	case problem != "":
-		return e.refusals.refuse(problem, 0), nil
+		return op.refuseEarly(problem), nil
 	case bypassed:
 		return Result{Bypassed: true}, nil
 	}
 	return op.claimAndRun()
+}
+
+// refuseEarly refuses a request before the store was called. The record has a name once the scope is known.
+func (op *operation) refuseEarly(problem string) Result {
+	if op.claim.Key == [32]byte{} {
+		return op.engine.refusals.refuse(problem, 0)
+	}
+	return op.refuse(problem, 0)
 }
 
 // originForm returns the path of a request target without the scheme and authority that clients send to proxies (FRM-07).
@@ -136,7 +144,7 @@ func (op *operation) claimAndRun() (Result, error) {
 	if err != nil {
 		return op.beginFailed(err)
 	}
-	e, hooks := op.engine, &op.engine.cfg.Hooks
+	hooks := &op.engine.cfg.Hooks
 	switch entry.State {
 	case driver.Claimed:
 		if time.Since(op.begun) >= op.claim.Lease { // the claim was granted so long ago that another run may have the key
@@ -148,17 +156,17 @@ func (op *operation) claimAndRun() (Result, error) {
 		return op.replay(entry.Outcome), nil
 	case driver.InProgress:
 		op.emit(hooks.Conflict, 0, nil)
-		return e.refusals.refuse(codeInProgress, retryAfter(entry.Remaining)), nil
+		return op.refuse(codeInProgress, retryAfter(entry.Remaining)), nil
 	case driver.Mismatch:
 		if op.comparison == cannotTell {
 			return op.unreadable(errUnknownAlgorithm), nil
 		}
 		op.emit(hooks.Mismatch, 0, nil)
-		return e.refusals.refuse(codeMismatch, 0), nil
+		return op.refuse(codeMismatch, 0), nil
 	case driver.Expired:
-		return e.refusals.refuse(codeRetentionOver, 0), nil
+		return op.refuse(codeRetentionOver, 0), nil
 	}
-	return e.refusals.refuse(codeOutcomeUnknown, 0), nil // driver.Unknown, or a state of a newer store
+	return op.refuse(codeOutcomeUnknown, 0), nil // driver.Unknown, or a state of a newer store
 }
 
 // acquire calls Begin until the result is final: it waits for a run in progress, makes the fingerprint anew with the record's
@@ -252,7 +260,7 @@ func (op *operation) beginFailed(err error) (Result, error) {
 	e := op.engine
 	if errors.Is(err, ErrLost) {
 		op.emit(e.cfg.Hooks.Lost, 0, err)
-		return e.refusals.refuse(codeClaimLost, 0), nil
+		return op.refuse(codeClaimLost, 0), nil
 	}
 	if errors.Is(err, driver.ErrUnreadable) {
 		return op.unreadable(err), nil
@@ -266,10 +274,14 @@ func (op *operation) beginFailed(err error) (Result, error) {
 	if runsUnprotected {
 		return op.runUnprotected()
 	}
+	code := codeStoreUnavailable
 	if errors.Is(err, driver.ErrNotDurable) {
-		return e.refusals.refuse(codeNotDurable, 0), nil
+		code = codeNotDurable
 	}
-	return e.refusals.refuse(codeStoreUnavailable, 0), nil
+	if hasWaited {
+		return op.refuseAfterRun(code), nil
+	}
+	return op.refuse(code, 0), nil
 }
 
 // runUnprotected runs the handler without a claim, and says so in a header field of the response (LSE-08).
@@ -287,7 +299,7 @@ func (op *operation) runUnprotected() (Result, error) {
 // unreadable refuses a request whose record cannot be read.
 func (op *operation) unreadable(err error) Result {
 	op.emit(op.engine.cfg.Hooks.StoreError, 0, err)
-	result := op.engine.refusals.refuse(codeRecordUnreadable, 0)
+	result := op.refuse(codeRecordUnreadable, 0)
 	result.Err = err
 	return result
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/go-idem/idem/core/internal/recordname"
 )
 
 // Problem describes a refused request in the terms of RFC 9457. Each code has fixed texts, which never contain data of the
@@ -21,6 +23,14 @@ type Problem struct {
 	Detail     string        `json:"detail"` // what the client can do
 	Code       string        `json:"code"`   // stable: client programs switch on it
 	RetryAfter time.Duration `json:"-"`      // after this time the same request is worth another try; 0: it is not
+
+	// SafeNewKey says whether a program may send the operation again under a new key. True: nothing has run under the key, and
+	// nothing will. False: the operation has happened, or it may have. Nil: the service cannot tell (PRB-05).
+	SafeNewKey *bool `json:"safe_new_key,omitempty"`
+
+	// Instance is a URI that names the record of the request for operators, without its scope and key. It is empty if the scope
+	// of the request is not known (PRB-06). [github.com/go-idem/idem/core/operator] finds the record.
+	Instance string `json:"instance,omitempty"`
 }
 
 // The codes of problems. docs/problems.md explains them to clients.
@@ -57,11 +67,11 @@ var problems = map[string]Problem{
 			"you retry it.",
 	},
 	codeKeyEmpty: {
-		Status: 400, Title: "Idempotency key empty",
+		Status: 400, Title: "Idempotency key empty", SafeNewKey: isSafe,
 		Detail: "The key header is there but its value is empty. Send a unique value, for example a UUID.",
 	},
 	codeKeyMalformed: {
-		Status: 400, Title: "Idempotency key malformed",
+		Status: 400, Title: "Idempotency key malformed", SafeNewKey: isSafe,
 		Detail: "Send visible ASCII characters without quotes, commas or semicolons, or one quoted string with inner quotes " +
 			"and backslashes escaped.",
 	},
@@ -88,7 +98,7 @@ var problems = map[string]Problem{
 			"7 UUID as key. Repeat it unchanged in retries.",
 	},
 	codeRequestTooOld: {
-		Status: 412, Title: "Request too old",
+		Status: 412, Title: "Request too old", SafeNewKey: isUnsafe,
 		Detail: "This request was first sent so long ago that its outcome may have been forgotten. It was not run. Look the " +
 			"operation up before you send it under a new key.",
 	},
@@ -116,21 +126,21 @@ var problems = map[string]Problem{
 			"key. The earlier outcome stands.",
 	},
 	codeInProgress: {
-		Status: 409, Title: "Request in progress", RetryAfter: time.Second,
+		Status: 409, Title: "Request in progress", RetryAfter: time.Second, SafeNewKey: isUnsafe,
 		Detail: "A request with this key is being processed. Send it again later to receive its outcome.",
 	},
 	codeClaimLost: {
-		Status: 409, Title: "Claim lost", RetryAfter: time.Second,
+		Status: 409, Title: "Claim lost", RetryAfter: time.Second, SafeNewKey: isUnsafe,
 		Detail: "This request took so long that its key was given to a later attempt, whose outcome counts. Send it again to " +
 			"receive that outcome.",
 	},
 	codeOutcomeUnknown: {
-		Status: 409, Title: "Outcome unknown",
+		Status: 409, Title: "Outcome unknown", SafeNewKey: isUnsafe,
 		Detail: "The outcome of an earlier request with this key is not known, so the request is not run again. Look the operation " +
 			"up, or ask the operator of this service.",
 	},
 	codeRetentionOver: {
-		Status: 410, Title: "Outcome no longer kept",
+		Status: 410, Title: "Outcome no longer kept", SafeNewKey: isUnsafe,
 		Detail: "A request with this key was answered so long ago that its outcome is forgotten. It is not run again. Look the " +
 			"operation up before you send it under a new key.",
 	},
@@ -144,42 +154,38 @@ var problems = map[string]Problem{
 			"with the same key.",
 	},
 	codeRecordUnreadable: {
-		Status: 503, Title: "Record unreadable",
+		Status: 503, Title: "Record unreadable", SafeNewKey: isUnsafe,
 		Detail: "The record of this key cannot be read. Nothing was run or replayed. Ask the operator of this service.",
 	},
 	codeNestedEngine: {
-		Status: 500, Title: "Two engines on one route",
+		Status: 500, Title: "Two engines on one route", SafeNewKey: isUnsafe,
 		Detail: "Two idempotency engines with different rules guard this route, and those of the inner one cannot hold. The inner " +
 			"engine did not run the handler. Operators: let the outer engine skip the route, or remove the inner one.",
 	},
 }
 
-// refusals has every problem under one ProblemConfig, rendered once.
+// What Problem.SafeNewKey points to. Both are only read.
+var (
+	isSafe   = new(true)
+	isUnsafe = new(false)
+)
+
+// refusals has every problem under one ProblemConfig.
 type refusals struct {
-	problems  map[string]Problem
-	responses map[string]Response
-	links     map[string][]Field
-	render    func(Problem) *Response
+	problems map[string]Problem
+	hasLink  bool
+	render   func(Problem) *Response
 }
 
-// newRefusals renders the problems under cfg.
+// newRefusals returns the problems under cfg.
 func newRefusals(cfg ProblemConfig) refusals {
-	r := refusals{map[string]Problem{}, map[string]Response{}, map[string][]Field{}, cfg.Render}
+	r := refusals{map[string]Problem{}, cfg.Link, cfg.Render}
 	for code, p := range problems {
 		p.Code, p.Type = code, cfg.BaseURL+code
 		if status := cfg.Status[code]; status != 0 {
 			p.Status = status
 		}
-		body, _ := json.Marshal(p) // strings and an int: cannot fail
 		r.problems[code] = p
-		r.responses[code] = Response{
-			Status: p.Status,
-			Header: []Field{{"Content-Type", "application/problem+json"}, {"Content-Length", strconv.Itoa(len(body))}},
-			Body:   body,
-		}
-		if cfg.Link {
-			r.links[code] = []Field{{"Link", "<" + p.Type + `>; rel="describedby"`}}
-		}
 	}
 	return r
 }
@@ -187,21 +193,60 @@ func newRefusals(cfg ProblemConfig) refusals {
 // refuse returns the result of a request that is refused with this code. Its RetryAfter is retryAfter, or that of the code if
 // that is longer.
 func (r *refusals) refuse(code string, retryAfter time.Duration) Result {
-	problem, response := r.problems[code], r.responses[code]
+	problem := r.problems[code]
 	problem.RetryAfter = max(problem.RetryAfter, retryAfter)
+	return r.result(problem)
+}
+
+// refuseKey is refuse for a key that is missing or bad. If an option of cfg is stricter than its default, the key may have been good
+// before that was set, and so may be in use.
+func (r *refusals) refuseKey(code string, cfg *KeyConfig) Result {
+	problem := r.problems[code]
+	if cfg.Strict || len(cfg.Aliases) > 0 {
+		problem.SafeNewKey = nil
+	}
+	return r.result(problem)
+}
+
+// result returns the result of a request with this problem.
+func (r *refusals) result(problem Problem) Result {
+	result := Result{Problem: problem.Code, RetryAfter: problem.RetryAfter}
 	if r.render != nil {
 		if rendered := r.render(problem); rendered != nil {
 			own := *rendered // a Render function may return one value for every problem
 			own.Status = cmp.Or(own.Status, problem.Status)
-			return Result{Problem: code, Response: &own, RetryAfter: problem.RetryAfter}
+			result.Response = &own
+			return result
 		}
 	}
-	response.Added = r.links[code]
+	body, _ := json.Marshal(problem) // strings, an int and a bool: cannot fail
+	header := []Field{{"Content-Type", "application/problem+json"}, {"Content-Length", strconv.Itoa(len(body))}}
 	if problem.RetryAfter > 0 {
-		seconds := strconv.Itoa(int(problem.RetryAfter / time.Second))
-		response.Header = append(response.Header[:2:2], Field{"Retry-After", seconds})
+		header = append(header, Field{"Retry-After", strconv.Itoa(int(problem.RetryAfter / time.Second))})
 	}
-	return Result{Problem: code, Response: &response, RetryAfter: problem.RetryAfter}
+	result.Response = &Response{Status: problem.Status, Header: header, Body: body}
+	if r.hasLink {
+		result.Response.Added = []Field{{"Link", "<" + problem.Type + `>; rel="describedby"`}}
+	}
+	return result
+}
+
+// refuse refuses the request with this code, as refusals.refuse does, and names its record.
+func (k *keyed) refuse(code string, retryAfter time.Duration) Result {
+	return k.refuseWith(code, func(p *Problem) { p.RetryAfter = max(p.RetryAfter, retryAfter) })
+}
+
+// refuseAfterRun is refuse for a request of which the engine knows that it has run, or is running.
+func (k *keyed) refuseAfterRun(code string) Result {
+	return k.refuseWith(code, func(p *Problem) { p.SafeNewKey = isUnsafe })
+}
+
+// refuseWith refuses the request with the problem of this code after change.
+func (k *keyed) refuseWith(code string, change func(*Problem)) Result {
+	problem := k.engine.refusals.problems[code]
+	problem.Instance = recordname.Instance(k.claim.Key)
+	change(&problem)
+	return k.engine.refusals.result(problem)
 }
 
 // retryAfter returns how long a client should wait for a claim whose lease lasts for left: a tenth of that, since most runs end

@@ -27,6 +27,13 @@ var statuses = map[string]int{
 	"nested-engine": 500,
 }
 
+// newKeys has the codes with safe_new_key, and its value. Programs act on it: a true that is wrong repeats a payment.
+var newKeys = map[string]bool{
+	"key-empty": true, "key-malformed": true,
+	"request-too-old": false, "in-progress": false, "claim-lost": false, "outcome-unknown": false, "retention-over": false,
+	"record-unreadable": false, "nested-engine": false,
+}
+
 func TestCodesAreStable(t *testing.T) {
 	got := map[string]int{}
 	for code, p := range problems {
@@ -55,7 +62,12 @@ func TestEveryProblemIsWhatItsHeaderSays(t *testing.T) {
 
 		var body map[string]any
 		require.NoError(t, json.Unmarshal(r.Body, &body))
-		assert.ElementsMatch(t, []string{"type", "title", "status", "detail", "code"}, slices.Collect(maps.Keys(body)))
+		members := []string{"type", "title", "status", "detail", "code"}
+		if isSafe, isKnown := newKeys[code]; isKnown {
+			members = append(members, "safe_new_key")
+			assert.Equal(t, isSafe, body["safe_new_key"])
+		}
+		assert.ElementsMatch(t, members, slices.Collect(maps.Keys(body)))
 		assert.EqualValues(t, r.Status, body["status"])
 		assert.Equal(t, statuses[code], r.Status)
 		assert.Equal(t, code, body["code"])
@@ -181,9 +193,13 @@ func checkRefusal(t *testing.T, base, code string, status int, result Result) {
 	r := result.Response
 	var body map[string]any
 	require.NoError(t, json.Unmarshal(r.Body, &body), "%s", r.Body)
-	assert.Equal(t, map[string]any{
+	want := map[string]any{
 		"type": base + code, "title": problems[code].Title, "detail": problems[code].Detail, "code": code, "status": float64(r.Status),
-	}, body)
+	}
+	if isSafe, isKnown := newKeys[code]; isKnown {
+		want["safe_new_key"] = isSafe
+	}
+	assert.Equal(t, want, body)
 	assert.Equal(t, cmp.Or(status, statuses[code]), r.Status)
 	assert.Equal(t, strconv.Itoa(len(r.Body)), line(r, "Content-Length"))
 	require.Len(t, r.Added, 1)
@@ -240,6 +256,37 @@ func TestEveryCodeIsExplainedInTheDocs(t *testing.T) {
 			beginning += ", with `Retry-After`"
 		}
 		assert.True(t, strings.HasPrefix(entry, beginning+"."), "%s: %s", code, beginning)
+	}
+}
+
+// PRB-05: the page has each code in one row, with what the problem says.
+func TestThePageSaysWhenANewKeyIsSafe(t *testing.T) {
+	page, err := os.ReadFile("../docs/problems.md")
+	require.NoError(t, err)
+	documented, said := map[string]bool{}, map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| (`.+`) \\| (`true`|`false`|) ?\\| .+ \\|$").FindAllStringSubmatch(string(page), -1) {
+		for code := range strings.SplitSeq(row[1], ", ") {
+			code = strings.Trim(code, "`")
+			assert.False(t, documented[code], "%s has two rows", code)
+			documented[code] = true
+			if row[2] != "" {
+				said[code] = row[2] == "`true`"
+			}
+		}
+	}
+	assert.Equal(t, newKeys, said)
+	for code := range problems {
+		assert.True(t, documented[code], "%s has no row", code)
+	}
+}
+
+// PRB-05: a key that an engine with laxer rules has accepted may be in use.
+func TestABadKeyIsNotCalledUnusedIfStricterRulesRefuseIt(t *testing.T) {
+	refusals := newRefusals(ProblemConfig{})
+	for _, code := range []string{codeKeyEmpty, codeKeyMalformed} {
+		assert.Contains(t, string(refusals.refuseKey(code, &KeyConfig{}).Response.Body), `"safe_new_key":true`)
+		assert.NotContains(t, string(refusals.refuseKey(code, &KeyConfig{Strict: true}).Response.Body), "safe_new_key")
+		assert.NotContains(t, string(refusals.refuseKey(code, &KeyConfig{Aliases: []string{"X-Key"}}).Response.Body), "safe_new_key")
 	}
 }
 

@@ -17,7 +17,7 @@ func (op *operation) replay(outcome []byte) Result {
 		switch {
 		case errors.Is(err, errBlobUnavailable):
 			op.emit(op.engine.cfg.Hooks.StoreError, 0, err)
-			return op.engine.refusals.refuse(codeStoreUnavailable, 0)
+			return op.refuseAfterRun(codeStoreUnavailable)
 		case err != nil:
 			return op.unreadable(err)
 		}

@@ -111,9 +111,9 @@ func (r *run) result(response *Response, err error) Result {
 	case response.Sent:
 		return Result{}
 	case errors.Is(err, ErrLost) && !errors.Is(err, ErrOutcomeUnknown):
-		return r.engine.refusals.refuse(codeClaimLost, 0)
+		return r.refuse(codeClaimLost, 0)
 	case err != nil: // also ErrOutcomeUnknown: a retry finds what became of the commit
-		return r.engine.refusals.refuse(codeStoreUnavailable, 0)
+		return r.refuseAfterRun(codeStoreUnavailable)
 	}
 	return r.engine.decorateFirst(response)
 }

@@ -86,7 +86,7 @@ func (e *Engine) newTask(ctx context.Context, task *Task) *operation {
 func (op *operation) nestedIn(around *run) Result {
 	if err := op.engine.checkNesting(around.engine); err != nil {
 		op.emit(op.engine.cfg.Hooks.StoreError, 0, err)
-		result := op.engine.refusals.refuse(codeNestedEngine, 0)
+		result := op.refuse(codeNestedEngine, 0)
 		result.Err = err
 		return result
 	}

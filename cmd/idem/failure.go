@@ -65,7 +65,7 @@ func explain(ctx context.Context, err error, consequence string) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, errNotAudited):
+	case errors.Is(err, errNotAudited), errors.Is(err, operator.ErrNotInstance):
 		return fail(badUsage, "%v; %s", err, nothingChanged)
 	case errors.Is(err, core.ErrNotUnknown), errors.Is(err, operator.ErrChanged):
 		return fail(changed, "the record has changed since it was seen; %s: %v", nothingChanged, err)

@@ -15,22 +15,32 @@ import (
 // showCommand returns the subcommand that looks at one record.
 func (p *program) showCommand() *cli.Command {
 	return p.subcommand(&cli.Command{
-		Name: "show", Usage: "what became of a key", ArgsUsage: "SCOPE KEY",
+		Name: "show", Usage: "what became of a key", ArgsUsage: "SCOPE KEY, or with --instance nothing or the SCOPE",
 		Description: "SCOPE is what Config.Scope of the service returns for the caller, KEY is what the client sent,\n" +
 			"without quotes. " +
 			"An argument that begins with a dash comes after two dashes: idem show -- alice -7",
-		Flags: []cli.Flag{kindFlag()},
-	}, 2, 0, p.show)
+		Flags: []cli.Flag{kindFlag(), &cli.StringFlag{Name: "instance",
+			Usage: "`URI` that a problem had as its instance, in place of the KEY; without the SCOPE all records are searched"}},
+	}, 0, 2, p.show)
 }
 
 // show prints the record of a request or task.
 func (p *program) show(ctx context.Context, cmd *cli.Command) error {
+	instance := cmd.String("instance")
+	if n := cmd.Args().Len(); instance == "" && n != 2 || instance != "" && n == 2 {
+		return fail(badUsage, "show takes %s; idem show --help says more", argumentsOf(cmd))
+	}
 	o, err := p.openOperator(cmd)
 	if err != nil {
 		return err
 	}
 	defer o.store.close()
-	seen, err := o.Look(ctx, taskOf(cmd))
+	task := taskOf(cmd)
+	what, look := "scope and key", func() (driver.Record, error) { return o.Look(ctx, task) }
+	if instance != "" {
+		what, look = "instance", func() (driver.Record, error) { return o.Find(ctx, task.Scope, instance) }
+	}
+	seen, err := look()
 	if err != nil {
 		return o.explain(ctx, err, nothingChanged)
 	}
@@ -38,7 +48,7 @@ func (p *program) show(ctx context.Context, cmd *cli.Command) error {
 		if cmd.Bool("json") {
 			p.printJSON(newRecord(&seen))
 		}
-		return o.nothingFound(ctx, "no record has this scope and key")
+		return o.nothingFound(ctx, "no record has this "+what)
 	}
 	if cmd.Bool("json") {
 		p.printJSON(newRecord(&seen))

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"net"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,6 +42,31 @@ func TestShowSaysWhatBecameOfAKey(t *testing.T) {
 		assert.Contains(t, none.stdout, `"state":"absent"`)
 		assert.Contains(t, none.stderr, "no record has this scope and key")
 		assert.Contains(t, none.stderr, "another secret, --kind, prefix or schema makes every name differ")
+	})
+}
+
+func TestShowFindsTheRecordOfAProblem(t *testing.T) {
+	t.Parallel()
+	onBothStores(t, func(t *testing.T, url string) {
+		h := handler(mustConnect(t, url), nil)
+		send(h, "alice", "K", "")
+		var problem core.Problem
+		other := request("alice", "K", "")
+		other.URL.Path, other.RequestURI = "/payments", "/payments"
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, other)
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &problem))
+		assert.NotEmpty(t, problem.Instance)
+		for _, scope := range [][]string{nil, {"alice"}} {
+			found := call(t, url, nil, append([]string{"show", "--instance", problem.Instance}, scope...)...)
+			assert.Equal(t, 0, found.code)
+			assert.Contains(t, found.stdout, strings.TrimPrefix(problem.Instance, "urn:idem:"))
+			assert.Contains(t, found.stdout, "state     completed: the outcome is stored")
+		}
+		none := call(t, url, nil, "show", "--instance", problem.Instance, "bob")
+		assert.Equal(t, finding, none.code)
+		assert.Contains(t, none.stderr, "no record has this instance")
+		assert.Equal(t, badUsage, call(t, url, nil, "show", "--instance", "K", "alice").code)
 	})
 }
 
@@ -94,6 +120,7 @@ func TestBadUsageIsSaidBeforeTheStoreIsCalled(t *testing.T) {
 		"one argument":           {"show", "alice"},
 		"three arguments":        {"show", "alice", "K", "K"},
 		"an empty argument":      {"show", "alice", ""},
+		"an instance and a key":  {"show", "alice", "K", "--instance", "urn:idem:x"},
 		"another flag":           {"show", "alice", "K", "--secret", "x"},
 		"a password on a flag":   {"show", "alice", "K", "--store", "redis://:hush@127.0.0.1:1"},
 		"a password as a query":  {"show", "alice", "K", "--store", "postgres://127.0.0.1:1/db?password=hush"},

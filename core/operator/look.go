@@ -13,6 +13,9 @@ import (
 // errNoRoute says that keys are per route, and the operator has named none.
 var errNoRoute = errors.New(`idem: operator: Task.Kind must be the method and path, such as "POST /refunds", because keys are per route`)
 
+// ErrNotInstance says that a text is not the instance of a problem.
+var ErrNotInstance = errors.New(`idem: operator: this is not the instance of a problem, such as "urn:idem:" and 32 characters`)
+
 // Look returns what the store knows of a request or task, under whichever of its names the record is. If there is none, the State is
 // Absent and the Name is the one that a new record would get. The Key of a request has no quotes.
 func (o *Operator) Look(ctx context.Context, task core.Task) (found driver.Record, err error) {
@@ -31,6 +34,32 @@ func (o *Operator) Look(ctx context.Context, task core.Task) (found driver.Recor
 	}
 	if lacksRoute {
 		return driver.Record{}, errNoRoute
+	}
+	return found, nil
+}
+
+// Find returns the record that the instance of a problem names. With the scope of the caller that is one call of the store for each
+// secret; with scope "" Find scans the store. If there is no such record, the State is Absent.
+func (o *Operator) Find(ctx context.Context, scope, instance string) (found driver.Record, err error) {
+	part, ok := recordname.ParseInstance(instance)
+	if !ok {
+		return found, ErrNotInstance
+	}
+	found.State = driver.Absent
+	if scope == "" {
+		err = o.Scan(ctx, Filter{}, func(seen driver.Record) bool {
+			if [len(part)]byte(seen.Name[driver.ScopeBytes:]) == part {
+				found = seen
+			}
+			return found.State == driver.Absent
+		})
+		return found, err
+	}
+	for _, prefix := range o.prefixes(scope) {
+		found, err = o.store.Look(ctx, [32]byte(append(prefix, part[:]...)))
+		if err != nil || found.State != driver.Absent {
+			return found, err
+		}
 	}
 	return found, nil
 }

@@ -2,7 +2,9 @@ package operator_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -156,6 +158,42 @@ func TestAnOperatorFindsRecordsUnderEarlierNames(t *testing.T) {
 	only := newOperator(t, store, func(c *core.Config) { c.Key.PerRoute = true })
 	_, err = only.Look(ctx, core.Task{Scope: "ann", Key: "R"})
 	assert.ErrorContains(t, err, "Task.Kind must be the method and path")
+}
+
+func TestAnOperatorFindsTheRecordOfAProblem(t *testing.T) {
+	inBubble(t, "PRB-06", func(t *testing.T) {
+		store, old := memstore.New(), []byte("0123456789abcdef")
+		before := newOperator(t, store, func(c *core.Config) { c.Secret = old })
+		now := newOperator(t, store, func(c *core.Config) { c.Secret, c.PreviousSecrets = []byte("fedcba9876543210"), [][]byte{old} })
+		var instances []string
+		for _, o := range []*testOperator{before, now} {
+			key := string(o.engine.Config().Secret)
+			o.send("ann", key, func(ctx context.Context) (*core.Response, error) {
+				var problem core.Problem
+				require.NoError(t, json.Unmarshal(o.send("ann", key, respond(201)).Response.Body, &problem))
+				instances = append(instances, problem.Instance)
+				return respond(201)(ctx)
+			})
+		}
+		find := func(scope, instance string) driver.Record {
+			seen, err := now.Find(ctx, scope, instance)
+			require.NoError(t, err)
+			return seen
+		}
+		for i, o := range []*testOperator{before, now} {
+			record := o.look("ann", string(o.engine.Config().Secret))
+			assert.Equal(t, record, find("ann", instances[i]))
+			assert.Equal(t, record, find("", instances[i]))
+			assert.Equal(t, record, find("ann", strings.TrimPrefix(instances[i], "urn:idem:")))
+			assert.Equal(t, driver.Absent, find("bob", instances[i]).State, "PRB-06: it belongs to one caller")
+		}
+		unknown := "urn:idem:" + strings.Repeat("A", 32)
+		assert.Equal(t, driver.Absent, find("", unknown).State)
+		for _, bad := range []string{"", "urn:idem:", unknown + "A", unknown[:40], unknown[:40] + "\n", unknown[:40] + "=", "urn:uuid:" + unknown[9:]} {
+			_, err := now.Find(ctx, "", bad)
+			assert.ErrorIs(t, err, operator.ErrNotInstance, bad)
+		}
+	})
 }
 
 func TestNoKeyIsCalledNewWithoutItsRoute(t *testing.T) {

@@ -2,6 +2,7 @@
 package recordname
 
 import (
+	"encoding/base64"
 	"strings"
 
 	"github.com/go-idem/idem/core/internal/digest"
@@ -68,4 +69,25 @@ func (n Naming) name(scope, key string, route ...string) (name [32]byte) {
 func (n Naming) Scope(scope string) (prefix [scopeBytes]byte) {
 	sum := n.Hasher.Sum(nil, "idem scope 2", scope)
 	return [scopeBytes]byte(sum[:scopeBytes])
+}
+
+// instancePrefix begins every instance.
+const instancePrefix = "urn:idem:"
+
+// Instance returns the URI that stands for a record in problems. It has the part of the name after the dot, which logs and the keys of
+// Redis have, too. It lacks the part of the scope, which would show that two instances are of one caller, and which a reader could
+// compare with the hashes of scopes that can be guessed.
+func Instance(name [32]byte) string {
+	return instancePrefix + base64.RawURLEncoding.EncodeToString(name[scopeBytes:])
+}
+
+// ParseInstance returns the part of a record's name that an Instance has, also without the beginning of the URI. It returns false for
+// any other text.
+func ParseInstance(text string) (part [32 - scopeBytes]byte, ok bool) {
+	text = strings.TrimPrefix(text, instancePrefix)
+	if base64.RawURLEncoding.DecodedLen(len(text)) != len(part) {
+		return part, false
+	}
+	n, err := base64.RawURLEncoding.Strict().Decode(part[:], []byte(text)) // skips line breaks
+	return part, err == nil && n == len(part)
 }
