@@ -64,6 +64,16 @@ func (s *Behaviours) TestKeepOptions() {
 			s.ran(svc, 1)
 		})
 	}
+	s.Run("RPL-33 a replay without its body has the status for that", func() {
+		svc := s.serve(script(secret), func(c *core.Config) { c.Keep.OmitBody, c.Keep.OmittedStatus = core.OmitNoStore, 413 })
+		s.Equal(201, svc.post("K", "B").status)
+		second := svc.post("K", "B")
+		s.Equal(413, second.status)
+		s.True(second.replayed())
+		s.Equal("omitted", second.header.Get("Idempotent-Body"))
+		s.Empty(second.body)
+		s.ran(svc, 1)
+	})
 	s.Run("RPL-28 an answer with no-store is one, whoever says so", func() {
 		outer := map[string]string{"Cache-Control": "no-store"}
 		for name, header := range map[string]http.Header{

@@ -2,6 +2,7 @@ package core
 
 import (
 	"cmp"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +28,11 @@ type KeepConfig struct {
 	// were too long (RPL-30). OmitNoStore is ready-made. OmitBody must be safe for concurrent use, and must not keep or change
 	// the response. Default nil: every body up to MaxBody is stored.
 	OmitBody func(*Response) bool
+
+	// OmittedStatus is the status of replays whose body is omitted, such as 413, for clients that would take a 201 without its
+	// body for a whole response. It is a 2xx, or a 4xx that DefaultPolicy keeps. The record keeps the status of the response, and
+	// tasks, and responses whose status allows no body, are replayed with it. Default 0: the status of the response (RPL-33).
+	OmittedStatus int
 
 	// Policy decides by a handler's response what becomes of the key. It must be safe for concurrent use, and must not keep or
 	// change the response. KeepAll, KeepOnly2xx and ReleaseOn are ready-made. Default DefaultPolicy.
@@ -86,6 +92,8 @@ func (k KeepConfig) withDefaults() KeepConfig {
 // validate checks a KeepConfig, except Retention and LateRetry, which validateTimes checks.
 func (k *KeepConfig) validate(f *configErrors) {
 	f.require(k.MaxBody > 0, "Keep.MaxBody", "%d: must be positive", k.MaxBody)
+	f.require(k.OmittedStatus == 0 || isOmittedStatus(k.OmittedStatus), "Keep.OmittedStatus",
+		"%d: must be a 2xx, or a 4xx that DefaultPolicy keeps", k.OmittedStatus)
 	f.require(sfv.IsToken(k.Marker) && !isReserved(k.Marker), "Keep.Marker",
 		"%q is not a header name that nothing else uses", k.Marker)
 	f.require(!k.NoMarker || !k.MarkAll && !k.ExposeMarker, "Keep.NoMarker",
@@ -106,4 +114,11 @@ func (k *KeepConfig) validate(f *configErrors) {
 	f.require(k.Blobs != nil || k.BlobsFrom == 0, "Keep.BlobsFrom", "%d: is for Keep.Blobs, which is not set", k.BlobsFrom)
 	f.require(k.Blobs == nil || k.BlobsFrom > 0 && k.BlobsFrom < k.MaxBody, "Keep.BlobsFrom",
 		"%d: must be positive and less than Keep.MaxBody %d, over which nothing is kept", k.BlobsFrom, k.MaxBody)
+}
+
+// isOmittedStatus reports whether status can be that of a replay without its body. A 3xx would send the client elsewhere, and
+// another status would let it retry for ever.
+func isOmittedStatus(status int) bool {
+	isDefinite := status/100 == 2 || status/100 == 4 && DefaultPolicy(&Response{Status: status}) == Keep
+	return isDefinite && http.StatusText(status) != ""
 }

@@ -42,6 +42,7 @@ var optionChanges = map[string]func(*core.Config){
 	"Wait.Max":             func(c *core.Config) { c.Wait.Timeout, c.Wait.Max = time.Second, 2000 },
 	"Keep.MaxBody":         func(c *core.Config) { c.Keep.MaxBody = 2 << 10 },
 	"Keep.OmitBody":        func(c *core.Config) { c.Keep.OmitBody = core.OmitNoStore },
+	"Keep.OmittedStatus":   func(c *core.Config) { c.Keep.OmittedStatus = 413 },
 	"Keep.Policy":          func(c *core.Config) { c.Keep.Policy = core.KeepAll },
 	"Keep.Marker":          func(c *core.Config) { c.Keep.Marker = "X-Again" },
 	"Keep.AllowHeaders":    func(c *core.Config) { c.Keep.AllowHeaders = []string{"Set-Cookie"} },

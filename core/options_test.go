@@ -113,6 +113,44 @@ func TestOmitBodyKeepsTheStatusAndTheHeader(t *testing.T) {
 	}
 }
 
+// RPL-33: the record is as without the option, so that another process replays it as it wants.
+func TestAReplayWithoutItsBodyHasTheStatusForThat(t *testing.T) {
+	for name, change := range map[string]func(*core.Config){
+		"omitted on purpose":   func(c *core.Config) { c.Keep.OmitBody = func(*core.Response) bool { return true } },
+		"too long":             func(c *core.Config) { c.Keep.MaxBody = 1 },
+		"and replayed locally": func(c *core.Config) { c.Keep.MaxBody, c.Keep.LocalReplays = 1, 1<<20 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			usual := newFixture(t, change)
+			f := usual.with(func(c *core.Config) { c.Keep.OmittedStatus = 413 })
+			f.answered(f.send(request("K", "B"), made), 201, "made")
+			for range 2 {
+				replay := f.send(request("K", "B"), made)
+				f.replayed(replay, 413, "")
+				assert.Equal(t, "omitted", value(replay.Response, "Idempotent-Body"))
+				usual.replayed(usual.send(request("K", "B"), made), 201, "")
+			}
+			f.send(request("empty", "B"), answers(204, ""))
+			f.replayed(f.send(request("empty", "B"), made), 204, "")
+			f.ran(2)
+		})
+	}
+	whole := newFixture(t, func(c *core.Config) { c.Keep.OmittedStatus = 413 })
+	whole.send(request("K", "B"), made)
+	whole.replayed(whole.send(request("K", "B"), made), 201, "made")
+}
+
+// RPL-33: a task reads the status, and so does the verdict about a message.
+func TestATaskWithoutItsBodyKeepsItsStatus(t *testing.T) {
+	f := newFixture(t, func(c *core.Config) { c.Keep.MaxBody, c.Keep.OmittedStatus = 1, 413 })
+	dead := func(ctx context.Context) (*core.Response, error) {
+		core.Decide(ctx, core.Keep)
+		return answers(500, "dead")(ctx)
+	}
+	f.doTask(job, dead)
+	f.replayed(f.doTask(job, made), 500, "")
+}
+
 // ERR-05.
 func TestTheHandlersDecisionWinsOverTheStatus(t *testing.T) {
 	decides := func(d core.Disposition, status int) handler {

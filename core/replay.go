@@ -39,6 +39,9 @@ func (op *operation) prepareReplay(outcome []byte) (response *Response, lost, er
 		}
 	}
 	op.engine.rules.restrict(response)
+	if status := op.engine.cfg.Keep.OmittedStatus; status != 0 && response.Omitted && hasBody(response.Status) && !op.isTask {
+		response.Status = status
+	}
 	op.engine.decorateReplay(response)
 	if blob == "" {
 		op.cacheReplay(outcome, response)

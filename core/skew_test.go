@@ -57,6 +57,7 @@ var deploys = map[string]func(*core.Config){
 	"Keep.Codecs, one that seals":              func(c *core.Config) { c.Keep.Codecs = []driver.Codec{marking{}} },
 	"Keep.MaxBody, less than the body":         func(c *core.Config) { c.Keep.MaxBody, c.Keep.Blobs, c.Keep.BlobsFrom = 1, nil, 0 },
 	"Keep.OmitBody, of every response":         func(c *core.Config) { c.Keep.OmitBody = func(*core.Response) bool { return true } },
+	"Keep.OmittedStatus, and a blob is lost":   func(c *core.Config) { c.Keep.OmittedStatus, c.Keep.Blobs, c.Keep.BlobsFrom = 413, nil, 0 },
 	"Keep.Blobs, the first of two deploys":     hardlyBlobs,
 	"Keep.Blobs, none":                         func(c *core.Config) { c.Keep.Blobs, c.Keep.BlobsFrom = nil, 0 },
 	"Keep.LateRetry, none":                     func(c *core.Config) { c.Keep.LateRetry = 0 },
@@ -188,6 +189,7 @@ func (f *fixture) judge(r core.Request, h handler) (verdict string, result core.
 // What a replay may lack.
 const (
 	withoutBody = " without body"
+	otherStatus = " and with another status"
 	otherFields = " with other header fields"
 )
 
@@ -196,6 +198,9 @@ func replayed(r *core.Response) string {
 	text := "replay"
 	if len(values(r, "Idempotent-Body")) > 0 {
 		text += withoutBody
+		if r.Status != 201 {
+			text += otherStatus
+		}
 	}
 	if !slices.Equal(fieldsOf(r), []string{"Content-Length", "Content-Type", "Idempotent-Replayed", "X-A"}) {
 		text += otherFields
