@@ -272,7 +272,7 @@ func TestAReplicaWithAnotherClockIsPromoted(t *testing.T) {
 			g := redistest.StartGroupWithClocks(t, c.ahead)
 			findings, err := redisstore.Check(ctx, g.Nodes[0].Client(t))
 			require.NoError(t, err)
-			assert.True(t, slices.ContainsFunc(findings, func(f redisstore.Finding) bool { return strings.HasPrefix(f.Setting, "clock of a replica") }))
+			assert.True(t, slices.ContainsFunc(findings, func(f driver.Finding) bool { return strings.HasPrefix(f.Setting, "clock of a replica") }))
 			client := g.Client(t)
 			store := redisstore.New(client, redisstore.WaitReplicas(2, 20*time.Second))
 			vanished, kept := storetest.NewClaim(c.lease, time.Hour), storetest.NewClaim(c.lease, time.Hour)

@@ -24,7 +24,7 @@ type store struct {
 	driver.Store
 	place string // such as `prefix "idem:"`
 	close func()
-	check func(context.Context) ([]redisstore.Finding, error)
+	check func(context.Context) ([]driver.Finding, error)
 
 	// elsewhere returns other prefixes or schemas in which this server has records.
 	elsewhere func(context.Context) ([]string, error)
@@ -91,7 +91,7 @@ func openRedis(at *url.URL, prefix string, limit timeout) (*store, error) {
 		Store: redisstore.New(client, redisstore.Prefix(prefix)),
 		place: "prefix " + strconv.Quote(prefix),
 		close: func() { _ = client.Close() },
-		check: func(ctx context.Context) ([]redisstore.Finding, error) {
+		check: func(ctx context.Context) ([]driver.Finding, error) {
 			return redisstore.Check(ctx, client, redisstore.Prefix(prefix))
 		},
 		elsewhere: func(ctx context.Context) ([]string, error) { return otherPrefixes(ctx, client, prefix) },
@@ -196,13 +196,8 @@ func openPostgres(text, schema string, limit timeout) (*store, error) {
 		Store: pgstore.New(pool, pgstore.Schema(schema)),
 		place: "schema " + strconv.Quote(schema),
 		close: func() { closePool(pool) },
-		check: func(ctx context.Context) ([]redisstore.Finding, error) {
-			found, err := pgstore.Check(ctx, pool, pgstore.Schema(schema))
-			same := make([]redisstore.Finding, len(found))
-			for i, f := range found {
-				same[i] = redisstore.Finding(f)
-			}
-			return same, err
+		check: func(ctx context.Context) ([]driver.Finding, error) {
+			return pgstore.Check(ctx, pool, pgstore.Schema(schema))
 		},
 		elsewhere: func(ctx context.Context) ([]string, error) { return otherSchemas(ctx, pool, schema) },
 	}, nil

@@ -2,30 +2,18 @@ package pgstore
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/go-idem/idem/core/driver"
 )
 
-// Finding is a setting of the server, of a pooler or of the pool that weakens what the engine promises.
-type Finding struct {
-	Setting string // the name that the server or pgx uses
-	Found   string // its value
-	Why     string // what can happen
-	Fix     string // what to set instead
-}
-
-// String returns the finding as one line for a log.
-func (f Finding) String() string {
-	return fmt.Sprintf("%s is %s: %s; %s", f.Setting, f.Found, f.Why, f.Fix)
-}
-
-// Check looks for settings that can lose claims or outcomes, refuse requests, or make requests wait. It returns one Finding for
+// Check looks for settings that can lose claims or outcomes, refuse requests, or make requests wait. It returns one finding for
 // each, and none if all is well. Call it at start-up with the pool and the options of New. It writes nothing. An error means
-// that Check could not read the settings. A Finding is no error, because only the service knows which risks it accepts.
-func Check(ctx context.Context, pool *pgxpool.Pool, opts ...Option) ([]Finding, error) {
+// that Check could not read the settings. A finding is no error, because only the service knows which risks it accepts.
+func Check(ctx context.Context, pool *pgxpool.Pool, opts ...Option) ([]driver.Finding, error) {
 	o, err := newOptions(opts)
 	if err != nil {
 		return nil, err
@@ -64,16 +52,21 @@ func poolIsDirect(ctx context.Context, pool *pgxpool.Pool) (isDirect bool, err e
 }
 
 // checkPooler checks what a pooler between the pool and the server needs.
-func checkPooler(pool *pgxpool.Config, isDirect, listensDirectly bool) (findings []Finding) {
+func checkPooler(pool *pgxpool.Config, isDirect, listensDirectly bool) (findings []driver.Finding) {
 	if !listensDirectly {
-		findings = append(findings, Finding{"the connection of Watch", "one through a pooler",
-			"a waiting request is not notified; it polls after 1, 2 and 4 seconds", "pass a pool of direct connections with pgstore.ListenOn"})
+		findings = append(findings, driver.Finding{
+			Setting: "the connection of Watch", Found: "one through a pooler",
+			Why: "a waiting request is not notified; it polls after 1, 2 and 4 seconds",
+			Fix: "pass a pool of direct connections with pgstore.ListenOn",
+		})
 	}
 	mode := pool.ConnConfig.DefaultQueryExecMode
 	if !isDirect && (mode == pgx.QueryExecModeCacheStatement || mode == pgx.QueryExecModeDescribeExec) {
-		findings = append(findings, Finding{"DefaultQueryExecMode", mode.String(),
-			"if the pooler shares connections between transactions, statements of handlers fail or meet those of other clients",
-			"set pgx.QueryExecModeExec; the calls of the Store use it anyway"})
+		findings = append(findings, driver.Finding{
+			Setting: "DefaultQueryExecMode", Found: mode.String(),
+			Why: "if the pooler shares connections between transactions, statements of handlers fail or meet those of other clients",
+			Fix: "set pgx.QueryExecModeExec; the calls of the Store use it anyway",
+		})
 	}
 	return findings
 }
@@ -102,10 +95,10 @@ func readSettings(ctx context.Context, conn *pgx.Conn) (*serverSettings, error) 
 const maxKeepalive = 60
 
 // check returns the findings of one server.
-func (s *serverSettings) check() (findings []Finding) {
+func (s *serverSettings) check() (findings []driver.Finding) {
 	require := func(ok bool, setting, found, why, fix string) {
 		if !ok {
-			findings = append(findings, Finding{setting, found, why, fix})
+			findings = append(findings, driver.Finding{Setting: setting, Found: found, Why: why, Fix: fix})
 		}
 	}
 	require(s.fsync == "on", "fsync", s.fsync, "a crash of the machine can lose or damage all records", "set on")

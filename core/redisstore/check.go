@@ -14,24 +14,10 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// Finding is a setting of a server or of the client that weakens what the engine promises.
-type Finding struct {
-	Setting string // the name that the server or go-redis uses
-	Found   string // its value
-	Why     string // what can happen
-	Fix     string // what to set instead
-}
-
-// String returns the finding as one line for a log.
-func (f Finding) String() string {
-	return fmt.Sprintf("%s is %s: %s; %s", f.Setting, f.Found, f.Why, f.Fix)
-}
-
-// Check looks for settings that can lose claims or outcomes, or make requests hang. It returns one Finding for each, and none
-// if all is well. Call it at start-up with the client and options of New. It writes one record, which expires after 2
-// seconds. An error means that Check could not read the settings. A Finding is no error, because only the service knows which
-// risks it accepts.
-func Check(ctx context.Context, client redis.UniversalClient, opts ...Option) ([]Finding, error) {
+// Check looks for settings that can lose claims or outcomes, or make requests hang. It returns one finding for each, and none if
+// all is well. Call it at start-up with the client and options of New. It writes one record, which expires after 2 seconds. An
+// error means that Check could not read the settings. A finding is no error, because only the service knows which risks it accepts.
+func Check(ctx context.Context, client redis.UniversalClient, opts ...Option) ([]driver.Finding, error) {
 	store := New(client, opts...)
 	findings := checkClient(client)
 	node := func(ctx context.Context, node *redis.Client) error {
@@ -63,7 +49,7 @@ func serialized(f func(context.Context, *redis.Client) error) func(context.Conte
 }
 
 // checkClient checks the options of the client.
-func checkClient(client redis.UniversalClient) (findings []Finding) {
+func checkClient(client redis.UniversalClient) (findings []driver.Finding) {
 	watchesDeadlines := true
 	switch c := client.(type) {
 	case *redis.Client:
@@ -71,27 +57,31 @@ func checkClient(client redis.UniversalClient) (findings []Finding) {
 	case *redis.ClusterClient:
 		watchesDeadlines = c.Options().ContextTimeoutEnabled
 		if every := c.Options().ClusterStateReloadInterval; every > 5*time.Second {
-			findings = append(findings, Finding{"ClusterOptions.ClusterStateReloadInterval", every.String(),
-				"the slots of a master that died are out of reach for so long", "set 1 to 2 s"})
+			findings = append(findings, driver.Finding{
+				Setting: "ClusterOptions.ClusterStateReloadInterval", Found: every.String(),
+				Why: "the slots of a master that died are out of reach for so long", Fix: "set 1 to 2 s",
+			})
 		}
 	}
 	if !watchesDeadlines {
-		findings = append(findings, Finding{"Options.ContextTimeoutEnabled", "false",
-			"a dead server holds requests for ReadTimeout times the retries, not for Limits.StoreTimeout", "set true"})
+		findings = append(findings, driver.Finding{
+			Setting: "Options.ContextTimeoutEnabled", Found: "false",
+			Why: "a dead server holds requests for ReadTimeout times the retries, not for Limits.StoreTimeout", Fix: "set true",
+		})
 	}
 	return findings
 }
 
 // checkServer checks one server that accepts writes, and the clocks of its replicas.
-func (s *Store) checkServer(ctx context.Context, node *redis.Client) ([]Finding, error) {
+func (s *Store) checkServer(ctx context.Context, node *redis.Client) ([]driver.Finding, error) {
 	info, err := readInfo(ctx, node)
 	if err != nil {
 		return nil, err
 	}
-	var findings []Finding
+	var findings []driver.Finding
 	check := func(ok bool, setting, found, why, fix string) {
 		if !ok {
-			findings = append(findings, Finding{setting + " of " + node.Options().Addr, found, why, fix})
+			findings = append(findings, driver.Finding{Setting: setting + " of " + node.Options().Addr, Found: found, Why: why, Fix: fix})
 		}
 	}
 	version, policy := info["redis_version"], info["maxmemory_policy"]
@@ -167,7 +157,7 @@ func atLeast(version string, least ...int) bool {
 }
 
 // checkScripts sends calls of the store for a record of its own, to see whether the servers let this client run them.
-func (s *Store) checkScripts(ctx context.Context) []Finding {
+func (s *Store) checkScripts(ctx context.Context) []driver.Finding {
 	c := driver.Claim{Lease: time.Second, Retention: 2 * time.Second}
 	rand.Read(c.Key[:])
 	rand.Read(c.Owner[:])
@@ -184,7 +174,9 @@ func (s *Store) checkScripts(ctx context.Context) []Finding {
 		}
 	}
 	if err != nil {
-		return []Finding{{"scripts", err.Error(), "no request can be protected", "allow " + commands + " on " + s.prefix + "*"}}
+		return []driver.Finding{{
+			Setting: "scripts", Found: err.Error(), Why: "no request can be protected", Fix: "allow " + commands + " on " + s.prefix + "*",
+		}}
 	}
 	return nil
 }

@@ -113,7 +113,7 @@ func TestWhatCheckSaysToAllowIsEnough(t *testing.T) {
 	client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" })
 	findings, err := redisstore.Check(ctx, client)
 	require.NoError(t, err)
-	i := slices.IndexFunc(findings, func(f redisstore.Finding) bool { return f.Setting == "scripts" })
+	i := slices.IndexFunc(findings, func(f driver.Finding) bool { return f.Setting == "scripts" })
 	require.GreaterOrEqual(t, i, 0, "%v", findings)
 	allow(regexp.MustCompile("[A-Z]{3,}").FindAllString(findings[i].Fix, -1)...)
 
