@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/go-idem/idem/core/internal/wire"
 )
 
 // engineField is a header field of responses that only the engine sets, and that tells replays from first responses.
@@ -50,7 +52,7 @@ func (k *KeepConfig) isEngineField(name string) bool {
 // decorateFirst replaces the fields of engineFields in a first response by the engine's own.
 func (e *Engine) decorateFirst(r *Response) Result {
 	for i := range e.fields.own {
-		replaceField(r, e.fields.own[i].name, e.fields.own[i].first)
+		r.Header = wire.ReplaceField(r.Header, Field{e.fields.own[i].name, e.fields.own[i].first})
 	}
 	e.exposeMarker(r)
 	return Result{Response: r}
@@ -80,14 +82,8 @@ func (e *Engine) exposeMarker(r *Response) {
 }
 
 // markUnprotected adds the header field of a run without a claim to its response (LSE-08).
-func markUnprotected(r *Response) { replaceField(r, unprotectedHeader, "true") }
-
-// replaceField sets a header field of r in place of all fields with this name, in any case. With the value "" it only removes them.
-func replaceField(r *Response, name, value string) {
-	r.Header = slices.DeleteFunc(r.Header, func(f Field) bool { return strings.EqualFold(f.Name, name) })
-	if value != "" {
-		r.Header = append(r.Header, Field{name, value})
-	}
+func markUnprotected(r *Response) {
+	r.Header = wire.ReplaceField(r.Header, Field{unprotectedHeader, "true"})
 }
 
 // EngineFields returns the header fields that only the engine sets, as they are in a response that an adapter sends before the

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/internal/wire"
 )
 
 // EngineFields returns the header fields that only the engine sets, as they are in a response that an adapter sends before the
@@ -25,11 +26,7 @@ func EngineFields(ctx context.Context) []core.Field {
 // setEngineFields sets the fields of EngineFields in the captured response.
 func (w *Writer) setEngineFields() {
 	for _, own := range EngineFields(w.ctx) {
-		isOwn := func(f core.Field) bool { return strings.EqualFold(f.Name, own.Name) }
-		w.response.Header = slices.DeleteFunc(w.response.Header, isOwn)
-		if own.Value != "" {
-			w.response.Header = append(w.response.Header, own)
-		}
+		w.response.Header = wire.ReplaceField(w.response.Header, own)
 	}
 }
 

@@ -1,9 +1,10 @@
 // Package wire encodes and decodes the parts of a stored outcome: numbers, texts and header fields. A dictionary shortens
-// common header fields to one byte.
+// common header fields to one byte. ReplaceField changes a list of header fields.
 package wire
 
 import (
 	"encoding/binary"
+	"slices"
 	"strings"
 
 	"github.com/go-idem/idem/core/internal/sfv"
@@ -11,6 +12,16 @@ import (
 
 // Field is one header field. It can be converted to and from the Field of package core.
 type Field struct{ Name, Value string }
+
+// ReplaceField returns fields with own in place of all fields that have its name, in any case. If the value of own is "", the fields
+// are only removed. ReplaceField changes the slice. F is Field, or the Field of package core.
+func ReplaceField[F ~struct{ Name, Value string }](fields []F, own F) []F {
+	fields = slices.DeleteFunc(fields, func(f F) bool { return strings.EqualFold(Field(f).Name, Field(own).Name) })
+	if Field(own).Value == "" {
+		return fields
+	}
+	return append(fields, own)
+}
 
 // AppendField appends a header field to b: one byte if the dictionary has the whole field, else the name and the value.
 func AppendField(b []byte, f Field) []byte {
