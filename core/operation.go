@@ -14,7 +14,8 @@ import (
 )
 
 // operation is a request or a task on its way through the engine: it is admitted, acquires its record, and is replayed, refused, or
-// executed and committed. It makes at most one run.
+// executed and committed. It makes at most one run. It is the largest allocation of a request, and is as large as a size class of the
+// allocator permits: 8 bytes more would cost 128.
 type operation struct {
 	keyed
 	handler handler

@@ -36,7 +36,7 @@ type run struct {
 	steps         stepResults
 
 	mu         sync.Mutex
-	inProgress int           // steps and enclosed runs
+	inProgress int32         // steps and enclosed runs
 	isOver     bool          // the run has ended, or its claim is lost
 	isClosed   bool          // no step may begin
 	idle       chan struct{} // closed when none is in progress, or the claim is lost; nil while nobody waits for that
