@@ -13,9 +13,9 @@ import (
 	"github.com/go-idem/idem/core/internal/waiting"
 )
 
-// operation is a request or a task on its way through the engine: it is admitted, acquires its record, and is replayed, refused, or
-// executed and committed. It makes at most one run. It is the largest allocation of a request, and is as large as a size class of the
-// allocator permits: 8 bytes more would cost 128.
+// operation is a request or a task on its way through the engine: it is admitted, acquires its record, and is replayed, refused,
+// or executed and committed. It makes at most one run. It is the largest allocation of a request, and is as large as a size class
+// of the allocator permits: 8 bytes more would cost 128.
 type operation struct {
 	keyed
 	handler handler
@@ -34,11 +34,25 @@ type operation struct {
 type handler = func(context.Context) (*Response, error)
 
 // Do takes one request through its whole life: admit, acquire, execute, commit. run calls the handler. It is called at most once,
-// and not at all if a stored outcome is replayed or the request is refused. Its context is not cancelled when the client leaves; it
-// is cancelled, with a cause that wraps [ErrLost], when the claim is lost.
+// and not at all if a stored outcome is replayed or the request is refused. Its context is not cancelled when the client leaves;
+// it is cancelled, with a cause that wraps [ErrLost], when the claim is lost.
 //
-// Do returns only the errors of run. An error of run, or a panic, which Do passes on, fails the claim, so that a retry runs again. A
-// store that is unavailable is a refusal: see Result.Problem. Do is safe for concurrent use.
+// Do returns only the errors of run. An error of run, or a panic, which Do passes on, fails the claim, so that a retry runs
+// again. A store that is unavailable is a refusal: see Result.Problem. Do is safe for concurrent use.
+//
+// Do returns a response when its outcome is stored, so that no client has seen a response that a retry could contradict. There
+// are two exceptions. The first is a handler that streams (see package capture). The second is a store that becomes unavailable
+// while the handler runs: the client gets the response while the lease is known to hold, and the outcome is pending:
+//
+//   - The engine retries the commit with pauses of at most half a second, and at once when the store responds to any call. It
+//     extends the lease as soon as the store accepts that.
+//   - Meanwhile the process that ran the handler holds the claim, however many leases pass: a request with the key gets the
+//     outcome, or 409.
+//   - An outcome that the store refuses for a whole lease, while it accepts extensions, is stored without its body.
+//   - After ten leases the engine gives the outcome up, and calls Hooks.Lost, unless it has called that for this run before.
+//
+// If a run of the same record encloses a request, however many other runs are between them, Do lets the request pass
+// (Result.Bypassed), and only the outer engine stores the outcome.
 func (e *Engine) Do(ctx context.Context, req Request, run func(context.Context) (*Response, error)) (Result, error) {
 	if !slices.Contains(e.cfg.Key.Methods, req.Method) {
 		return Result{Bypassed: true}, nil
@@ -139,7 +153,8 @@ func isTooLarge(err error) bool {
 	return errors.As(err, &tooLarge)
 }
 
-// claimAndRun acquires the record and then acts on what Begin has found: it executes the handler, replays the outcome, or refuses.
+// claimAndRun acquires the record and then acts on what Begin has found: it executes the handler, replays the outcome, or
+// refuses.
 func (op *operation) claimAndRun() (Result, error) {
 	entry, err := op.acquire()
 	if err != nil {

@@ -5,7 +5,8 @@ import (
 	"encoding/hex"
 )
 
-// Run is what a handler can learn about the run that it is in.
+// Run is what a handler can learn about the run that it is in. A handler that takes over (Takeover) should find out whether the
+// effect of the earlier run has happened.
 type Run struct {
 	Fence       int64 // grows with each claim of the key; give it to systems that can reject an older one
 	Operation   int64 // the Fence of the first claim since the key was last absent or released; identifies the operation
@@ -17,7 +18,8 @@ type Run struct {
 }
 
 // FromContext returns the innermost run that ctx belongs to. It returns false outside of a run, and in the handler of a batch,
-// which is in many runs.
+// which is in many runs. Like FromContext, [ChildKey], [Step], [Decide] and [CancelOnDisconnect] see only the innermost run, and
+// nothing of the runs around it. An unprotected run hides the run around it like any other.
 func FromContext(ctx context.Context) (Run, bool) {
 	p := placeOf(ctx)
 	switch {

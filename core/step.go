@@ -10,21 +10,21 @@ import (
 	"github.com/go-idem/idem/core/internal/retry"
 )
 
-// Step does one step of a run and stores its result. A later run of the same operation, after a crash or a failure, gets the result
-// instead of doing the step again. Names are unique within the operation; of two steps with one name, the second waits for the
-// first and gets its result. If do returns an error, Step returns it and nothing is stored. Results are marshalled by
-// Config.Marshal, as JSON by default. Steps may run concurrently.
+// Step does one step of a run and stores its result. A later run of the same operation, after a crash or a failure, gets the
+// result instead of doing the step again. Names are unique within the operation; of two steps with one name, the second waits for
+// the first and gets its result. If do returns an error, Step returns it and nothing is stored. Results are marshalled by
+// Config.Marshal, as JSON by default, and are stored until the run has an outcome. Steps may run concurrently.
 //
 // A crash between the effect of a step and its checkpoint repeats the step: give [ChildKey] to services that take a key. The same
 // holds for a store that is unavailable at that moment, if a crash follows: the run goes on without the checkpoint.
 //
-// If the handler returns while a step is in progress, in another goroutine or behind a timeout, the run ends with the step. The claim
-// is held until then. The client gets a failure at once, and an outcome when it is stored.
+// If the handler returns while a step is in progress, in another goroutine or behind a timeout, the run ends with the step. The
+// claim is held until then. The client gets a failure at once, and an outcome when it is stored.
 //
-// Step returns [ErrLost] before do is called if the claim is known to be lost or the run has ended. It returns an error that wraps
-// [errors.ErrUnsupported], before do is called, if the store is no driver.Checkpointer or stores no more steps of this run, as
-// pgstore does while the run has a transaction. It returns an error that wraps [driver.ErrUnreadable] if a stored result cannot be
-// read as T. Outside of a run, and in an unprotected run, Step only calls do.
+// Step returns [ErrLost] before do is called if the claim is known to be lost or the run has ended. It returns an error that
+// wraps [errors.ErrUnsupported], before do is called, if the store is no driver.Checkpointer or stores no more steps of this run,
+// as pgstore does while the run has a transaction. It returns an error that wraps [driver.ErrUnreadable] if a stored result
+// cannot be read as T. Outside of a run, and in an unprotected run, Step only calls do.
 func Step[T any](ctx context.Context, name string, do func(context.Context) (T, error)) (result T, err error) {
 	run := runOf(ctx)
 	if run == nil {

@@ -50,7 +50,7 @@ var errKind = errors.New("idem: Task.Kind must be one word: without it the key o
 // A task without a scope or a key is refused, by Result.Problem. Inside a run of the same task Result is Bypassed: the caller
 // runs it as a part of that run. The Response has no other header fields than run and the engine have set, and must not be
 // modified. Its Status counts for Config.Keep.Policy, unless run has called [Decide]. A response that is kept with Status 500
-// says that the task is dead; [Engine.Resolve] revives it.
+// says that the task is dead: its record is COMPLETED, and only [Engine.Resolve] revives it.
 //
 // The first 200 bytes of an error of run are kept as the cause of the failure, and DoTask returns the error. If run has
 // decided on [Release], nothing has run as far as attempts are concerned: none is used up, unless a [Step] was kept. The only
