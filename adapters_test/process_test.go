@@ -19,6 +19,7 @@ import (
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/internal/redistest"
+	"github.com/go-idem/idem/internal/tied"
 )
 
 // A test that needs processes to kill starts this binary again as a service; child says which.
@@ -113,7 +114,7 @@ func (c *cluster) spawnWith(leaseText, afterCrash string) process {
 	cmd.Env = append(os.Environ(), child+"="+strings.Join([]string{c.f.name, c.addr, c.scope, leaseText, afterCrash}, " "))
 	out, err := cmd.StdoutPipe()
 	require.NoError(c.t, err)
-	require.NoError(c.t, cmd.Start())
+	require.NoError(c.t, tied.Start(cmd, syscall.SIGKILL))
 	c.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(c.t, err)

@@ -27,6 +27,7 @@ import (
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/internal/redistest"
+	"github.com/go-idem/idem/internal/tied"
 )
 
 // The soak sends mixed traffic to two processes of each framework on one Redis while random faults happen to them, and
@@ -173,7 +174,7 @@ func (s *soak) spawn(framework string) *soakProcess {
 	cmd.Env = append(os.Environ(), soakChild+"="+strings.Join([]string{framework, s.server.Addr, s.path}, " "))
 	out, err := cmd.StdoutPipe()
 	require.NoError(s.t, err)
-	require.NoError(s.t, cmd.Start())
+	require.NoError(s.t, tied.Start(cmd, syscall.SIGKILL))
 	line, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(s.t, err)
 	return &soakProcess{framework, strings.TrimSpace(line), cmd}

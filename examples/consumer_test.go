@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/internal/redistest"
+	"github.com/go-idem/idem/internal/tied"
 )
 
 func TestConsumer(t *testing.T) {
@@ -57,7 +58,7 @@ func (b binaries) consumer(t *testing.T, server *redistest.Server, env string) *
 	s := &service{cmd: exec.Command(b.path("consumer")), log: &output{}, ended: make(chan struct{})}
 	s.cmd.Env = append(os.Environ(), "REDIS_URL=redis://"+server.Addr+"/0", env)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
-	require.NoError(t, s.cmd.Start())
+	require.NoError(t, tied.Start(s.cmd, syscall.SIGKILL))
 	go func() { _ = s.cmd.Wait(); close(s.ended) }()
 	t.Cleanup(func() { _ = s.cmd.Process.Signal(syscall.SIGKILL); <-s.ended })
 	return s

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/internal/redistest"
+	"github.com/go-idem/idem/internal/tied"
 )
 
 var (
@@ -233,7 +234,7 @@ func (b binaries) start(t *testing.T, name, redisURL string) *service {
 	s := &service{cmd: exec.Command(b.path(name)), log: &output{}, ended: make(chan struct{})}
 	s.cmd.Env = append(os.Environ(), "ADDR=127.0.0.1:0", "REDIS_URL="+redisURL)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
-	require.NoError(t, s.cmd.Start())
+	require.NoError(t, tied.Start(s.cmd, syscall.SIGKILL))
 	go func() { _ = s.cmd.Wait(); close(s.ended) }()
 	t.Cleanup(func() { _ = s.cmd.Process.Kill(); <-s.ended })
 	require.Eventually(t, func() bool {

@@ -25,6 +25,7 @@ import (
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/internal/redistest"
+	"github.com/go-idem/idem/internal/tied"
 )
 
 // childSpec is what a test that needs a process to kill starts this binary again with.
@@ -133,7 +134,7 @@ func (s *service) spawn(server *redistest.Server, c childSpec) *child {
 	}
 	out, err := cmd.StdoutPipe()
 	require.NoError(s.tb, err)
-	require.NoError(s.tb, cmd.Start())
+	require.NoError(s.tb, tied.Start(cmd, syscall.SIGKILL))
 	s.tb.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(s.tb, err)

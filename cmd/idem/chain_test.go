@@ -10,12 +10,14 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/internal/redistest"
+	"github.com/go-idem/idem/internal/tied"
 )
 
 // service is a process with the handler of the tests.
@@ -33,7 +35,7 @@ func startService(t *testing.T, url string) *service {
 	cmd.Stderr = t.Output()
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
-	require.NoError(t, startTied(cmd))
+	require.NoError(t, tied.Start(cmd, syscall.SIGKILL))
 	s := &service{cmd: cmd, stdout: bufio.NewReader(stdout)}
 	t.Cleanup(s.kill)
 	s.addr = s.readLine(t)

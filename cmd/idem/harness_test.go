@@ -23,6 +23,7 @@ import (
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/pgstore"
 	"github.com/go-idem/idem/core/redisstore"
+	"github.com/go-idem/idem/internal/pgserver"
 	"github.com/go-idem/idem/internal/redistest"
 )
 
@@ -35,9 +36,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	_ = flag.Set("test.parallel", "8") // Most tests wait for leases. The command line may have another number.
-	code := m.Run()
-	stopPostgres()
-	os.Exit(code)
+	m.Run()
 }
 
 // lease is that of the services of the tests.
@@ -161,7 +160,7 @@ func onBothStores(t *testing.T, test func(t *testing.T, url string)) {
 	})
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
-		test(t, database(t))
+		test(t, pgserver.Database(t))
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/seal"
+	"github.com/go-idem/idem/internal/pgserver"
 	"github.com/go-idem/idem/internal/redistest"
 )
 
@@ -128,7 +129,7 @@ func TestAReplicaIsReadAndNotChanged(t *testing.T) {
 
 func TestAReadOnlyDatabaseIsNotChanged(t *testing.T) {
 	t.Parallel()
-	url := database(t)
+	url := pgserver.Database(t)
 	h := makeUnknown(t, url)
 	got := call(t, url+"?options=-c%20default_transaction_read_only%3Don", nil, resolve("--not-done")...)
 	assert.Equal(t, storeFailed, got.code)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/internal/pgserver"
 	"github.com/go-idem/idem/internal/redistest"
 )
 
@@ -160,10 +161,10 @@ func TestAScopeMayHaveTheNameOfACommand(t *testing.T) {
 
 func TestADeadServerIsSaidToBeDead(t *testing.T) {
 	t.Parallel()
-	dead := freePort()
+	dead := redistest.FreeAddr()
 	for _, url := range []string{
-		"redis://127.0.0.1:" + dead, "redis+cluster://127.0.0.1:" + dead, "redis+sentinel://127.0.0.1:" + dead + "?master_name=main",
-		"postgres://postgres@127.0.0.1:" + dead + "/db",
+		"redis://" + dead, "redis+cluster://" + dead, "redis+sentinel://" + dead + "?master_name=main",
+		"postgres://postgres@" + dead + "/db",
 	} {
 		t.Run(url[:strings.Index(url, ":")], func(t *testing.T) {
 			t.Parallel()
@@ -209,7 +210,7 @@ func TestAServerThatRefusesIsHeard(t *testing.T) {
 		assert.Contains(t, got.stderr, "the store refuses; nothing was changed: "+answer)
 	}
 	assert.Equal(t, finding, call(t, "redis://:hush@"+server.Addr, nil, "show", "alice", "K").code)
-	got := call(t, "postgres://postgres@"+strings.Split(database(t), "@")[1]+"nothing", nil, "show", "alice", "K")
+	got := call(t, "postgres://postgres@"+strings.Split(pgserver.Database(t), "@")[1]+"nothing", nil, "show", "alice", "K")
 	assert.Equal(t, storeFailed, got.code)
 	assert.Contains(t, got.stderr, "the store refuses; nothing was changed")
 }

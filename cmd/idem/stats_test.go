@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/internal/pgserver"
 	"github.com/go-idem/idem/internal/redistest"
 )
 
@@ -47,7 +48,7 @@ func TestDoctorHasAFindingOrNone(t *testing.T) {
 
 func TestDoctorChecksPostgreSQL(t *testing.T) {
 	t.Parallel()
-	url := database(t)
+	url := pgserver.Database(t)
 	got := call(t, url, nil, "doctor")
 	assert.Equal(t, storeFailed, got.code)
 	assert.Contains(t, got.stderr, "the schema is missing")

@@ -15,8 +15,8 @@ import (
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/pgstore"
-	"github.com/go-idem/idem/core/pgstore/internal/pgtest"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/pgserver"
 )
 
 var queryModes = []pgx.QueryExecMode{
@@ -25,22 +25,22 @@ var queryModes = []pgx.QueryExecMode{
 }
 
 // pooled returns a pool through a PgBouncer in transaction mode.
-func pooled(t *testing.T, bouncer *pgtest.Server, mode pgx.QueryExecMode) *pgxpool.Pool {
+func pooled(t *testing.T, bouncer *pgserver.Server, mode pgx.QueryExecMode) *pgxpool.Pool {
 	t.Helper()
-	return bouncer.Pool(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+	return newPool(t, bouncer, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 }
 
 func TestStoreKeepsTheContractThroughPgBouncer(t *testing.T) {
-	server := pgtest.Shared(t)
+	server := pgserver.Shared(t)
 	pool := pooled(t, server.Bouncer(t, "transaction"), pgx.QueryExecModeCacheStatement) // the default of pgx
 	require.NoError(t, pgstore.Migrate(ctx, pool))
-	keepsTheContract(t, pgstore.New(pool, pgstore.ListenOn(server.Pool(t))))
+	keepsTheContract(t, pgstore.New(pool, pgstore.ListenOn(newPool(t, server))))
 }
 
 // PgBouncer 1.18 gives each transaction any connection to the server, so a statement that one client has prepared is missing, or
 // is that of another client. The calls of the store meet no such statement, in whatever mode pgx is.
 func TestCallsThroughPgBouncerMeetNoStatementOfAnotherClient(t *testing.T) {
-	server := pgtest.Shared(t)
+	server := pgserver.Shared(t)
 	bouncer := server.Bouncer(t, "transaction")
 	for _, mode := range queryModes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestCallsThroughPgBouncerMeetNoStatementOfAnotherClient(t *testing.T) {
 
 // A handler's own statements are prepared as pgx is configured to. If that fails, the run has no effect and no outcome.
 func TestATransactionThroughPgBouncerLeavesBothOrNeither(t *testing.T) {
-	server := pgtest.Shared(t)
+	server := pgserver.Shared(t)
 	bouncer := server.Bouncer(t, "transaction")
 	for _, mode := range queryModes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestWatchThroughPgBouncerIsRefusedAndTheEnginePolls(t *testing.T) {
 	for _, poolMode := range []string{"transaction", "session"} {
 		t.Run(poolMode, func(t *testing.T) {
 			t.Parallel()
-			server := pgtest.Shared(t)
+			server := pgserver.Shared(t)
 			pool := pooled(t, server.Bouncer(t, poolMode), pgx.QueryExecModeExec)
 			require.NoError(t, pgstore.Migrate(ctx, pool))
 			var refused atomic.Int64

@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core/pgstore"
-	"github.com/go-idem/idem/core/pgstore/internal/pgtest"
+	"github.com/go-idem/idem/internal/pgserver"
 )
 
-// findings returns "setting is value" of each finding of Check, except those on the settings with which pgtest starts servers.
+// findings returns "setting is value" of each finding of Check, except those on the settings with which pgserver starts servers.
 func findings(t *testing.T, pool *pgxpool.Pool, opts ...pgstore.Option) (texts []string) {
 	t.Helper()
 	found, err := pgstore.Check(ctx, pool, opts...)
@@ -28,17 +28,17 @@ func findings(t *testing.T, pool *pgxpool.Pool, opts ...pgstore.Option) (texts [
 }
 
 func TestCheckFindsTheSettingsOfTheServer(t *testing.T) {
-	server := pgtest.Shared(t)
-	found, err := pgstore.Check(ctx, server.Pool(t))
+	server := pgserver.Shared(t)
+	found, err := pgstore.Check(ctx, newPool(t, server))
 	require.NoError(t, err)
 	var settings []string
 	for _, f := range found {
 		settings = append(settings, f.Setting)
 	}
-	assert.Equal(t, []string{"fsync", "full_page_writes", "idle_in_transaction_session_timeout"}, settings, "pgtest turns two off")
-	assert.Empty(t, findings(t, server.Pool(t)))
+	assert.Equal(t, []string{"fsync", "full_page_writes", "idle_in_transaction_session_timeout"}, settings, "pgserver turns two off")
+	assert.Empty(t, findings(t, newPool(t, server)))
 
-	changed := server.Pool(t, func(c *pgxpool.Config) {
+	changed := newPool(t, server, func(c *pgxpool.Config) {
 		c.ConnConfig.RuntimeParams["synchronous_commit"] = "off"
 		c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
 		c.ConnConfig.RuntimeParams["tcp_keepalives_idle"] = "10"
@@ -54,11 +54,11 @@ func TestCheckFindsTheSettingsOfTheServer(t *testing.T) {
 }
 
 func TestCheckFindsAPooler(t *testing.T) {
-	server := pgtest.Shared(t)
-	direct := server.Pool(t)
+	server := pgserver.Shared(t)
+	direct := newPool(t, server)
 	bouncer := server.Bouncer(t, "transaction")
 	pool := func(mode pgx.QueryExecMode) *pgxpool.Pool {
-		return bouncer.Pool(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+		return newPool(t, bouncer, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 	}
 	polls := "the connection of Watch is one through a pooler"
 	plain, prepared, described := pool(pgx.QueryExecModeExec), pool(pgx.QueryExecModeCacheStatement), pool(pgx.QueryExecModeDescribeExec)

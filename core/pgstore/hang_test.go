@@ -15,10 +15,10 @@ import (
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/pgstore"
-	"github.com/go-idem/idem/core/pgstore/internal/pgtest"
 	"github.com/go-idem/idem/core/storetest"
 	"github.com/go-idem/idem/internal/badnet"
 	"github.com/go-idem/idem/internal/hangtest"
+	"github.com/go-idem/idem/internal/pgserver"
 )
 
 const (
@@ -106,7 +106,7 @@ func TestTheListOfCallsThatCanHangIsComplete(t *testing.T) { hangtest.RequireAll
 // Whatever is asked of a server that does not reply, or stops in the middle of a reply, ends with its context, whether there is a
 // connection or none. No goroutine is left when the server is back.
 func TestNothingHangsLongerThanItsContext(t *testing.T) {
-	require.NoError(t, pgstore.Migrate(ctx, pgtest.Shared(t).Pool(t)))
+	require.NoError(t, pgstore.Migrate(ctx, newPool(t, pgserver.Shared(t))))
 	t.Run("hanging", func(t *testing.T) {
 		for fault, faults := range map[string]badnet.Faults{"no reply": {Hole: true}, "half a reply": {HalfReply: true}} {
 			for _, warm := range []bool{true, false} {
@@ -127,7 +127,7 @@ func TestNothingHangsLongerThanItsContext(t *testing.T) {
 // hang makes one call on a network of its own.
 func hang(t *testing.T, faults badnet.Faults, warm bool, call func(context.Context, *hanging) error) {
 	network := badnet.New(1)
-	pool := pgtest.Shared(t).Pool(t, func(c *pgxpool.Config) { c.ConnConfig.DialFunc, c.MaxConns = network.Dial, 2 })
+	pool := newPool(t, pgserver.Shared(t), func(c *pgxpool.Config) { c.ConnConfig.DialFunc, c.MaxConns = network.Dial, 2 })
 	if warm {
 		require.NoError(t, pool.Ping(ctx))
 	}
@@ -157,7 +157,7 @@ func TestARunWithATransactionDoesNotHangInSilence(t *testing.T) {
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
 			network := &network{}
-			s := newServiceOn(t, pgtest.Shared(t), network)
+			s := newServiceOn(t, pgserver.Shared(t), network)
 			_, _ = s.do(func(running context.Context) (*core.Response, error) {
 				require.NoError(t, s.inTx(running))
 				run, _ := core.FromContext(running)
@@ -181,7 +181,7 @@ func TestARunEndsInSilenceWithinItsStoreTimeout(t *testing.T) {
 	for name, status := range map[string]int{"an outcome": 201, "a failure": 500} {
 		t.Run(name, func(t *testing.T) {
 			network := &network{}
-			s := newServiceOn(t, pgtest.Shared(t), network, func(c *core.Config) {
+			s := newServiceOn(t, pgserver.Shared(t), network, func(c *core.Config) {
 				c.Lease.Duration, c.Limits.StoreTimeout = 2*time.Second, bound
 			})
 			var ended time.Time

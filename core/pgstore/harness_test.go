@@ -23,22 +23,39 @@ import (
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/pgstore"
-	"github.com/go-idem/idem/core/pgstore/internal/pgtest"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/pgserver"
 )
 
 func TestMain(m *testing.M) {
 	dieIfTold()
 	_ = flag.Set("test.parallel", "6") // Most tests wait for leases. The command line may have another number.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/go-idem/idem/core/pgstore/internal/pgtest.startTied.func1"))
+	goleak.VerifyTestMain(m,           // but for the server that the tests share
+		goleak.IgnoreAnyFunction("github.com/go-idem/idem/internal/tied.startAll"),
+		goleak.IgnoreAnyFunction("github.com/go-idem/idem/internal/pgserver.(*Server).run.func1"))
 }
 
 var ctx = context.Background()
 
+// newPool returns a pool of connections to a server, after change if there is one. It is closed when the test ends.
+func newPool(tb testing.TB, server *pgserver.Server, change ...func(*pgxpool.Config)) *pgxpool.Pool {
+	tb.Helper()
+	config, err := pgxpool.ParseConfig(server.URL)
+	require.NoError(tb, err)
+	config.MaxConns = 16
+	for _, f := range change {
+		f(config)
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	require.NoError(tb, err)
+	tb.Cleanup(pool.Close)
+	return pool
+}
+
 // newStore returns a store in the default schema of the shared server, and its pool.
 func newStore(tb testing.TB, change ...func(*pgxpool.Config)) (*pgstore.Store, *pgxpool.Pool) {
 	tb.Helper()
-	pool := pgtest.Shared(tb).Pool(tb, change...)
+	pool := newPool(tb, pgserver.Shared(tb), change...)
 	require.NoError(tb, pgstore.Migrate(ctx, pool))
 	return pgstore.New(pool), pool
 }
@@ -57,7 +74,7 @@ func random() string {
 // ownStore returns a store in a schema of its own, with the schema's name.
 func ownStore(tb testing.TB) (*pgstore.Store, *pgxpool.Pool, string) {
 	tb.Helper()
-	pool, schema := pgtest.Shared(tb).Pool(tb), ownSchema()
+	pool, schema := newPool(tb, pgserver.Shared(tb)), ownSchema()
 	require.NoError(tb, pgstore.Migrate(ctx, pool, pgstore.Schema(schema)))
 	return pgstore.New(pool, pgstore.Schema(schema)), pool, schema
 }
@@ -117,7 +134,7 @@ func execute(tb testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 type service struct {
 	*core.Engine
 	tb     testing.TB
-	server *pgtest.Server
+	server *pgserver.Server
 	store  *pgstore.Store
 	pool   *pgxpool.Pool // the store's and the handlers'
 	aside  *pgxpool.Pool // what the test looks through
@@ -127,14 +144,14 @@ type service struct {
 }
 
 func newService(tb testing.TB, changes ...func(*core.Config)) *service {
-	return newServiceOn(tb, pgtest.Shared(tb), nil, changes...)
+	return newServiceOn(tb, pgserver.Shared(tb), nil, changes...)
 }
 
 // newServiceOn is newService with a server, and a network if it is not nil, that are the test's.
-func newServiceOn(tb testing.TB, server *pgtest.Server, network *network, changes ...func(*core.Config)) *service {
+func newServiceOn(tb testing.TB, server *pgserver.Server, network *network, changes ...func(*core.Config)) *service {
 	tb.Helper()
-	s := &service{tb: tb, server: server, key: random(), aside: server.Pool(tb)}
-	s.pool = server.Pool(tb, func(c *pgxpool.Config) {
+	s := &service{tb: tb, server: server, key: random(), aside: newPool(tb, server)}
+	s.pool = newPool(tb, server, func(c *pgxpool.Config) {
 		if network != nil {
 			network.use(c)
 		}

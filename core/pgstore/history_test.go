@@ -9,9 +9,9 @@ import (
 
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/pgstore"
-	"github.com/go-idem/idem/core/pgstore/internal/pgtest"
 	"github.com/go-idem/idem/internal/badnet"
 	"github.com/go-idem/idem/internal/model"
+	"github.com/go-idem/idem/internal/pgserver"
 )
 
 // lossyStore is a store in a schema of its own, behind a network that loses one to three percent of the replies, and half as
@@ -19,7 +19,7 @@ import (
 func lossyStore(t *testing.T, seed int64) (driver.Store, *badnet.Net) {
 	_, _, schema := ownStore(t)
 	network := badnet.New(seed)
-	pool := pgtest.Shared(t).Pool(t, func(c *pgxpool.Config) { c.MaxConns, c.ConnConfig.DialFunc = 32, network.Dial })
+	pool := newPool(t, pgserver.Shared(t), func(c *pgxpool.Config) { c.MaxConns, c.ConnConfig.DialFunc = 32, network.Dial })
 	connect(t, pool, 8)
 	loss := float64(seed%3+1) / 100
 	network.Set(badnet.Faults{LoseReplies: loss, LoseRequests: loss / 2})

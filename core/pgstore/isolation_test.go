@@ -70,7 +70,7 @@ func TestCallsOnDifferentKeysNeverGiveWayAtAnyDefaultIsolationLevel(t *testing.T
 
 func TestUnrelatedTransactionsAtReadCommittedAreNeverRefusedAtAnyDefaultIsolationLevel(t *testing.T) {
 	s := newService(t)
-	pool := s.server.Pool(t, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable" })
+	pool := newPool(t, s.server, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable" })
 	engine := newEngine(t, pgstore.New(pool))
 	clients(200, func() {
 		result, err := engine.Do(ctx, request(random()), func(ctx context.Context) (*core.Response, error) {
@@ -91,7 +91,7 @@ func TestManyRequestsForOneKeyHaveOneEffectAtAnyDefaultIsolationLevel(t *testing
 	for _, level := range []string{"read committed", "repeatable read", "serializable"} {
 		t.Run(level, func(t *testing.T) {
 			s, seen := newService(t), &conflicts{}
-			pool := s.server.Pool(t, func(c *pgxpool.Config) {
+			pool := newPool(t, s.server, func(c *pgxpool.Config) {
 				c.ConnConfig.RuntimeParams["default_transaction_isolation"] = level
 				c.ConnConfig.Tracer = seen
 			})

@@ -18,8 +18,8 @@ import (
 
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/pgstore"
-	"github.com/go-idem/idem/core/pgstore/internal/pgtest"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/pgserver"
 )
 
 //go:embed testdata/schema_1.sql
@@ -85,7 +85,7 @@ func (s oldStore) checkpoint(t *testing.T, c driver.Claim, step string) {
 }
 
 func TestMigrateTakesTheRecordsOfVersionOneAlong(t *testing.T) {
-	pool := pgtest.Shared(t).Pool(t)
+	pool := newPool(t, pgserver.Shared(t))
 	old, schema := versionOne(t, pool)
 	running, failed, done, freed := claimed(t, old, stepping), claimed(t, old), claimed(t, old), claimed(t, old)
 	old.checkpoint(t, running, "charge")
@@ -121,7 +121,7 @@ func TestMigrateTakesTheRecordsOfVersionOneAlong(t *testing.T) {
 
 // A process of version 1 and one of version 2 are at work on one schema during a deploy.
 func TestProcessesOfBothVersionsKeepTheContractOnOneSchema(t *testing.T) {
-	pool := pgtest.Shared(t).Pool(t)
+	pool := newPool(t, pgserver.Shared(t))
 	old, schema := versionOne(t, pool)
 	require.NoError(t, pgstore.Migrate(ctx, pool, pgstore.Schema(schema)))
 	store := pgstore.New(pool, pgstore.Schema(schema))
@@ -166,7 +166,7 @@ func (s turns) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error
 
 // TestMigrateRunsUnderTheTrafficOfVersionOne: no request is run twice, none is refused, and none waits for long.
 func TestMigrateRunsUnderTheTrafficOfVersionOne(t *testing.T) {
-	pool := pgtest.Shared(t).Pool(t)
+	pool := newPool(t, pgserver.Shared(t))
 	old, schema := versionOne(t, pool)
 	var migrated atomic.Bool
 	var requests, afterwards atomic.Int64
@@ -226,7 +226,7 @@ func traffic(t *testing.T, old, now driver.Store, migrated bool) {
 }
 
 func TestMigrateWaitsForALockUntilItsContextEnds(t *testing.T) {
-	pool := pgtest.Shared(t).Pool(t)
+	pool := newPool(t, pgserver.Shared(t))
 	_, schema := versionOne(t, pool)
 	reading, err := pool.Begin(ctx)
 	require.NoError(t, err)
@@ -242,7 +242,7 @@ func TestMigrateWaitsForALockUntilItsContextEnds(t *testing.T) {
 }
 
 func TestMigrateRefusesWhatIsNotItsOwn(t *testing.T) {
-	pool := pgtest.Shared(t).Pool(t)
+	pool := newPool(t, pgserver.Shared(t))
 	for _, test := range []struct{ name, prepare, says string }{
 		{"a table store of somebody else's", "CREATE TABLE %[1]s.store (city text)", "pgstore.Schema"},
 		{"one that has a version, too", "CREATE TABLE %[1]s.store (version int, city text)", "pgstore.Schema"},
@@ -287,7 +287,7 @@ func currentSchema(t *testing.T) string {
 
 // Whoever makes a schema, and whatever it was, it is the same.
 func TestASchemaIsTheSameWhicheverWayItWasMade(t *testing.T) {
-	pool := pgtest.Shared(t).Pool(t)
+	pool := newPool(t, pgserver.Shared(t))
 	var shapes []string
 	for _, way := range [][]string{
 		{"migrate"}, {"by hand"}, {"one by hand", "migrate"}, {"one by hand", "by hand"}, {"by hand", "by hand", "migrate"}, {"migrate", "by hand"},
@@ -315,7 +315,7 @@ func TestASchemaIsTheSameWhicheverWayItWasMade(t *testing.T) {
 
 // A schema that was made by hand notifies the channel that Watch listens on, whatever its name.
 func TestASchemaMadeByHandWakesWaiters(t *testing.T) {
-	pool := pgtest.Shared(t).Pool(t)
+	pool := newPool(t, pgserver.Shared(t))
 	for _, files := range [][]string{{currentSchema(t)}, {schemaOne, currentSchema(t)}} {
 		for _, verb := range []string{"complete", "fail"} {
 			schema := ownSchema()
@@ -338,7 +338,7 @@ func TestASchemaMadeByHandWakesWaiters(t *testing.T) {
 
 // A process of version 1 listens on the channel that Migrate made for it then.
 func TestAProcessOfVersionOneIsWokenByTheOther(t *testing.T) {
-	pool := pgtest.Shared(t).Pool(t)
+	pool := newPool(t, pgserver.Shared(t))
 	_, schema := versionOne(t, pool)
 	require.NoError(t, pgstore.Migrate(ctx, pool, pgstore.Schema(schema)))
 	conn, err := pool.Acquire(ctx)

@@ -16,8 +16,8 @@ import (
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/pgstore"
-	"github.com/go-idem/idem/core/pgstore/internal/pgtest"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/pgserver"
 )
 
 func keepsTheContract(t *testing.T, store driver.Store) {
@@ -96,13 +96,13 @@ func memory() (driver.Store, func(time.Duration)) {
 }
 
 func TestAManyTimesRepeatedRequestRunsOnceOverManyProcesses(t *testing.T) {
-	server, key := pgtest.Shared(t), random()
+	server, key := pgserver.Shared(t), random()
 	const processes, clients = 4, 25
 	var runs, kept int
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for range processes {
-		pool := server.Pool(t)
+		pool := newPool(t, server)
 		require.NoError(t, pgstore.Migrate(ctx, pool))
 		engine := newEngine(t, pgstore.New(pool))
 		for range clients {
@@ -192,7 +192,7 @@ func TestAPoolWithoutAConnectionLeftIsAnErrorWithinTheContext(t *testing.T) {
 func TestAStoreOutlivesItsConnections(t *testing.T) {
 	store, pool := newStore(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
 	c := claimed(t, store)
-	aside := pgtest.Shared(t).Pool(t)
+	aside := newPool(t, pgserver.Shared(t))
 	execute(t, aside, "SELECT pg_terminate_backend($1::int)", backend(t, pool))
 	if err := store.Extend(ctx, c); err != nil {
 		require.NotErrorIs(t, err, driver.ErrLost, "a connection that is gone says nothing about the claim")
@@ -207,8 +207,8 @@ func backend(t *testing.T, pool *pgxpool.Pool) int {
 }
 
 func TestAStoreOutlivesItsServer(t *testing.T) {
-	server := pgtest.Start(t)
-	pool := server.Pool(t)
+	server := pgserver.Start(t)
+	pool := newPool(t, server)
 	require.NoError(t, pgstore.Migrate(ctx, pool))
 	store := pgstore.New(pool)
 	done, running := claimed(t, store), claimed(t, store)
@@ -223,7 +223,7 @@ func TestAStoreOutlivesItsServer(t *testing.T) {
 }
 
 func TestBadOptionsPanicAtStartUp(t *testing.T) {
-	pool := pgtest.Shared(t).Pool(t)
+	pool := newPool(t, pgserver.Shared(t))
 	assert.PanicsWithError(t, "pgstore: New: pool is nil; pass what pgxpool.New returns", func() { pgstore.New(nil) })
 	for _, name := range []string{"", "Upper", "1st", `quo"te`, "a'b", "a.b", string(make([]byte, 51))} {
 		assert.Panics(t, func() { pgstore.New(pool, pgstore.Schema(name)) }, name)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/pgstore"
-	"github.com/go-idem/idem/core/pgstore/internal/pgtest"
+	"github.com/go-idem/idem/internal/pgserver"
 )
 
 // A connection keeps the plans that it has made, also if a table was empty then and has a million rows now. PostgreSQL makes them anew
@@ -23,7 +23,7 @@ func TestNoCallReadsAWholeTableHoweverItHasGrown(t *testing.T) {
 		rows, calls = 1_000_000, 500
 	}
 	_, aside, schema := ownStore(t)
-	pool := pgtest.Shared(t).Pool(t, func(c *pgxpool.Config) { c.MaxConns = 1 }) // the same plans for all calls
+	pool := newPool(t, pgserver.Shared(t), func(c *pgxpool.Config) { c.MaxConns = 1 }) // the same plans for all calls
 	store := pgstore.New(pool, pgstore.Schema(schema))
 	tables := []string{"record", "tombstone", "checkpoint"}
 	for _, table := range tables {

@@ -16,8 +16,8 @@ import (
 
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/pgstore"
-	"github.com/go-idem/idem/core/pgstore/internal/pgtest"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/pgserver"
 )
 
 // What storetest covers for any store is looked at here in the rows that PostgreSQL holds.
@@ -313,7 +313,7 @@ func ended(t *testing.T, pool *pgxpool.Pool, schema, table string, first, n int)
 func TestSweepsGoOnWhereTheLastHasEnded(t *testing.T) {
 	for _, table := range []string{"record", "tombstone"} {
 		_, aside, schema := ownStore(t)
-		pool := pgtest.Shared(t).Pool(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
+		pool := newPool(t, pgserver.Shared(t), func(c *pgxpool.Config) { c.MaxConns = 1 })
 		store := pgstore.New(pool, pgstore.Schema(schema))
 		ended(t, aside, schema, table, 1, 5000)
 		snapshot, err := aside.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
@@ -494,7 +494,7 @@ func TestAClaimWithoutLateRetryIgnoresTombstonesAndLeavesNone(t *testing.T) {
 }
 
 func TestMigrateMayRunManyTimesAtOnce(t *testing.T) {
-	pool, schema := pgtest.Shared(t).Pool(t), ownSchema()
+	pool, schema := newPool(t, pgserver.Shared(t)), ownSchema()
 	var wg sync.WaitGroup
 	for range 12 {
 		wg.Go(func() { assert.NoError(t, pgstore.Migrate(ctx, pool, pgstore.Schema(schema))) })
@@ -507,10 +507,10 @@ func TestMigrateMayRunManyTimesAtOnce(t *testing.T) {
 }
 
 func TestMigrateFillsASchemaThatIsThereForARoleThatMayNotMakeOne(t *testing.T) {
-	server, schema := pgtest.Shared(t), ownSchema()
-	admin := server.Pool(t)
+	server, schema := pgserver.Shared(t), ownSchema()
+	admin := newPool(t, server)
 	execute(t, admin, "CREATE ROLE "+schema+" LOGIN; CREATE SCHEMA "+schema+" AUTHORIZATION "+schema)
-	pool := server.Pool(t, func(c *pgxpool.Config) { c.ConnConfig.User = schema })
+	pool := newPool(t, server, func(c *pgxpool.Config) { c.ConnConfig.User = schema })
 	require.NoError(t, pgstore.Migrate(ctx, pool, pgstore.Schema(schema)))
 	claimed(t, pgstore.New(pool, pgstore.Schema(schema)))
 	assert.ErrorContains(t, pgstore.Migrate(ctx, pool, pgstore.Schema(ownSchema())), "permission denied")
@@ -538,7 +538,7 @@ func TestTheSearchPathDoesNotMatter(t *testing.T) {
 }
 
 func TestAMissingSchemaIsNamed(t *testing.T) {
-	pool := pgtest.Shared(t).Pool(t)
+	pool := newPool(t, pgserver.Shared(t))
 	store := pgstore.New(pool, pgstore.Schema("missing"))
 	_, err := store.Begin(ctx, storetest.NewClaim(time.Minute, time.Hour))
 	assert.ErrorContains(t, err, "run pgstore.Migrate")

@@ -15,21 +15,21 @@ import (
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/pgstore"
-	"github.com/go-idem/idem/core/pgstore/internal/pgtest"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/pgserver"
 )
 
 // pair is a primary and its standby.
 type pair struct {
-	primary, standby *pgtest.Server
+	primary, standby *pgserver.Server
 	pool             *pgxpool.Pool // connects to the one that accepts writes
 	store            *pgstore.Store
 }
 
 func newPair(t *testing.T, synchronous bool) *pair {
 	t.Helper()
-	p := &pair{primary: pgtest.Start(t)}
-	require.NoError(t, pgstore.Migrate(ctx, p.primary.Pool(t)))
+	p := &pair{primary: pgserver.Start(t)}
+	require.NoError(t, pgstore.Migrate(ctx, newPool(t, p.primary)))
 	p.standby = p.primary.Standby(t, synchronous)
 	p.pool = writable(t, p.primary, p.standby)
 	p.store = pgstore.New(p.pool)
@@ -37,7 +37,7 @@ func newPair(t *testing.T, synchronous bool) *pair {
 }
 
 // writable returns a pool of connections to whichever of two servers accepts writes.
-func writable(t *testing.T, one, other *pgtest.Server) *pgxpool.Pool {
+func writable(t *testing.T, one, other *pgserver.Server) *pgxpool.Pool {
 	t.Helper()
 	first, err := url.Parse(one.URL)
 	require.NoError(t, err)
@@ -45,7 +45,7 @@ func writable(t *testing.T, one, other *pgtest.Server) *pgxpool.Pool {
 	require.NoError(t, err)
 	first.Host += "," + second.Host
 	first.RawQuery += "&target_session_attrs=read-write"
-	return (&pgtest.Server{URL: first.String()}).Pool(t)
+	return newPool(t, &pgserver.Server{URL: first.String()})
 }
 
 // failOver promotes the standby after the primary has ended.
@@ -215,7 +215,7 @@ func TestAnAsynchronousStandbyThatWasCutOffLosesWhatCameLater(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, false)
 	assert.Equal(t, []string{"synchronous_standby_names is empty"}, findings(t, p.pool))
-	assert.Equal(t, []string{"pg_is_in_recovery is true"}, findings(t, p.standby.Pool(t)))
+	assert.Equal(t, []string{"pg_is_in_recovery is true"}, findings(t, newPool(t, p.standby)))
 	earlier, later := newAcknowledged(), newAcknowledged()
 	earlier.add(t, p.store, 10)
 	p.primary.CatchUp(t, p.standby)
@@ -252,12 +252,12 @@ func TestWhatAnAsynchronousStandbyHasIsAsItWasAcknowledged(t *testing.T) {
 // next request can get a replay that a failover loses.
 func TestACallThatEndsDuringTheWaitForTheStandbyIsCommittedOnThePrimary(t *testing.T) {
 	t.Parallel()
-	server := pgtest.Start(t, "synchronous_standby_names=nobody") // a standby that is away
-	local := server.Pool(t, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["synchronous_commit"] = "local" })
+	server := pgserver.Start(t, "synchronous_standby_names=nobody") // a standby that is away
+	local := newPool(t, server, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["synchronous_commit"] = "local" })
 	assert.Equal(t, []string{"synchronous_commit is local"}, findings(t, local))
 	require.NoError(t, pgstore.Migrate(ctx, local))
 	c := claimed(t, pgstore.New(local))
-	store := pgstore.New(server.Pool(t))
+	store := pgstore.New(newPool(t, server))
 	short, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	require.ErrorIs(t, store.Complete(short, c, []byte("made")), context.DeadlineExceeded)

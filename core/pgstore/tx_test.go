@@ -21,7 +21,7 @@ import (
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/pgstore"
-	"github.com/go-idem/idem/core/pgstore/internal/pgtest"
+	"github.com/go-idem/idem/internal/pgserver"
 )
 
 var errTest = errors.New("test")
@@ -195,7 +195,7 @@ func TestAnInTxWithoutAConnectionIsAnError(t *testing.T) {
 // TestTheEndOfARunNeedsNoConnectionBesideItsTransaction: when a pool has no other left, runs end all the same.
 func TestTheEndOfARunNeedsNoConnectionBesideItsTransaction(t *testing.T) {
 	s := newService(t)
-	pool := s.server.Pool(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
+	pool := newPool(t, s.server, func(c *pgxpool.Config) { c.MaxConns = 1 })
 	s.pool, s.Engine = pool, newEngine(t, pgstore.New(pool))
 	result := s.send(s.ending(func(context.Context) (*core.Response, error) { return &core.Response{Status: 503}, nil }))
 	assert.Equal(t, 503, result.Response.Status)
@@ -378,7 +378,7 @@ func TestInAnUnprotectedRunAnInTxIsATransaction(t *testing.T) {
 	s := newService(t)
 	network := &network{}
 	network.down.Store(true)
-	away := newEngine(t, pgstore.New(s.server.Pool(t, network.use)), func(c *core.Config) {
+	away := newEngine(t, pgstore.New(newPool(t, s.server, network.use)), func(c *core.Config) {
 		c.DangerouslyFailOpen, c.Lease.Duration, c.Limits.StoreTimeout = true, time.Second, 100*time.Millisecond
 	})
 	result, err := away.Do(ctx, request(random()), func(ctx context.Context) (*core.Response, error) {
@@ -400,7 +400,7 @@ func TestAnUnprotectedRunInsideARunDoesNotJoinItsTransaction(t *testing.T) {
 	outer, inner := newService(t), newService(t)
 	network := &network{}
 	network.down.Store(true)
-	away := newEngine(t, pgstore.New(inner.server.Pool(t, network.use)), func(c *core.Config) {
+	away := newEngine(t, pgstore.New(newPool(t, inner.server, network.use)), func(c *core.Config) {
 		c.DangerouslyFailOpen, c.Lease.Duration, c.Limits.StoreTimeout = true, time.Second, 100*time.Millisecond
 	})
 	_, err := outer.do(outer.ending(func(ctx context.Context) (*core.Response, error) {
@@ -538,7 +538,7 @@ func TestAConnectionThatIsLostLeavesBothOrNeither(t *testing.T) {
 	for _, moment := range moments {
 		t.Run(moment.name, func(t *testing.T) {
 			network := &network{}
-			s := newServiceOn(t, pgtest.Shared(t), network)
+			s := newServiceOn(t, pgserver.Shared(t), network)
 			network.breakAt(moment.text, moment.when, nothing)
 			result, err := s.do(s.order)
 			network.broke(t)
@@ -563,7 +563,7 @@ func TestACommitWhoseAnswerAndTruthAreOutOfReachIsARetry(t *testing.T) {
 	for _, moment := range moments[4:] {
 		t.Run(moment.name, func(t *testing.T) {
 			network := &network{}
-			s := newServiceOn(t, pgtest.Shared(t), network, shortLease)
+			s := newServiceOn(t, pgserver.Shared(t), network, shortLease)
 			network.breakAt(moment.text, moment.when, func() { network.down.Store(true) })
 			result := s.send(s.order)
 			network.broke(t)
@@ -577,7 +577,7 @@ func TestACommitWhoseAnswerAndTruthAreOutOfReachIsARetry(t *testing.T) {
 // TestAnOutcomeIsNotKeptWithoutItsTransaction: not even when the store can not free the key.
 func TestAnOutcomeIsNotKeptWithoutItsTransaction(t *testing.T) {
 	network := &network{}
-	s := newServiceOn(t, pgtest.Shared(t), network, shortLease)
+	s := newServiceOn(t, pgserver.Shared(t), network, shortLease)
 	network.breakAt("commit\x00", unsent, func() { network.breakAt(".fail_2(", unsent, nothing) })
 	assert.Equal(t, "store-unavailable", s.send(s.order).Problem)
 	network.broke(t)
@@ -611,7 +611,7 @@ func TestLostIsSaidOfATransactionThatIsGoneAndUnknownOfOneThatMayBeCommitted(t *
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			network := &network{}
-			s := newServiceOn(t, pgtest.Shared(t), network)
+			s := newServiceOn(t, pgserver.Shared(t), network)
 			s.completes(network, test.text, test.when, func() { test.then(network) }, test.want)
 			assert.Equal(t, test.kept, s.effects() == 1)
 		})
@@ -666,7 +666,7 @@ func TestACommitWithoutAnAnswerKeepsItsBlob(t *testing.T) {
 				shortLease(c)
 				c.Keep.Blobs, c.Keep.BlobsFrom = files, 1
 			}
-			s := newServiceOn(t, pgtest.Shared(t), network, keepBlobs)
+			s := newServiceOn(t, pgserver.Shared(t), network, keepBlobs)
 			network.breakAt(test.text, test.when, func() { network.down.Store(true) })
 			result := s.send(s.order)
 			network.broke(t)
@@ -687,7 +687,7 @@ func TestACommitWithoutAnAnswerKeepsItsBlob(t *testing.T) {
 // A transaction that the server has refused is gone, whether or not the key can be freed.
 func TestARefusedCommitIsLostAlsoOutOfReach(t *testing.T) {
 	network := &network{}
-	s := newServiceOn(t, pgtest.Shared(t), network)
+	s := newServiceOn(t, pgserver.Shared(t), network)
 	execute(t, s.aside, `CREATE TABLE IF NOT EXISTS once (key text UNIQUE DEFERRABLE INITIALLY DEFERRED)`)
 	execute(t, s.aside, "INSERT INTO once VALUES ($1)", s.key)
 	s.send(func(running context.Context) (*core.Response, error) {
@@ -728,7 +728,7 @@ func (s *service) slowOrder(ctx context.Context) (*core.Response, error) {
 
 func TestACommitThatIsUnderWayWhenItsConnectionIsLostIsWaitedFor(t *testing.T) {
 	network := &network{}
-	s := newServiceOn(t, pgtest.Shared(t), network)
+	s := newServiceOn(t, pgserver.Shared(t), network)
 	s.slowCommit(time.Second)
 	network.breakAt("commit\x00", sent, nothing)
 	result := s.send(s.slowOrder)
@@ -738,7 +738,7 @@ func TestACommitThatIsUnderWayWhenItsConnectionIsLostIsWaitedFor(t *testing.T) {
 }
 
 func TestACommitThatTakesLongerThanTheStoreMayIsARetry(t *testing.T) {
-	s := newServiceOn(t, pgtest.Shared(t), &network{}, func(c *core.Config) {
+	s := newServiceOn(t, pgserver.Shared(t), &network{}, func(c *core.Config) {
 		c.Lease.Duration, c.Limits.StoreTimeout = 10*time.Second, 2*time.Second
 	})
 	s.slowCommit(3 * time.Second)
@@ -749,7 +749,7 @@ func TestACommitThatTakesLongerThanTheStoreMayIsARetry(t *testing.T) {
 }
 
 func TestAServerThatCrashesLeavesBothOrNeither(t *testing.T) {
-	network, server := &network{}, pgtest.Start(t)
+	network, server := &network{}, pgserver.Start(t)
 	for _, moment := range moments {
 		t.Run(moment.name, func(t *testing.T) {
 			s := newServiceOn(t, server, network, shortLease)

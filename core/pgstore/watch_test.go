@@ -14,8 +14,8 @@ import (
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/pgstore"
-	"github.com/go-idem/idem/core/pgstore/internal/pgtest"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/pgserver"
 )
 
 // wakes counts.
@@ -213,7 +213,7 @@ func TestAStoppedWatchIsNotWoken(t *testing.T) {
 // cutOff breaks the connection that listens.
 func cutOff(t *testing.T) {
 	t.Helper()
-	aside := pgtest.Shared(t).Pool(t)
+	aside := newPool(t, pgserver.Shared(t))
 	require.Equal(t, 1, count(t, aside, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND application_name = $1", t.Name()))
 }
 
@@ -242,8 +242,8 @@ func TestALostConnectionIsMadeAnewAndAllAreWoken(t *testing.T) {
 }
 
 func TestAServerThatIsAwayIsAskedAgainUntilItIsBack(t *testing.T) {
-	server := pgtest.Start(t)
-	pool := server.Pool(t)
+	server := pgserver.Start(t)
+	pool := newPool(t, server)
 	require.NoError(t, pgstore.Migrate(ctx, pool))
 	store := pgstore.New(pool)
 	c, woken := claimed(t, store), newWakes()
@@ -264,7 +264,7 @@ func TestAServerThatIsAwayIsAskedAgainUntilItIsBack(t *testing.T) {
 func TestAWatchThatCannotStandIsAnErrorAndLeavesNothingBehind(t *testing.T) {
 	network := &network{}
 	network.down.Store(true)
-	pool := pgtest.Shared(t).Pool(t, network.use)
+	pool := newPool(t, pgserver.Shared(t), network.use)
 	store := pgstore.New(pool)
 	key := storetest.NewClaim(0, 0).Key
 	_, err := store.Watch(ctx, key, nothing)

@@ -18,7 +18,5 @@ func TestMain(m *testing.M) {
 		return
 	}
 	_ = flag.Set("test.parallel", "8") // Parallel tests wait most of their time. The command line may have another number.
-	code := m.Run()
-	stopPostgres()
-	os.Exit(code)
+	m.Run()
 }

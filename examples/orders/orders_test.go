@@ -26,7 +26,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	idem "github.com/go-idem/idem/adapters/client"
+	"github.com/go-idem/idem/internal/pgserver"
 	"github.com/go-idem/idem/internal/redistest"
+	"github.com/go-idem/idem/internal/tied"
 )
 
 // TestTheChainLosesAndDoublesNothing sends orders from many clients, which repeat what has no answer, through two processes
@@ -127,7 +129,7 @@ func newChain(t *testing.T) *chain {
 
 // servers starts Redis, makes a database, and says where they are.
 func (c *chain) servers() {
-	url, server := database(c.t), redistest.Start(c.t)
+	url, server := pgserver.Database(c.t), redistest.Start(c.t)
 	c.env = append(os.Environ(), "DATABASE_URL="+url+"?application_name=chain", "REDIS_URL=redis://"+server.Addr+"/0",
 		"TOKENS=secret=alice", "LEASE="+lease.String(), "POLL=500ms", "CONSUMERS=4", "RELAYS=2", "MAX_ATTEMPTS=1000")
 	var err error
@@ -167,7 +169,7 @@ func (c *chain) newChild(role string) *child {
 	i := len(c.children)
 	log, err := os.OpenFile(filepath.Join(c.dir, fmt.Sprintf("%s-%d.log", role, i)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(c.t, err)
-	p := &child{chain: c, index: i, role: role, addr: "127.0.0.1:" + freePort(), log: log, ended: make(chan error, 1)}
+	p := &child{chain: c, index: i, role: role, addr: redistest.FreeAddr(), log: log, ended: make(chan error, 1)}
 	c.children = append(c.children, p)
 	return p
 }
@@ -204,7 +206,7 @@ func (p *child) start(n int) error {
 	}
 	p.cmd.Env = slices.Concat(p.chain.env, p.env, []string{"ROLES=" + p.role, "ADDR=" + p.addr, crash})
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	return startTied(p.cmd)
+	return tied.Start(p.cmd, syscall.SIGKILL)
 }
 
 // keepUp starts a process again when it has died, as an orchestrator does, until the child is stopped or ends as it should

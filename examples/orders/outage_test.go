@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core/consumer"
+	"github.com/go-idem/idem/internal/redistest"
 )
 
 // deliver delivers an event once.
@@ -28,7 +29,7 @@ func (s *service) deliver(t *testing.T, c *eventConsumer, e event) consumer.Deli
 // EVT-08.
 func TestAnOutageOfTheDatabaseUsesUpNoAttempt(t *testing.T) {
 	s := start(t, "MAX_ATTEMPTS=2")
-	away, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:"+freePort()+"/orders")
+	away, err := pgxpool.New(t.Context(), "postgres://nobody@"+redistest.FreeAddr()+"/orders")
 	require.NoError(t, err)
 	defer away.Close()
 	c := newConsumer(s)
@@ -48,7 +49,7 @@ func TestAnOutageOfTheDatabaseUsesUpNoAttempt(t *testing.T) {
 func TestAConsumerWithoutADatabaseLeavesItsMessageToTheOthers(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	away, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:"+freePort()+"/orders")
+	away, err := pgxpool.New(t.Context(), "postgres://nobody@"+redistest.FreeAddr()+"/orders")
 	require.NoError(t, err)
 	defer away.Close()
 	s.publish(t, event{ID: "1", OrderID: 7, Version: 1, Type: orderPlaced, Payload: []byte("{}")})

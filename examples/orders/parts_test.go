@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core/consumer"
+	"github.com/go-idem/idem/internal/pgserver"
 	"github.com/go-idem/idem/internal/redistest"
 )
 
@@ -28,7 +29,7 @@ var redisDatabases atomic.Int64
 func start(t *testing.T, environment ...string) *service {
 	t.Helper()
 	s := connect(t, append([]string{
-		"DATABASE_URL=" + database(t),
+		"DATABASE_URL=" + pgserver.Database(t),
 		"REDIS_URL=redis://" + redistest.Shared(t).Addr + "/" + strconv.FormatInt(redisDatabases.Add(1)%16, 10),
 	}, environment...)...)
 	require.NoError(t, s.redis.FlushDB(t.Context()).Err())
@@ -303,7 +304,7 @@ func TestTidyingGoesOnWhenTheDatabaseIsSilent(t *testing.T) {
 	before := longestTransaction
 	longestTransaction = 100 * time.Millisecond
 	t.Cleanup(func() { longestTransaction = before })
-	url, m, process := database(t), newMonitor(), &child{}
+	url, m, process := pgserver.Database(t), newMonitor(), &child{}
 	server := strings.TrimPrefix(url, "postgres://postgres@")
 	server, name, _ := strings.Cut(server, "/")
 	p := newProxy(t, process, m, server, newSQLCalls)
@@ -438,7 +439,7 @@ func TestConfigErrorsNameTheVariableAndTellNoPassword(t *testing.T) {
 		"a duration": {"LEASE", "10"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Setenv("DATABASE_URL", database(t))
+			t.Setenv("DATABASE_URL", pgserver.Database(t))
 			t.Setenv("REDIS_URL", "redis://"+redistest.Shared(t).Addr+"/0")
 			t.Setenv("ROLES", "api")
 			t.Setenv(c.name, c.value)

@@ -6,11 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/internal/tied"
 )
 
 // running tells whether there is a process of this id, and more than the memory of one.
@@ -52,7 +55,7 @@ func TestServersDieWithTheirProcessHoweverItEnds(t *testing.T) {
 	cmd.Env = append(os.Environ(), child+"=1")
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
+	require.NoError(t, tied.Start(cmd, syscall.SIGKILL))
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	var shared, own int
 	_, err = fmt.Fscan(bufio.NewReader(out), &shared, &own)

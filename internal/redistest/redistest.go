@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -19,6 +20,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/go-idem/idem/internal/tied"
 )
 
 // Server is one redis-server process.
@@ -148,6 +151,9 @@ func freePort() int {
 	}
 }
 
+// FreeAddr is the address of a port that no server has. No test of this process gets it.
+func FreeAddr() string { return fmt.Sprintf("127.0.0.1:%d", freePort()) }
+
 // silence is how long a server may send nothing before its start counts as failed.
 const silence = 10 * time.Second
 
@@ -155,7 +161,8 @@ const silence = 10 * time.Second
 func (s *Server) spawn() error {
 	cmd := exec.Command(s.binary, s.args...)
 	cmd.Env = append(os.Environ(), s.env...)
-	if err := startTied(cmd); err != nil {
+	signal.Ignore(syscall.SIGXFSZ) // inherited: to reach the limit of FillDisk is an error, as on a full disk, and not the end
+	if err := tied.Start(cmd, syscall.SIGKILL); err != nil {
 		return err
 	}
 	s.process = cmd.Process

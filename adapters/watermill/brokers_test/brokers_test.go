@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m, // but for the server that the tests share, and a subscriber that sleeps before it sees that it is closed
 		goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream.(*Subscriber).read"),
-		goleak.IgnoreAnyFunction("github.com/go-idem/idem/internal/redistest.startTied.func1"),
+		goleak.IgnoreAnyFunction("github.com/go-idem/idem/internal/tied.startAll"),
 		goleak.IgnoreAnyFunction("github.com/go-idem/idem/internal/redistest.(*Server).spawn.func1"))
 }
 

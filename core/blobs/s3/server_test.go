@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +18,8 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/internal/tied"
 )
 
 const (
@@ -83,7 +86,7 @@ func process(tb testing.TB) *minio.Client {
 
 	objects, metadata := tb.TempDir(), tb.TempDir()
 	cmd := exec.Command(binary, "--port", addr, "--access", access, "--secret", secret, "--quiet", "posix", "--sidecar", metadata, objects)
-	require.NoError(tb, cmd.Start())
+	require.NoError(tb, tied.Start(cmd, syscall.SIGKILL))
 	tb.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	client := newClient(tb, addr)
 	require.Eventually(tb, func() bool {

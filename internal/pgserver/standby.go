@@ -1,15 +1,11 @@
-package pgtest
+package pgserver
 
 import (
-	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // standbyName is the name by which a primary knows its standby.
@@ -29,7 +25,7 @@ func (s *Server) Standby(tb testing.TB, synchronous bool) *Server {
 	backup := command(s.baseBackup(tb), "-D", dir, "-h", "127.0.0.1", "-p", fmt.Sprint(s.port), "-U", "postgres",
 		"--checkpoint=fast", "--write-recovery-conf", "--no-sync")
 	if out, err := backup.CombinedOutput(); err != nil {
-		tb.Fatalf("pgtest: pg_basebackup: %v: %s", err, out)
+		tb.Fatalf("pgserver: pg_basebackup: %v: %s", err, out)
 	}
 	standby := &Server{binaries: s.binaries, dir: dir, lifeline: lifeline}
 	if err = standby.onFreePort(func() error { return standby.spawn("cluster_name=" + standbyName) }); err != nil {
@@ -62,12 +58,12 @@ func (s *Server) baseBackup(tb testing.TB) string {
 			return found
 		}
 	}
-	tb.Fatal("pgtest: there is no pg_basebackup beside " + server + " or on the PATH (Debian: apt-get install postgresql-client)")
+	tb.Fatal("pgserver: there is no pg_basebackup beside " + server + " or on the PATH (Debian: apt-get install postgresql-client)")
 	return ""
 }
 
-// Promote makes a standby whose primary has ended a primary, and returns when it accepts writes. The standby is restarted first, as
-// after a crash, because that of PostgreSQL 15 now and then stays in the recovery for ever when its primary is killed.
+// Promote makes a standby whose primary has ended a primary, and returns when it accepts writes. The standby is restarted first,
+// as after a crash, because that of PostgreSQL 15 now and then stays in the recovery for ever when its primary is killed.
 func (s *Server) Promote(tb testing.TB) {
 	tb.Helper()
 	s.Kill()
@@ -87,47 +83,16 @@ func (s *Server) CutOff(tb testing.TB) {
 // CatchUp returns when the standby has received all that the server has written so far.
 func (s *Server) CatchUp(tb testing.TB, standby *Server) {
 	tb.Helper()
-	var written string
-	s.with(tb, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, "SELECT pg_current_wal_flush_lsn()::text").Scan(&written)
-	})
+	written := s.execute(tb, "SELECT pg_current_wal_flush_lsn()")
 	standby.await(tb, "SELECT pg_last_wal_receive_lsn() >= '"+written+"'::pg_lsn")
 }
 
 // await asks a question until the answer is true.
 func (s *Server) await(tb testing.TB, question string) {
 	tb.Helper()
-	s.with(tb, func(ctx context.Context, conn *pgx.Conn) error {
-		for {
-			var yes bool
-			if err := conn.QueryRow(ctx, question).Scan(&yes); yes || err != nil {
-				return err
-			}
-			time.Sleep(5 * time.Millisecond)
+	for deadline := time.Now().Add(patience); s.execute(tb, question) != "t"; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			tb.Fatalf("pgserver: never: %s\n%s", question, s.log())
 		}
-	})
-}
-
-func (s *Server) execute(tb testing.TB, sql string) {
-	tb.Helper()
-	s.with(tb, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, sql)
-		return err
-	})
-}
-
-// with calls f with a connection to the server and at most 30 seconds.
-func (s *Server) with(tb testing.TB, f func(context.Context, *pgx.Conn) error) {
-	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, s.URL)
-	if err == nil {
-		defer conn.Close(ctx)
-		err = f(ctx, conn)
-	}
-	if err != nil {
-		log, _ := os.ReadFile(filepath.Join(s.dir, "server.log"))
-		tb.Fatalf("%v\n%s", err, log)
 	}
 }

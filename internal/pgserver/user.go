@@ -1,4 +1,4 @@
-package pgtest
+package pgserver
 
 import (
 	"errors"
@@ -21,7 +21,7 @@ func serverUser() (*syscall.Credential, error) {
 			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 		}
 	}
-	return nil, errors.New("pgtest: PostgreSQL does not run as root, and there is no user postgres or nobody")
+	return nil, errors.New("pgserver: PostgreSQL does not run as root, and there is no user postgres or nobody")
 }
 
 // giveToServer makes a file or directory the server's own.

@@ -1,8 +1,8 @@
-// Package pgtest starts real PostgreSQL servers on free loopback ports for tests, and ends them by process id.
-package pgtest
+// Package pgserver starts real PostgreSQL servers on free loopback ports for tests, and ends them by process id. It needs no
+// driver.
+package pgserver
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -13,12 +13,12 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/go-idem/idem/internal/tied"
 )
 
 // Server is one PostgreSQL server with a database of its own.
@@ -100,6 +100,17 @@ func Shared(tb testing.TB) *Server {
 	return shared.server
 }
 
+// databases counts the databases that [Database] has made.
+var databases atomic.Int64
+
+// Database makes an empty database on the shared server, and returns its URL.
+func Database(tb testing.TB) string {
+	tb.Helper()
+	s, name := Shared(tb), fmt.Sprintf("test%d", databases.Add(1))
+	s.execute(tb, "CREATE DATABASE "+name)
+	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s", s.port, name)
+}
+
 // start makes a database in a new directory, and tries ports until a server answers on one. The directory is removed when this
 // process ends.
 func start(binaries string, settings []string) (*Server, error) {
@@ -109,7 +120,7 @@ func start(binaries string, settings []string) (*Server, error) {
 	}
 	initdb := command(filepath.Join(binaries, "initdb"), "-D", dir, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
 	if out, err := initdb.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("pgtest: initdb: %w: %s", err, out)
+		return nil, fmt.Errorf("pgserver: initdb: %w: %s", err, out)
 	}
 	s := &Server{binaries: binaries, dir: dir, lifeline: lifeline}
 	return s, s.onFreePort(func() error { return s.spawn(settings...) })
@@ -118,7 +129,7 @@ func start(binaries string, settings []string) (*Server, error) {
 // onFreePort gives the server one free port after the other until spawn starts it.
 func (s *Server) onFreePort(spawn func() error) (err error) {
 	for range 20 {
-		port := 22000 + rand.IntN(8000) // clear of redistest's and of the ephemeral range
+		port := 22000 + rand.IntN(8000) // below the ephemeral range, and above those of redistest
 		listener, taken := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if taken != nil {
 			continue
@@ -130,13 +141,13 @@ func (s *Server) onFreePort(spawn func() error) (err error) {
 			return nil
 		}
 	}
-	return fmt.Errorf("pgtest: no server started: %w", err)
+	return fmt.Errorf("pgserver: no server started: %w", err)
 }
 
 // newDirectory makes a directory that belongs to the servers' user. It is removed when the returned lifeline is closed, or when
 // this process ends.
 func newDirectory() (dir string, lifeline io.Closer, err error) {
-	if dir, err = os.MkdirTemp("", "pgtest"); err != nil {
+	if dir, err = os.MkdirTemp("", "pgserver"); err != nil {
 		return "", nil, err
 	}
 	if lifeline, err = clearBehind(dir); err == nil {
@@ -184,18 +195,18 @@ func (s *Server) run(cmd *exec.Cmd) error {
 	}
 	cmd.Stdout, cmd.Stderr = log, log
 	s.ended = make(chan struct{})
-	if err := startTied(cmd, s.ended); err != nil {
+	if err := tied.Start(cmd, syscall.SIGQUIT); err != nil { // the signal for: end at once, and take your children with you
 		return err
 	}
 	s.process = cmd.Process
+	go func() { _ = cmd.Wait(); close(s.ended) }()
 	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); {
 		if s.answers() {
 			return nil
 		}
 		select {
 		case <-s.ended:
-			log, _ := os.ReadFile(log.Name())
-			return fmt.Errorf("%s ended: %s", filepath.Base(cmd.Path), log)
+			return fmt.Errorf("%s ended: %s", filepath.Base(cmd.Path), s.log())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -205,13 +216,8 @@ func (s *Server) run(cmd *exec.Cmd) error {
 
 // answers reports whether the server is up and has recovered its data.
 func (s *Server) answers() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, s.URL)
-	if err != nil {
-		return false
-	}
-	return conn.Close(ctx) == nil
+	_, err := s.query("postgres", "", time.Second)
+	return err == nil
 }
 
 // Kill ends the server at once, as a crash would: no transaction is finished and no page is written back.
@@ -226,23 +232,4 @@ func (s *Server) Restart(tb testing.TB) {
 	if err := s.spawn(); err != nil {
 		tb.Fatal(err)
 	}
-}
-
-// Pool returns a pool of connections to the server, after change if there is one. It is closed when the test ends.
-func (s *Server) Pool(tb testing.TB, change ...func(*pgxpool.Config)) *pgxpool.Pool {
-	tb.Helper()
-	config, err := pgxpool.ParseConfig(s.URL)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	config.MaxConns = 16
-	for _, f := range change {
-		f(config)
-	}
-	pool, err := pgxpool.NewWithConfig(context.Background(), config)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(pool.Close)
-	return pool
 }
