@@ -113,7 +113,7 @@ func TestAnOperatorSettlesTheRunOfAProcessThatWasKilled(t *testing.T) {
 		second, seen := vanished(t, url)
 		outcome := written(t, "HTTP/1.1 201 Created\r\nLocation: /refunds/7\r\nContent-Type: application/json\r\n\r\n{\"id\": 7}")
 		log := filepath.Join(t.TempDir(), "audit")
-		got := call(t, url, nil, "resolve", "alice", "K", "--outcome", outcome, "--who", "ann@example.com", "--reason", "ticket 4711",
+		got := call(t, url, nil, "resolve", "alice", "K", "--outcome", outcome, "--no-codecs", "--who", "ann@example.com", "--reason", "ticket 4711",
 			"--audit-file", log, "--fence", strconv.FormatInt(seen.Fence, 10))
 		require.Equal(t, 0, got.code)
 		assert.Contains(t, got.stdout, "the same request gets 201")

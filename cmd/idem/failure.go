@@ -38,6 +38,9 @@ func fail(code int, format string, args ...any) error {
 	return &failure{code, fmt.Sprintf(format, args...)}
 }
 
+// errNobodyToAsk refuses an act that needs a confirmation, where nobody can give one.
+var errNobodyToAsk = fail(badUsage, "standard input is no terminal, so nobody can be asked: add --yes")
+
 // errNotAudited says that an audit line could not be written, so that an act is not done.
 var errNotAudited = errors.New("the audit line cannot be written")
 

@@ -37,7 +37,7 @@ func (p *program) forget(ctx context.Context, cmd *cli.Command) error {
 		return fail(badUsage, "--all takes neither --kind nor --fence")
 	}
 	if !p.asks && !cmd.Bool("yes") {
-		return fail(badUsage, "standard input is no terminal, so nobody can be asked: add --yes")
+		return errNobodyToAsk
 	}
 	by, err := actorOf(cmd)
 	if err != nil {

@@ -97,7 +97,7 @@ func (p *program) command() *cli.Command {
 		},
 		Action: noCommand,
 		Commands: []*cli.Command{
-			p.showCommand(), p.lsCommand(), p.resolveCommand(), p.forgetCommand(), p.statsCommand(), p.doctorCommand(),
+			p.showCommand(), p.lsCommand(), p.resolveCommand(), p.releaseCommand(), p.forgetCommand(), p.statsCommand(), p.doctorCommand(),
 		},
 	}
 }

@@ -23,8 +23,9 @@ func (p *program) resolveCommand() *cli.Command {
 			"happened, and the next request runs. Find out first: idem cannot check it. A dead message runs again with --not-done.\n" +
 			"The file has a response of HTTP/1.1: a status line, header fields, an empty line, and the body as it is.\n" +
 			"For a message the body is its result, as Config.Marshal makes it, which is JSON by default.\n" +
-			"The flags of times must be as in the config of the service. A service with codecs of its own in Keep.Codecs cannot\n" +
-			"read what this command stores: it must use core/operator.",
+			"The flags of times must be as in the config of the service. With --outcome say how the service stores outcomes, by\n" +
+			"--no-codecs or --seal-key. A service with codecs of its own in Keep.Codecs must use core/operator, since it cannot read\n" +
+			"what this command stores.",
 		Flags: auditFlags(
 			&cli.StringFlag{Name: "outcome", Usage: "`FILE` with the response that retries get"},
 			&cli.BoolFlag{Name: "not-done", Usage: "the operation has not happened"},
@@ -33,16 +34,17 @@ func (p *program) resolveCommand() *cli.Command {
 			&cli.DurationFlag{Name: "retention", Value: 24 * time.Hour, Usage: "Keep.Retention: how long the outcome is kept"},
 			&cli.DurationFlag{Name: "late-retry", Usage: "Keep.LateRetry: how much longer the key is remembered"},
 			&cli.StringFlag{Name: "seal-key",
-				Usage: "`ID=FILE` with the ID and the 32 bytes of the first key, if the service seals outcomes; " +
-					"without it, or with another one, retries get 503"},
+				Usage: "`ID=FILE` with the ID and the 32 bytes of the first key, if Keep.Codecs of the service has core/seal; " +
+					"with another one, retries get 503"},
+			&cli.BoolFlag{Name: "no-codecs", Usage: "Keep.Codecs of the service is empty, or has core/compress only"},
 		),
 	}, 2, 0, p.resolve)
 }
 
 // resolve settles the outcome of a request or task.
 func (p *program) resolve(ctx context.Context, cmd *cli.Command) error {
-	if cmd.IsSet("outcome") == cmd.Bool("not-done") {
-		return fail(badUsage, "did it happen? Set --outcome FILE or --not-done")
+	if err := checkResolution(cmd); err != nil {
+		return err
 	}
 	by, err := actorOf(cmd)
 	if err != nil {
@@ -76,6 +78,20 @@ func (p *program) resolve(ctx context.Context, cmd *cli.Command) error {
 		return o.explain(ctx, err, mayBeDone)
 	}
 	p.printResolved(cmd, &seen, outcome)
+	return nil
+}
+
+// checkResolution refuses flags that do not say what happened, or how the service stores outcomes. An outcome in another form would
+// make all retries fail, so the command does not guess the form.
+func checkResolution(cmd *cli.Command) error {
+	switch {
+	case cmd.IsSet("outcome") == cmd.Bool("not-done"):
+		return fail(badUsage, "did it happen? Set --outcome FILE or --not-done")
+	case cmd.IsSet("outcome") && cmd.IsSet("seal-key") == cmd.Bool("no-codecs"):
+		return fail(badUsage, "how does the service store outcomes? Set --no-codecs if its Keep.Codecs is empty or has core/compress only, or "+
+			"--seal-key ID=FILE if it has core/seal. With codecs of its own the service could not read the outcome: use core/operator; %s",
+			nothingChanged)
+	}
 	return nil
 }
 

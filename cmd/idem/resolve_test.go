@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/compress"
 	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/seal"
@@ -53,6 +54,19 @@ func TestResolveSealsTheOutcomeOfAServiceThatSeals(t *testing.T) {
 	assert.Equal(t, 2<<20, replay.Body.Len(), "no body is too long")
 }
 
+func TestACompressingServiceReadsAnOutcomeThatIsNotCompressed(t *testing.T) {
+	t.Parallel()
+	zstd, err := compress.Zstd(compress.Threshold(1))
+	require.NoError(t, err)
+	url := redisURL(t)
+	h := makeUnknown(t, url, func(c *core.Config) { c.Keep.Codecs = []driver.Codec{zstd} })
+	outcome := written(t, "HTTP/1.1 201 Created\n\n"+strings.Repeat("x", 2000))
+	unclear := call(t, url, nil, resolve("--outcome", outcome)...)
+	assert.Contains(t, unclear.stderr, "how does the service store outcomes?")
+	require.Equal(t, 0, call(t, url, nil, resolve("--outcome", outcome, "--no-codecs")...).code)
+	assert.Equal(t, 2000, send(h, "alice", "K", "").Body.Len())
+}
+
 // colleague is a standard error that calls a function before the first line is written.
 type colleague struct {
 	strings.Builder
@@ -74,7 +88,7 @@ func TestAnActOnARecordThatHasChangedIsNotDone(t *testing.T) {
 		errs := &colleague{act: func() { assert.Equal(t, 0, call(t, url, nil, resolve("--not-done")...).code) }}
 		p := &program{stdin: strings.NewReader(""), stdout: errs, stderr: errs, getenv: func(string) string { return "" }}
 		outcome := written(t, "HTTP/1.1 201 Created\n\n")
-		assert.Equal(t, changed, p.run(t.Context(), append([]string{"idem", "--store", url}, resolve("--outcome", outcome)...)...))
+		assert.Equal(t, changed, p.run(t.Context(), append([]string{"idem", "--store", url}, resolve("--outcome", outcome, "--no-codecs")...)...))
 		assert.Contains(t, errs.String(), "the record has changed since it was seen; nothing was changed")
 		assert.False(t, send(h, "alice", "K", "").Header().Get("Idempotent-Replayed") == "true", "it ran, as the colleague has said")
 		got := call(t, url, nil, resolve("--not-done", "--fence", "7")...)
@@ -91,8 +105,10 @@ func TestResolveRefusesWhatItCannotDo(t *testing.T) {
 	for name, args := range map[string][]string{
 		"neither":             resolve(),
 		"both":                resolve("--not-done", "--outcome", outcome),
-		"no file":             resolve("--outcome", filepath.Join(directory, "none")),
-		"no response":         resolve("--outcome", written(t, "done")),
+		"no file":             resolve("--no-codecs", "--outcome", filepath.Join(directory, "none")),
+		"no response":         resolve("--no-codecs", "--outcome", written(t, "done")),
+		"unknown codecs":      resolve("--outcome", outcome),
+		"no codecs and one":   resolve("--outcome", outcome, "--no-codecs", "--seal-key", "2026="+written(t, strings.Repeat("s", 32))),
 		"nobody":              {"resolve", "alice", "K", "--not-done", "--reason", "ticket 1"},
 		"an empty who":        {"resolve", "alice", "K", "--not-done", "--reason", "ticket 1", "--who", ""},
 		"no reason":           {"resolve", "alice", "K", "--not-done", "--who", "ann"},

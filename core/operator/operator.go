@@ -20,6 +20,9 @@ import (
 // Look again.
 var ErrChanged = errors.New("idem: the record has changed since it was seen, or its run is in progress")
 
+// ErrNotStuck says that a key needs no Release: it has no record of a run that failed or vanished.
+var ErrNotStuck = errors.New("idem: the record is neither failed nor unknown")
+
 // Config says who learns of acts. Its zero value audits nothing.
 type Config struct {
 	// Audit is called before each act, and before the store is touched. If it returns an error, the act is not done. So an audit
@@ -36,6 +39,7 @@ type Action string
 // The actions, each of the method of the same name.
 const (
 	Resolve     Action = "resolve"
+	Release     Action = "release"
 	Forget      Action = "forget"
 	ForgetScope Action = "forget-scope"
 )
@@ -156,6 +160,24 @@ func (o *Operator) Forget(ctx context.Context, by By, task core.Task, seen drive
 		}
 	}
 	return o.act(ctx, by, Act{Action: Forget, Task: task, Seen: seen}, func() error { return o.forget(ctx, seen) })
+}
+
+// Release frees the key of a run that failed, or whose outcome is unknown: the next request under the key is new and runs, also one
+// with another body. Use it if the operation has not happened, since Release forgets the record with the results of its steps.
+// seen is the result of Look for this task. Release returns [ErrChanged] if the record has changed since then or its run is in
+// progress, and an error that wraps [ErrNotStuck] if the record was seen in another state.
+func (o *Operator) Release(ctx context.Context, by By, task core.Task, seen driver.Record) error {
+	switch seen.State {
+	case driver.Failed, driver.Unknown:
+	case driver.InProgress:
+		return ErrChanged
+	default:
+		return fmt.Errorf("%w: it was seen %s", ErrNotStuck, seen.State)
+	}
+	if err := o.checkName(task, seen); err != nil {
+		return err
+	}
+	return o.act(ctx, by, Act{Action: Release, Task: task, Seen: seen}, func() error { return o.forget(ctx, seen) })
 }
 
 // forget calls the store.

@@ -259,9 +259,34 @@ func TestAnOperatorSettlesNoLaterRun(t *testing.T) {
 		assert.ErrorContains(t, err, "another run has vanished")
 		assert.Equal(t, driver.Unknown, o.look("ann", "K").State)
 		assert.ErrorIs(t, o.Forget(ctx, alice, task, seen), operator.ErrChanged)
+		assert.ErrorIs(t, o.Release(ctx, alice, task, seen), operator.ErrChanged)
 		assert.Equal(t, driver.Unknown, o.look("ann", "K").State)
 		assert.ErrorIs(t, o.Resolve(ctx, alice, task, driver.Record{State: driver.Failed}, nil), core.ErrNotUnknown)
 	})
+}
+
+func TestAReleasedKeyIsFreeForAnotherRequest(t *testing.T) {
+	for name, run := range map[string]func(context.Context) (*core.Response, error){"failed": respond(500), "unknown": vanish} {
+		inBubble(t, "OPR-04 "+name, func(t *testing.T) {
+			o := newOperator(t, memstore.New())
+			o.send("ann", "K", run)
+			task := core.Task{Scope: "ann", Key: "K"}
+			if name == "unknown" {
+				assert.ErrorIs(t, o.Release(ctx, alice, task, o.look("ann", "K")), operator.ErrChanged, "its lease runs")
+			}
+			time.Sleep(lease)
+			seen := o.look("ann", "K")
+			assert.ErrorContains(t, o.Release(ctx, alice, core.Task{Scope: "ann", Key: "L"}, seen), "not that of the task")
+			require.NoError(t, o.Release(ctx, alice, task, seen))
+			assert.Equal(t, operator.Release, o.audited[len(o.audited)-1].Action)
+			assert.False(t, o.send("ann", "K", respond(201)).Replayed)
+			assert.ErrorIs(t, o.Release(ctx, alice, task, seen), operator.ErrChanged, "an outcome is there by now")
+			err := o.Release(ctx, alice, task, o.look("ann", "K"))
+			assert.ErrorIs(t, err, operator.ErrNotStuck)
+			assert.ErrorContains(t, err, "completed")
+			assert.True(t, o.send("ann", "K", respond(500)).Replayed, "the outcome is left")
+		})
+	}
 }
 
 // job is a task.
@@ -346,6 +371,7 @@ func TestNothingIsDoneThatIsNotAudited(t *testing.T) {
 		task, seen := core.Task{Scope: "ann", Key: "K"}, o.look("ann", "K")
 		acts := map[operator.Action]func(operator.By) error{
 			operator.Resolve: func(by operator.By) error { return o.Resolve(ctx, by, task, seen, nil) },
+			operator.Release: func(by operator.By) error { return o.Release(ctx, by, task, seen) },
 			operator.Forget:  func(by operator.By) error { return o.Forget(ctx, by, task, seen) },
 			operator.ForgetScope: func(by operator.By) error {
 				_, err := o.ForgetScope(ctx, by, "ann", nil)
