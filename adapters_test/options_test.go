@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-idem/idem/core"
@@ -161,6 +162,42 @@ func (s *Behaviours) TestLinesOfReplays() {
 			s.Equal([]string{"</style.css>; rel=preload"}, svc.post("K", "B").header.Values("Link"))
 		}
 	})
+}
+
+// A function of the config that panics ends the request, also under a recovery middleware of Gin that does not abort.
+func (s *Behaviours) TestAPanicOfTheConfigRunsNoHandler() {
+	for name, change := range map[string]func(*core.Config, func()){
+		"Scope": func(c *core.Config, f func()) {
+			c.Scope = func(context.Context, *core.Request) string { f(); return "s" }
+		},
+		"Limits.Quota": func(c *core.Config, f func()) {
+			c.Limits.Quota = func(context.Context, string, *core.Request) bool { f(); return true }
+		},
+		"Hooks.Begin":  func(c *core.Config, f func()) { c.Hooks.Begin = func(context.Context, core.Event) { f() } },
+		"Hooks.Replay": func(c *core.Config, f func()) { c.Hooks.Replay = func(context.Context, core.Event) { f() } },
+	} {
+		s.Run(name, func() {
+			var panics atomic.Bool
+			svc := s.serve(ok(), func(c *core.Config) {
+				change(c, func() {
+					if panics.Load() {
+						panic("test")
+					}
+				})
+			})
+			key := rand.Text()
+			first := svc.post(key, "B")
+			panics.Store(true)
+			again := svc.post(key, "B")
+			if name == "Hooks.Begin" {
+				again = svc.post(rand.Text(), "B")
+			}
+			s.Equal(500, again.status)
+			panics.Store(false)
+			s.replay(first, svc.post(key, "B"))
+			s.ran(svc, 1)
+		})
+	}
 }
 
 // shelf is blobs in memory.

@@ -72,7 +72,14 @@ func Gin(e *core.Engine, opts ...Option) gin.HandlerFunc {
 	}
 	keep := e.Config().Keep
 	return func(c *gin.Context) {
+		ran, goesOn := false, false
+		defer func() {
+			if !goesOn { // Also after a panic: not every recovery middleware aborts, and the handlers would run without the engine.
+				c.Abort()
+			}
+		}()
 		if o.skip != nil && o.skip(c) {
+			goesOn = true
 			return
 		}
 		x := capture.NewExchange(c.Request)
@@ -80,19 +87,16 @@ func Gin(e *core.Engine, opts ...Option) gin.HandlerFunc {
 		if o.scope != nil {
 			req.Scope = func() string { return o.scope(c) }
 		}
-		ran := false
 		result, _ := e.Do(c.Request.Context(), req, func(ctx context.Context) (*core.Response, error) {
 			ran = true
 			return run(ctx, c, x, keep)
 		})
+		goesOn = ran || result.Bypassed
 		if result.Bypassed {
 			if c.Request.Context().Value(driver.ContextKey) != nil {
 				setRunContext(c) // gin.Engine.HandleContext has cleared the keys of c during a run.
 			}
 			return
-		}
-		if !ran {
-			c.Abort()
 		}
 		if result.Response != nil {
 			_ = x.Send(c.Writer, result.Response)
