@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -32,15 +31,9 @@ type store struct {
 
 // open connects to the store that the flags and the environment name. The server is first called when it is needed.
 func (p *program) open(cmd *cli.Command) (*store, error) {
-	text := cmd.String("store")
-	if hasPassword(text) {
-		return nil, fail(badUsage, "--store has a password, which every user of this machine can see: put the URL into $IDEM_STORE")
-	}
-	if text == "" {
-		text = p.getenv("IDEM_STORE")
-	}
-	if text == "" {
-		return nil, fail(badUsage, "which store? Set --store or $IDEM_STORE to a URL, such as redis://127.0.0.1:6379")
+	text, err := p.storeURL(cmd)
+	if err != nil {
+		return nil, err
 	}
 	at, err := url.Parse(text)
 	if err != nil {
@@ -62,6 +55,18 @@ func (p *program) open(cmd *cli.Command) (*store, error) {
 		return openPostgres(text, cmd.String("schema"), timeout(cmd.Duration("timeout")))
 	}
 	return nil, fail(badUsage, "no store has URLs that begin with %q", at.Scheme+"://")
+}
+
+// storeURL returns the URL of the store, which the flag or the environment has.
+func (p *program) storeURL(cmd *cli.Command) (string, error) {
+	text := cmd.String("store")
+	if hasPassword(text) {
+		return "", fail(badUsage, "--store has a password, which every user of this machine can see: put the URL into $IDEM_STORE")
+	}
+	if text = cmp.Or(text, p.getenv("IDEM_STORE")); text == "" {
+		return "", fail(badUsage, "which store? Set --store or $IDEM_STORE to a URL, such as redis://127.0.0.1:6379")
+	}
+	return text, nil
 }
 
 // hasPassword reports whether the text of a URL seems to have a password.
@@ -98,45 +103,66 @@ func openRedis(at *url.URL, prefix string, limit timeout) (*store, error) {
 	}, nil
 }
 
-// newRedisClient returns a client of one server, of a group with Sentinels, or of a Cluster. Somebody waits for the command, so
-// the client dials once for each try of a call: go-redis would dial five times.
-func newRedisClient(at *url.URL, limit timeout) (redis.UniversalClient, error) {
+// newRedisClient returns a client of one server, of a group with Sentinels, or of a Cluster.
+func newRedisClient(at *url.URL, limit timeout) (client redis.UniversalClient, err error) {
 	redis.SetLogger(silent{})
 	plain := *at
 	scheme, kind, _ := strings.Cut(at.Scheme, "+")
 	plain.Scheme = scheme
 	switch kind {
 	case "sentinel":
-		options, err := redis.ParseFailoverURL(plain.String())
-		if err != nil {
-			return nil, err
-		}
-		if options.MasterName == "" {
-			return nil, errors.New("the parameter master_name is missing")
-		}
-		options.ContextTimeoutEnabled, options.DialerRetries = true, cmp.Or(options.DialerRetries, 1)
-		client := redis.NewFailoverClient(options)
-		client.AddHook(limit)
-		return client, nil
+		client, err = newSentinelClient(plain.String())
 	case "cluster":
-		options, err := redis.ParseClusterURL(plain.String())
-		if err != nil {
-			return nil, err
-		}
-		options.ContextTimeoutEnabled, options.DialerRetries = true, cmp.Or(options.DialerRetries, 1)
-		options.ClusterStateReloadInterval = 2 * time.Second
-		client := redis.NewClusterClient(options)
-		client.AddHook(limit)
-		client.OnNewNode(func(node *redis.Client) { node.AddHook(limit) })
-		return client, nil
+		client, err = newClusterClient(plain.String(), limit)
+	default:
+		client, err = newServerClient(plain.String())
 	}
-	options, err := redis.ParseURL(plain.String())
 	if err != nil {
 		return nil, err
 	}
-	options.ContextTimeoutEnabled, options.DialerRetries = true, cmp.Or(options.DialerRetries, 1)
-	client := redis.NewClient(options)
 	client.AddHook(limit)
+	return client, nil
+}
+
+// setForCommand sets two options of any client for a command: somebody waits for it, so a call ends with its context, and the
+// client dials once for each try of a call. go-redis would dial five times.
+func setForCommand(contextTimeoutEnabled *bool, dialerRetries *int) {
+	*contextTimeoutEnabled, *dialerRetries = true, cmp.Or(*dialerRetries, 1)
+}
+
+// newServerClient returns a client of one server.
+func newServerClient(text string) (redis.UniversalClient, error) {
+	options, err := redis.ParseURL(text)
+	if err != nil {
+		return nil, err
+	}
+	setForCommand(&options.ContextTimeoutEnabled, &options.DialerRetries)
+	return redis.NewClient(options), nil
+}
+
+// newSentinelClient returns a client of the primary that the Sentinels name.
+func newSentinelClient(text string) (redis.UniversalClient, error) {
+	options, err := redis.ParseFailoverURL(text)
+	if err != nil {
+		return nil, err
+	}
+	if options.MasterName == "" {
+		return nil, errors.New("the parameter master_name is missing")
+	}
+	setForCommand(&options.ContextTimeoutEnabled, &options.DialerRetries)
+	return redis.NewFailoverClient(options), nil
+}
+
+// newClusterClient returns a client of a Cluster, with limit as the hook of each of its nodes.
+func newClusterClient(text string, limit timeout) (redis.UniversalClient, error) {
+	options, err := redis.ParseClusterURL(text)
+	if err != nil {
+		return nil, err
+	}
+	setForCommand(&options.ContextTimeoutEnabled, &options.DialerRetries)
+	options.ClusterStateReloadInterval = 2 * time.Second
+	client := redis.NewClusterClient(options)
+	client.OnNewNode(func(node *redis.Client) { node.AddHook(limit) })
 	return client, nil
 }
 
@@ -175,12 +201,9 @@ func otherPrefixes(ctx context.Context, client redis.UniversalClient, prefix str
 	return found, nil
 }
 
-// schemaName is what pgstore.Schema accepts.
-var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,49}$`)
-
 // openPostgres returns the store of a URL as pgx reads it.
 func openPostgres(text, schema string, limit timeout) (*store, error) {
-	if !schemaName.MatchString(schema) {
+	if !pgstore.IsSchemaName(schema) {
 		return nil, fail(badUsage, "--schema %q is not a name of 1 to 50 lower-case letters, digits and underscores", schema)
 	}
 	config, err := pgxpool.ParseConfig(text)

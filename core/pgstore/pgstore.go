@@ -46,12 +46,16 @@ type options struct {
 	listen *pgxpool.Pool // nil stands for the pool of the Store
 }
 
+// schemaName matches the names that Schema accepts.
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,49}$`)
 
 // Schema sets the name of the PostgreSQL schema that holds the tables and functions of the store, and nothing else. Services
 // with different schemas share no records. The name has 1 to 50 lower-case letters, digits and underscores, and begins with
 // no digit. Default "idem".
 func Schema(name string) Option { return func(o *options) { o.schema = name } }
+
+// IsSchemaName reports whether Schema accepts a name, for programs that read the name from a flag: New panics for any other.
+func IsSchemaName(name string) bool { return schemaName.MatchString(name) }
 
 // ListenOn sets the pool from which Watch takes its connection. It needs a direct connection to the server, so set it if the
 // pool of the Store goes through a pooler such as PgBouncer. The caller closes the pool after its last use. Default: the pool of
@@ -64,7 +68,7 @@ func newOptions(opts []Option) (options, error) {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	if !schemaName.MatchString(o.schema) {
+	if !IsSchemaName(o.schema) {
 		return o, fmt.Errorf("pgstore: Schema: %q must be 1 to 50 lower-case letters, digits and underscores, no digit first",
 			o.schema)
 	}
