@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // doctorCommand returns the subcommand that checks the settings of a server.
@@ -40,18 +41,23 @@ func (p *program) doctor(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return o.explain(ctx, err, nothingChanged)
 	}
+	p.printFindings(findings, cmd.Bool("json"))
+	if len(findings) > 0 {
+		return fail(finding, "%d findings", len(findings))
+	}
+	return nil
+}
+
+// printFindings prints findings on lines of their own. Without JSON it also says if there is none.
+func (p *program) printFindings(findings []driver.Finding, asJSON bool) {
 	for _, found := range findings {
-		if cmd.Bool("json") {
+		if asJSON {
 			p.printJSON(problem(found))
 		} else {
 			fmt.Fprintln(p.stdout, found)
 		}
 	}
-	if len(findings) > 0 {
-		return fail(finding, "%d findings", len(findings))
-	}
-	if !cmd.Bool("json") {
+	if len(findings) == 0 && !asJSON {
 		fmt.Fprintln(p.stdout, "no finding")
 	}
-	return nil
 }

@@ -25,11 +25,20 @@ func (p *program) openOperator(cmd *cli.Command, change ...func(*core.Config)) (
 	if err != nil {
 		return nil, err
 	}
+	found, err := p.newOperator(cmd, at, change)
+	if err != nil {
+		at.close()
+		return nil, err
+	}
+	return &storeOperator{found, at}, nil
+}
+
+// newOperator returns an operator of the records of a store, with an engine that names them as the flags say.
+func (p *program) newOperator(cmd *cli.Command, at *store, change []func(*core.Config)) (*operator.Operator, error) {
 	config := core.Config{Store: at.Store, Scope: core.ScopeByAdapter}
 	config.Key.PerRoute = strings.Contains(cmd.String("kind"), " ")
 	config.Lease.OnUnknown = core.RefuseUnknown
 	if err := p.readSecrets(cmd, &config); err != nil {
-		at.close()
 		return nil, err
 	}
 	for _, change := range change {
@@ -37,15 +46,13 @@ func (p *program) openOperator(cmd *cli.Command, change ...func(*core.Config)) (
 	}
 	engine, err := core.New(config)
 	if err != nil {
-		at.close()
 		return nil, fail(badUsage, "%v", err)
 	}
 	found, err := operator.New(engine, operator.Config{Audit: p.auditor(cmd.String("audit-file"), at.place)})
 	if err != nil {
-		at.close()
 		return nil, fail(badUsage, "%v", err)
 	}
-	return &storeOperator{found, at}, nil
+	return found, nil
 }
 
 // readSecrets reads the secrets from files, or from the environment where no flag names one.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/operator"
 	"github.com/go-idem/idem/core/seal"
 )
 
@@ -64,21 +65,28 @@ func (p *program) resolve(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
+	if err := o.settle(ctx, by, task, seen, outcome); err != nil {
+		return err
+	}
+	p.printResolved(cmd, &seen, outcome)
+	return nil
+}
+
+// settle resolves the outcome of a record that was seen, if it is unknown or may be that of a dead task.
+func (o *storeOperator) settle(
+	ctx context.Context, by operator.By, task core.Task, seen driver.Record, outcome *core.Response,
+) error {
 	isTask := task.Kind != "" && !strings.Contains(task.Kind, " ")
 	if seen.State != driver.Unknown && !(seen.State == driver.Completed && isTask) {
 		return fail(finding, "there is nothing to resolve; %s: the record is %s: %s", nothingChanged, seen.State, meanings[seen.State])
 	}
-	err = o.Resolve(context.WithoutCancel(ctx), by, task, seen, outcome) // an interrupt does not leave it half done
+	err := o.Resolve(context.WithoutCancel(ctx), by, task, seen, outcome) // an interrupt does not leave it half done
 	if errors.Is(err, core.ErrNotUnknown) && seen.State == driver.Completed {
 		if now, again := o.Look(ctx, task); again == nil && now.Version == seen.Version {
 			return fail(finding, "there is nothing to resolve; %s: the message or task is not dead", nothingChanged)
 		}
 	}
-	if err != nil {
-		return o.explain(ctx, err, mayBeDone)
-	}
-	p.printResolved(cmd, &seen, outcome)
-	return nil
+	return o.explain(ctx, err, mayBeDone)
 }
 
 // checkResolution refuses flags that do not say what happened, or how the service stores outcomes. An outcome in another form would
