@@ -200,6 +200,56 @@ func (s *Behaviours) TestAPanicOfTheConfigRunsNoHandler() {
 	}
 }
 
+func (s *Behaviours) TestOnReplay() {
+	for name, first := range map[string]answer{
+		"held back": {status: 201, header: http.Header{"Content-Type": {"text/plain"}, "X-Kept": {"kept"}}, body: "made"},
+		"streamed":  {status: 201, header: http.Header{"Content-Type": {"text/plain"}, "X-Kept": {"kept"}}, chunks: []string{"ma", "de"}},
+	} {
+		s.Run("RPL-34 a replay of a response that was "+name+" can be replaced and refused", func() {
+			var now atomic.Pointer[core.Response]
+			now.Store(&core.Response{Status: 201, Body: []byte("current"), Header: []core.Field{{Name: "Content-Type", Value: "text/csv"}, {Name: "Set-Cookie", Value: "a=b"}}})
+			svc := s.serve(script(first), func(c *core.Config) {
+				c.Keep.LocalReplays = 1 << 20
+				c.Keep.OnReplay = func(context.Context, *core.Request, *core.Response) (*core.Response, error) { return now.Load(), nil }
+			})
+			s.Equal("made", svc.post("K", "B").body)
+			for range 2 {
+				var replay reply
+				s.Eventually(func() bool { // the stream of Fiber is stored when its client has it
+					replay = svc.post("K", "B")
+					return replay.status == 201
+				}, 5*time.Second, time.Millisecond)
+				s.True(replay.replayed())
+				s.Equal("current", replay.body)
+				s.EqualValues(7, replay.length)
+				s.Equal("text/csv", replay.header.Get("Content-Type"))
+				s.Equal("a=b", replay.header.Get("Set-Cookie"))
+				s.Empty(replay.header.Get("X-Kept"))
+			}
+			now.Store(nil)
+			s.problem(svc.post("K", "B"), 403, "replay-refused")
+			s.ran(svc, 1)
+		})
+	}
+	s.Run("RPL-34 a panic reaches the middleware outside, and the next replay is as usual", func() {
+		var panics atomic.Bool
+		panics.Store(true)
+		svc := s.serve(ok(), func(c *core.Config) {
+			c.Keep.OnReplay = func(_ context.Context, _ *core.Request, stored *core.Response) (*core.Response, error) {
+				if panics.Load() {
+					panic("test")
+				}
+				return stored, nil
+			}
+		})
+		first := svc.post("K", "B")
+		s.Equal(500, svc.post("K", "B").status)
+		panics.Store(false)
+		s.replay(first, svc.post("K", "B"))
+		s.ran(svc, 1)
+	})
+}
+
 // shelf is blobs in memory.
 type shelf struct{ sync.Map }
 

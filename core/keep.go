@@ -2,6 +2,7 @@ package core
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -33,6 +34,16 @@ type KeepConfig struct {
 	// body for a whole response. It is a 2xx, or a 4xx that DefaultPolicy keeps. The record keeps the status of the response, and
 	// tasks, and responses whose status allows no body, are replayed with it. Default 0: the status of the response (RPL-33).
 	OmittedStatus int
+
+	// OnReplay sees each replay of a request before it is sent, for callers that have lost their rights and for bodies that must
+	// be current. It gets a copy of the stored response, and returns the response to send: the copy, perhaps changed, or another
+	// one. If it returns nil, the request is refused with 403 replay-refused. If it returns an error, because it cannot tell, the
+	// request is refused with 503 replay-unavailable, and Result.Err is the error. Whatever it does, the handler does not run and
+	// the record does not change, so the next retry asks again. What OnReplay returns carries the marker. ChildKey works with its
+	// context, which ends when the client leaves, and after Limits.StoreTimeout; an OnReplay that ignores that delays its own
+	// request. A panic reaches the middleware outside. Tasks and messages get what is stored. OnReplay must be safe for concurrent
+	// use. Default nil: every replay is sent (RPL-34).
+	OnReplay func(context.Context, *Request, *Response) (*Response, error)
 
 	// Policy decides by a handler's response what becomes of the key. It must be safe for concurrent use, and must not keep or
 	// change the response. KeepAll, KeepOnly2xx and ReleaseOn are ready-made. Default DefaultPolicy.
@@ -117,7 +128,7 @@ func (k *KeepConfig) validate(f *configErrors) {
 }
 
 // isOmittedStatus reports whether status can be that of a replay without its body. A 3xx would send the client elsewhere, and
-// another status would let it retry for ever.
+// statuses that DefaultPolicy does not keep ask it to send the request again.
 func isOmittedStatus(status int) bool {
 	isDefinite := status/100 == 2 || status/100 == 4 && DefaultPolicy(&Response{Status: status}) == Keep
 	return isDefinite && http.StatusText(status) != ""

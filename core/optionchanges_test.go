@@ -43,6 +43,7 @@ var optionChanges = map[string]func(*core.Config){
 	"Keep.MaxBody":         func(c *core.Config) { c.Keep.MaxBody = 2 << 10 },
 	"Keep.OmitBody":        func(c *core.Config) { c.Keep.OmitBody = core.OmitNoStore },
 	"Keep.OmittedStatus":   func(c *core.Config) { c.Keep.OmittedStatus = 413 },
+	"Keep.OnReplay":        func(c *core.Config) { c.Keep.OnReplay = sendsStored },
 	"Keep.Policy":          func(c *core.Config) { c.Keep.Policy = core.KeepAll },
 	"Keep.Marker":          func(c *core.Config) { c.Keep.Marker = "X-Again" },
 	"Keep.AllowHeaders":    func(c *core.Config) { c.Keep.AllowHeaders = []string{"Set-Cookie"} },
@@ -65,6 +66,10 @@ var optionChanges = map[string]func(*core.Config){
 var sharedShelf = newShelf()
 
 func sameScope(context.Context, *core.Request) string { return "single-tenant" }
+
+func sendsStored(_ context.Context, _ *core.Request, stored *core.Response) (*core.Response, error) {
+	return stored, nil
+}
 
 func sentNow(*core.Request, string) (time.Time, bool) { return time.Now(), true }
 

@@ -35,28 +35,30 @@ type Problem struct {
 
 // The codes of problems. docs/problems.md explains them to clients.
 const (
-	codeKeyMissing       = "key-missing"
-	codeKeyEmpty         = "key-empty"
-	codeKeyMalformed     = "key-malformed"
-	codeKeyRepeated      = "key-repeated"
-	codeKeyTooShort      = "key-too-short"
-	codeKeyTooLong       = "key-too-long"
-	codeKeyRefused       = "key-refused"
-	codeFirstSentUnknown = "first-sent-unknown"
-	codeRequestTooOld    = "request-too-old"
-	codeScopeMissing     = "scope-missing"
-	codeQuotaExceeded    = "quota-exceeded"
-	codeBodyUnreadable   = "body-unreadable"
-	codeBodyTooLarge     = "body-too-large"
-	codeMismatch         = "fingerprint-mismatch"
-	codeInProgress       = "in-progress"
-	codeClaimLost        = "claim-lost"
-	codeOutcomeUnknown   = "outcome-unknown"
-	codeRetentionOver    = "retention-over"
-	codeStoreUnavailable = "store-unavailable"
-	codeNotDurable       = "not-durable"
-	codeRecordUnreadable = "record-unreadable"
-	codeNestedEngine     = "nested-engine"
+	codeKeyMissing        = "key-missing"
+	codeKeyEmpty          = "key-empty"
+	codeKeyMalformed      = "key-malformed"
+	codeKeyRepeated       = "key-repeated"
+	codeKeyTooShort       = "key-too-short"
+	codeKeyTooLong        = "key-too-long"
+	codeKeyRefused        = "key-refused"
+	codeFirstSentUnknown  = "first-sent-unknown"
+	codeRequestTooOld     = "request-too-old"
+	codeScopeMissing      = "scope-missing"
+	codeQuotaExceeded     = "quota-exceeded"
+	codeBodyUnreadable    = "body-unreadable"
+	codeBodyTooLarge      = "body-too-large"
+	codeMismatch          = "fingerprint-mismatch"
+	codeInProgress        = "in-progress"
+	codeClaimLost         = "claim-lost"
+	codeOutcomeUnknown    = "outcome-unknown"
+	codeRetentionOver     = "retention-over"
+	codeReplayRefused     = "replay-refused"
+	codeReplayUnavailable = "replay-unavailable"
+	codeStoreUnavailable  = "store-unavailable"
+	codeNotDurable        = "not-durable"
+	codeRecordUnreadable  = "record-unreadable"
+	codeNestedEngine      = "nested-engine"
 )
 
 // problems has the default status and the texts of each code.
@@ -143,6 +145,15 @@ var problems = map[string]Problem{
 		Status: 410, Title: "Outcome no longer kept", SafeNewKey: isUnsafe,
 		Detail: "A request with this key was answered so long ago that its outcome is forgotten. It is not run again. Look the " +
 			"operation up before you send it under a new key.",
+	},
+	codeReplayRefused: {
+		Status: 403, Title: "Outcome not shown", SafeNewKey: isUnsafe,
+		Detail: "A request with this key was answered before, and its outcome is not shown to this caller now. It was not run again.",
+	},
+	codeReplayUnavailable: {
+		Status: 503, Title: "Outcome cannot be shown now", SafeNewKey: isUnsafe, RetryAfter: time.Second,
+		Detail: "A request with this key was answered before, and the service could not find out whether its outcome may be shown. " +
+			"It was not run again. Send it again later with the same key.",
 	},
 	codeStoreUnavailable: {
 		Status: 503, Title: "Idempotency store unavailable", RetryAfter: time.Second,

@@ -24,14 +24,14 @@ var statuses = map[string]int{
 	"first-sent-unknown": 400, "request-too-old": 412, "retention-over": 410, "quota-exceeded": 429, "not-durable": 503,
 	"scope-missing": 401, "body-unreadable": 400, "body-too-large": 413, "fingerprint-mismatch": 422,
 	"in-progress": 409, "claim-lost": 409, "outcome-unknown": 409, "store-unavailable": 503, "record-unreadable": 503,
-	"nested-engine": 500,
+	"nested-engine": 500, "replay-refused": 403, "replay-unavailable": 503,
 }
 
 // newKeys has the codes with safe_new_key, and its value. Programs act on it: a true that is wrong repeats a payment.
 var newKeys = map[string]bool{
 	"key-empty": true, "key-malformed": true,
 	"request-too-old": false, "in-progress": false, "claim-lost": false, "outcome-unknown": false, "retention-over": false,
-	"record-unreadable": false, "nested-engine": false,
+	"record-unreadable": false, "nested-engine": false, "replay-refused": false, "replay-unavailable": false,
 }
 
 func TestCodesAreStable(t *testing.T) {
@@ -152,7 +152,7 @@ func TestRefusalWithoutARenderedAnswerIsStillARefusal(t *testing.T) {
 var positive = regexp.MustCompile(`^[1-9][0-9]*$`)
 
 func TestRetryAfterIsThereWhenTheSameRequestIsWorthSendingAgain(t *testing.T) {
-	again := []string{codeInProgress, codeClaimLost, codeStoreUnavailable, codeQuotaExceeded, codeNotDurable}
+	again := []string{codeInProgress, codeClaimLost, codeStoreUnavailable, codeQuotaExceeded, codeNotDurable, codeReplayUnavailable}
 	eachProblem(t, ProblemConfig{}, func(t *testing.T, code string, result Result) {
 		if slices.Contains(again, code) {
 			assert.Regexp(t, positive, line(result.Response, "Retry-After"))

@@ -8,12 +8,12 @@ import (
 	"github.com/go-idem/idem/core/internal/replay"
 )
 
-// replay returns the stored outcome as the result, or refuses the request if the outcome cannot be read.
+// replay returns the stored outcome as the result, or refuses the request if the outcome cannot be read or Keep.OnReplay does not
+// let it go.
 func (op *operation) replay(outcome []byte) Result {
 	result := Result{Replayed: true, Response: op.cached}
 	if result.Response == nil {
-		var err error
-		result.Response, result.Err, err = op.prepareReplay(outcome)
+		stored, isInBlob, lost, err := op.readOutcome(outcome)
 		switch {
 		case errors.Is(err, errBlobUnavailable):
 			op.emit(op.engine.cfg.Hooks.StoreError, 0, err)
@@ -21,32 +21,42 @@ func (op *operation) replay(outcome []byte) Result {
 		case err != nil:
 			return op.unreadable(err)
 		}
+		response, problem, err := op.askOnReplay(stored)
+		if problem != "" {
+			refused := op.refuse(problem, 0)
+			refused.Err = err
+			return refused
+		}
+		op.prepareReplay(response)
+		if !isInBlob {
+			op.cacheReplay(outcome, response)
+		}
+		result.Response, result.Err = response, lost
 	}
 	op.emit(op.engine.cfg.Hooks.Replay, result.Response.Status, nil)
 	return result
 }
 
-// prepareReplay decodes an outcome and adds what replays carry. lost says why the response has no body, if its blob is lost. A
-// response with its body in a blob is not cached: it is long, and a blob may be unavailable for a moment only.
-func (op *operation) prepareReplay(outcome []byte) (response *Response, lost, err error) {
+// readOutcome decodes an outcome, and fetches its body if that is in a blob. lost says why the response has no body, if its blob is
+// lost.
+func (op *operation) readOutcome(outcome []byte) (response *Response, isInBlob bool, lost, err error) {
 	response, blob, err := op.engine.codecs.decode(op.claim.Key, outcome)
-	if err != nil {
-		return nil, nil, err
+	if err == nil && blob != "" {
+		response, lost, err = op.fetchBody(response, blob)
 	}
-	if blob != "" {
-		if response, lost, err = op.fetchBody(response, blob); err != nil {
-			return nil, nil, err
-		}
+	if err != nil {
+		return nil, false, nil, err
 	}
 	op.engine.rules.restrict(response)
+	return response, blob != "", lost, nil
+}
+
+// prepareReplay adds to a stored response what replays carry.
+func (op *operation) prepareReplay(response *Response) {
 	if status := op.engine.cfg.Keep.OmittedStatus; status != 0 && response.Omitted && hasBody(response.Status) && !op.isTask {
 		response.Status = status
 	}
 	op.engine.decorateReplay(response)
-	if blob == "" {
-		op.cacheReplay(outcome, response)
-	}
-	return response, lost, nil
 }
 
 // preparedReplay is a replay that one engine has made of a cached outcome. Another engine makes its own, since it may mark replays
@@ -68,10 +78,11 @@ func (op *operation) cachedEntry(r *replay.Record[preparedReplay]) driver.Entry 
 	return driver.Entry{State: driver.Completed, Outcome: r.Outcome}
 }
 
-// cacheReplay keeps the replay that op has made of an outcome, for the next retry.
+// cacheReplay keeps the replay that op has made of an outcome, for the next retry. A body from a blob is not cached: it is long, and a
+// blob may be unavailable for a moment only. Keep.OnReplay is asked about each replay, so that its response is not cached either.
 func (op *operation) cacheReplay(outcome []byte, response *Response) {
 	e := op.engine
-	if e.replays == nil {
+	if e.replays == nil || e.cfg.Keep.OnReplay != nil {
 		return
 	}
 	own := *response

@@ -54,16 +54,17 @@ var deploys = map[string]func(*core.Config){
 	"Fingerprint.Func, with Previous": func(c *core.Config) {
 		c.Fingerprint = core.FingerprintConfig{Func: v1, Previous: &core.FingerprintConfig{}}
 	},
-	"Keep.Codecs, one that seals":              func(c *core.Config) { c.Keep.Codecs = []driver.Codec{marking{}} },
-	"Keep.MaxBody, less than the body":         func(c *core.Config) { c.Keep.MaxBody, c.Keep.Blobs, c.Keep.BlobsFrom = 1, nil, 0 },
-	"Keep.OmitBody, of every response":         func(c *core.Config) { c.Keep.OmitBody = func(*core.Response) bool { return true } },
-	"Keep.OmittedStatus, and a blob is lost":   func(c *core.Config) { c.Keep.OmittedStatus, c.Keep.Blobs, c.Keep.BlobsFrom = 413, nil, 0 },
-	"Keep.Blobs, the first of two deploys":     hardlyBlobs,
-	"Keep.Blobs, none":                         func(c *core.Config) { c.Keep.Blobs, c.Keep.BlobsFrom = nil, 0 },
-	"Keep.LateRetry, none":                     func(c *core.Config) { c.Keep.LateRetry = 0 },
-	"Lease.OnUnknown, none":                    func(c *core.Config) { c.Lease.OnUnknown = nil },
-	"Limits.RequestBody, less than the body":   func(c *core.Config) { c.Limits.RequestBody = 1 },
-	"Limits.Quota, which refuses every caller": func(c *core.Config) { c.Limits.Quota = refusesAll },
+	"Keep.Codecs, one that seals":               func(c *core.Config) { c.Keep.Codecs = []driver.Codec{marking{}} },
+	"Keep.MaxBody, less than the body":          func(c *core.Config) { c.Keep.MaxBody, c.Keep.Blobs, c.Keep.BlobsFrom = 1, nil, 0 },
+	"Keep.OmitBody, of every response":          func(c *core.Config) { c.Keep.OmitBody = func(*core.Response) bool { return true } },
+	"Keep.OmittedStatus, and a blob is lost":    func(c *core.Config) { c.Keep.OmittedStatus, c.Keep.Blobs, c.Keep.BlobsFrom = 413, nil, 0 },
+	"Keep.OnReplay, which refuses every caller": func(c *core.Config) { c.Keep.OnReplay = sendsNothing },
+	"Keep.Blobs, the first of two deploys":      hardlyBlobs,
+	"Keep.Blobs, none":                          func(c *core.Config) { c.Keep.Blobs, c.Keep.BlobsFrom = nil, 0 },
+	"Keep.LateRetry, none":                      func(c *core.Config) { c.Keep.LateRetry = 0 },
+	"Lease.OnUnknown, none":                     func(c *core.Config) { c.Lease.OnUnknown = nil },
+	"Limits.RequestBody, less than the body":    func(c *core.Config) { c.Limits.RequestBody = 1 },
+	"Limits.Quota, which refuses every caller":  func(c *core.Config) { c.Limits.Quota = refusesAll },
 }
 
 func otherScope(context.Context, *core.Request) string { return "other" }
@@ -78,6 +79,10 @@ func hardlyBlobs(c *core.Config) {
 		c.Keep.Blobs = sharedShelf
 	}
 	c.Keep.BlobsFrom = 1<<20 - 1
+}
+
+func sendsNothing(context.Context, *core.Request, *core.Response) (*core.Response, error) {
+	return nil, nil
 }
 
 func refusesAll(context.Context, string, *core.Request) bool { return false }

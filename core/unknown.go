@@ -17,10 +17,7 @@ func (op *operation) resolve(vanished int64) (again bool) {
 	if !op.claim.NoTakeover || op.claim.TakeoverFence != 0 || vanished == 0 {
 		return false
 	}
-	op.identify()
-	body := op.body
-	op.req.Body = func(int64) ([]byte, error) { return body, nil }
-	found, err := op.engine.cfg.Lease.OnUnknown(in(op.ctx, place{keyed: &op.keyed}), &op.req)
+	found, err := op.engine.cfg.Lease.OnUnknown(op.contextWithoutRun(), &op.req)
 	if err == nil && found != nil && !isValidResponse(found) {
 		err = errNoResponse
 	}

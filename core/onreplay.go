@@ -1,0 +1,64 @@
+package core
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-idem/idem/core/internal/sfv"
+)
+
+// askOnReplay calls Keep.OnReplay, if it is set, with a copy of the stored response, and returns what is to be sent. It returns the
+// code of a problem if the replay is refused. Keep.OnReplay is for requests: a task gets what is stored.
+func (op *operation) askOnReplay(stored *Response) (response *Response, problem string, err error) {
+	onReplay := op.engine.cfg.Keep.OnReplay
+	if onReplay == nil || op.isTask {
+		return stored, "", nil
+	}
+	ctx := op.engine.timers.WithDeadline(op.contextWithoutRun(), time.Now().Add(op.engine.cfg.Limits.StoreTimeout))
+	defer ctx.Cancel()
+	response, err = onReplay(ctx, &op.req, stored.copy())
+	switch {
+	case err != nil:
+		return nil, codeReplayUnavailable, err
+	case response == nil:
+		return nil, codeReplayRefused, nil
+	case !isValidResponse(response) || response.Hijacked:
+		return nil, codeReplayUnavailable, errNoResponse
+	}
+	return op.engine.sendable(response), "", nil
+}
+
+// contextWithoutRun returns the context of a function that belongs to the operation and to no run. The function can derive child keys,
+// and read the body of the request.
+func (op *operation) contextWithoutRun() context.Context {
+	op.identify()
+	body := op.body
+	op.req.Body = func(int64) ([]byte, error) { return body, nil }
+	return in(op.ctx, place{keyed: &op.keyed})
+}
+
+// copy returns a copy of what a stored response has. It shares no memory with r, which may be that of the store or of the cache.
+func (r *Response) copy() *Response {
+	return &Response{
+		Status: r.Status, Header: slices.Clone(r.Header), Removed: slices.Clone(r.Removed), Body: slices.Clone(r.Body), Omitted: r.Omitted,
+	}
+}
+
+// sendable returns what the engine sends of a response that Keep.OnReplay has returned. The header fields that HTTP forbids to
+// repeat, and those that only the engine sets, are left out. A body that is there is not omitted.
+func (e *Engine) sendable(r *Response) *Response {
+	own := r.copy()
+	own.Omitted = r.Omitted && len(r.Body) == 0
+	if !hasBody(r.Status) {
+		own.Body = nil
+	}
+	own.Header = slices.DeleteFunc(own.Header, func(f Field) bool {
+		return !sfv.IsToken(f.Name) || neverKept[strings.ToLower(f.Name)] || e.cfg.Keep.isEngineField(f.Name)
+	})
+	for i := range own.Header {
+		own.Header[i].Value = withoutBreaks(own.Header[i].Value)
+	}
+	return own
+}
