@@ -51,9 +51,9 @@ func scan(ctx context.Context, q querier, result []any, function string, args []
 	return q.QueryRow(ctx, function, withMode(q, args)...).Scan(result...)
 }
 
-// withMode returns the arguments of a statement. On a connection that may go through a pooler pgx then sends the whole call in one
-// round trip without a prepared statement, whatever mode it is configured for: the next round trip may reach another process of
-// the server, where the statement is missing or is that of another client.
+// withMode returns the arguments of a statement. On a connection that may go through a pooler pgx then sends the whole call in
+// one round trip without a prepared statement, whatever mode it is configured for: the next round trip may reach another process
+// of the server, where the statement is missing or is that of another client.
 func withMode(q querier, args []any) []any {
 	if isDirect(q.Conn()) {
 		return args

@@ -85,8 +85,8 @@ func TestUnrelatedTransactionsAtReadCommittedAreNeverRefusedAtAnyDefaultIsolatio
 	assert.Equal(t, 200, s.effects())
 }
 
-// The transaction of a handler that names no level has the role's. If it must give way, the run has no effect and the client sends
-// the request again; nobody is told of a serialization failure, and Sweep meets none.
+// The transaction of a handler that names no level has the role's. If it must give way, the run has no effect and the client
+// sends the request again; nobody is told of a serialization failure, and Sweep meets none.
 func TestManyRequestsForOneKeyHaveOneEffectAtAnyDefaultIsolationLevel(t *testing.T) {
 	for _, level := range []string{"read committed", "repeatable read", "serializable"} {
 		t.Run(level, func(t *testing.T) {
@@ -141,7 +141,8 @@ func (s *service) insist(engine *core.Engine, pool *pgxpool.Pool, key string) {
 	assert.Fail(s.tb, "a hundred requests had no response")
 }
 
-// orderAs is a handler with one effect of the key. In the first run of a key it changes the record as a renewal of the lease does.
+// orderAs is a handler with one effect of the key. In the first run of a key it changes the record as a renewal of the lease
+// does.
 func (s *service) orderAs(ctx context.Context, pool *pgxpool.Pool, key string) (*core.Response, error) {
 	err := pgstore.InTx(ctx, pool, pgx.TxOptions{}, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "INSERT INTO effect VALUES ($1)", key)

@@ -15,8 +15,8 @@ import (
 	"github.com/go-idem/idem/internal/pgserver"
 )
 
-// A connection keeps the plans that it has made, also if a table was empty then and has a million rows now. PostgreSQL makes them anew
-// after ANALYZE, which autovacuum may not have done yet. So no function may read a whole table, however small it is.
+// A connection keeps the plans that it has made, also if a table was empty then and has a million rows now. PostgreSQL makes them
+// anew after ANALYZE, which autovacuum may not have done yet. So no function may read a whole table, however small it is.
 func TestNoCallReadsAWholeTableHoweverItHasGrown(t *testing.T) {
 	rows, calls := 5_000, 20
 	if os.Getenv("SOAK") != "" {

@@ -181,8 +181,8 @@ func (o *orders) handle(key string, n int) (*core.Response, error) {
 	return &core.Response{Status: 201, Body: []byte(key)}, nil
 }
 
-// A claim that was granted is on the synchronous standby, and an outcome that found no server is pending until there is one. So no
-// handler runs twice, and nothing that was acknowledged is lost.
+// A claim that was granted is on the synchronous standby, and an outcome that found no server is pending until there is one. So
+// no handler runs twice, and nothing that was acknowledged is lost.
 func TestNothingIsLostWhenASynchronousStandbyIsPromotedUnderLoad(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, true)
@@ -248,8 +248,8 @@ func TestWhatAnAsynchronousStandbyHasIsAsItWasAcknowledged(t *testing.T) {
 	}
 }
 
-// A call that ends while the primary waits for its standby returns an error, but the server then commits without the standby. So the
-// next request can get a replay that a failover loses.
+// A call that ends while the primary waits for its standby returns an error, but the server then commits without the standby. So
+// the next request can get a replay that a failover loses.
 func TestACallThatEndsDuringTheWaitForTheStandbyIsCommittedOnThePrimary(t *testing.T) {
 	t.Parallel()
 	server := pgserver.Start(t, "synchronous_standby_names=nobody") // a standby that is away

@@ -34,8 +34,8 @@ var (
 )
 
 // Store is a driver.Store in Redis. It has all optional abilities of package driver but sessions. Each call is one round trip,
-// except for Scan, the first read of a long outcome, redirects, and calls while a slot of a Cluster moves. Every Redis key that the
-// store writes has a TTL. A Store is safe for concurrent use.
+// except for Scan, the first read of a long outcome, redirects, and calls while a slot of a Cluster moves. Every Redis key that
+// the store writes has a TTL. A Store is safe for concurrent use.
 type Store struct {
 	client     redis.UniversalClient
 	prefix     string
