@@ -4,6 +4,8 @@
 -- KEYS[2]  its tombstone
 -- KEYS[3]  the steps of its operation, a hash: see results.lua
 --
+-- ARGV[1]  '1' to return the results of steps as well; otherwise absent
+--
 -- Returns {status, now-µs, time to live in ms, length, steps, record}, and changes nothing. For each status, the states in which
 -- it is returned:
 --   'record'      STARTED, COMPLETED or FAILED. record has the first 600 bytes, which are all fields before an outcome; steps is
@@ -11,6 +13,7 @@
 --   'expired'     absent, with a tombstone, whose time to live this is
 --   'absent'      absent, without a tombstone
 --   'unreadable'  the key holds something else than a record of format 1
+-- With ARGV[1] 'record' has a seventh value, the fields of the steps and their values, alternating: see results.lua.
 --
 -- If another program has written something else than a hash in place of the steps, there are none: a Scan must not end there.
 local kind = redis.call('TYPE', KEYS[1]).ok
@@ -25,8 +28,9 @@ if kind == 'none' then
 end
 local left = redis.call('PTTL', KEYS[1])
 if not readable(record) then return {'unreadable', time, math.max(left, 0), 0, 0, ''} end
-local steps = 0
+local steps, results = 0, {}
 if state(record) ~= COMPLETED and redis.pcall('HGET', KEYS[3], '') == fingerprint(record) .. operation(record) then
   steps = redis.call('HLEN', KEYS[3]) - 2
+  if ARGV[1] then results = redis.call('HGETALL', KEYS[3]) end
 end
-return {'record', time, math.max(left, 0), redis.call('STRLEN', KEYS[1]), steps, record}
+return {'record', time, math.max(left, 0), redis.call('STRLEN', KEYS[1]), steps, record, ARGV[1] and results}

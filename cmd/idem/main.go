@@ -5,7 +5,7 @@
 //	export IDEM_STORE=redis://127.0.0.1:6379
 //	idem show alice 8e03978e-40d5-43dd-bc93-6894a57f9324
 //
-// It never shows the body of an outcome. Its exit code is
+// It never shows the body of an outcome, and the results of steps only with --reveal. Its exit code is
 //
 //	0    done
 //	1    idem doctor has a finding; or nothing was found, or nothing could be done with what was found
@@ -97,7 +97,7 @@ func (p *program) command() *cli.Command {
 		},
 		Action: noCommand,
 		Commands: []*cli.Command{
-			p.showCommand(), p.lsCommand(), p.resolveCommand(), p.releaseCommand(), p.forgetCommand(), p.statsCommand(), p.doctorCommand(),
+			p.showCommand(), p.stepsCommand(), p.lsCommand(), p.resolveCommand(), p.releaseCommand(), p.forgetCommand(), p.statsCommand(), p.doctorCommand(),
 		},
 	}
 }

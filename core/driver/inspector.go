@@ -22,6 +22,10 @@ type Inspector interface {
 	// [ErrLost] if the record is [InProgress], [Unreadable], or no longer as it was seen. If there is nothing to delete any more,
 	// it returns nil, so a repeated call returns the same. Forget must succeed in a full store.
 	Forget(ctx context.Context, seen Record) error
+
+	// Steps returns the results of steps that the next run under this name would find, by the names of the steps, as Checkpoint has
+	// stored them: Record.Steps counts them. Without any the map may be nil. It belongs to the caller. Steps changes nothing.
+	Steps(ctx context.Context, name [32]byte) (map[string][]byte, error)
 }
 
 // The states that only an Inspector returns.

@@ -3,6 +3,7 @@ package memstore
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/go-idem/idem/core/driver"
@@ -73,6 +74,17 @@ func (s *Store) Forget(ctx context.Context, seen driver.Record) error {
 		}
 		return nil
 	})
+}
+
+// Steps implements driver.Inspector.
+func (s *Store) Steps(ctx context.Context, name [32]byte) (steps map[string][]byte, err error) {
+	err = s.locked(ctx, func(time.Time) error {
+		if r := s.records[name]; r != nil && !r.free {
+			steps = maps.Clone(r.steps)
+		}
+		return nil
+	})
+	return steps, err
 }
 
 // version returns what a Record has as its Version.

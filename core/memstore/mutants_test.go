@@ -37,6 +37,7 @@ type defect struct {
 	checkpoints func(*Store, driver.Claim) (map[string][]byte, error)
 	look        func(*Store, driver.Record) driver.Record // changes what Look returns
 	forget      func(*Store, driver.Record) error
+	steps       func(s *Store, name [32]byte) map[string][]byte
 	found       func(driver.Filter) driver.Filter              // changes what Scan looks for
 	context     func(context.Context) (context.Context, error) // changes the context of each call, or refuses the call
 	locksWake   bool                                           // the store calls wake under its lock
@@ -143,6 +144,13 @@ func (m mutant) Scan(ctx context.Context, filter driver.Filter, found func(drive
 		filter = m.defect.found(filter)
 	}
 	return m.Store.Scan(ctx, filter, found)
+}
+
+func (m mutant) Steps(ctx context.Context, name [32]byte) (map[string][]byte, error) {
+	if m.defect.steps != nil && ctx.Err() == nil {
+		return m.defect.steps(m.Store, name), nil
+	}
+	return m.Store.Steps(ctx, name)
 }
 
 func (m mutant) Forget(ctx context.Context, seen driver.Record) error {
@@ -490,6 +498,29 @@ var mutants = map[string]defect{
 				r.leaseEnd = s.now().Add(r.claim.Lease)
 			}
 			return seen
+		},
+	},
+	"Steps lists those of an earlier operation": {
+		check: "OPR-08 steps of an earlier operation are not listed",
+		steps: func(s *Store, name [32]byte) map[string][]byte {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if r := s.records[name]; r != nil {
+				return r.steps
+			}
+			return nil
+		},
+	},
+	"Steps starts the retention anew": {
+		check: "OPR-08 Steps lists the steps that the next run would find, and changes nothing",
+		steps: func(s *Store, name [32]byte) map[string][]byte {
+			s.mu.Lock()
+			if r := s.records[name]; r != nil {
+				s.setExpiry(r, s.now().Add(r.claim.Retention))
+			}
+			s.mu.Unlock()
+			steps, _ := s.Steps(background, name)
+			return steps
 		},
 	},
 	"Scan finds the records of other scopes too": {

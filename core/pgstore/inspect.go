@@ -33,6 +33,9 @@ const (
 	scanTombstonesSQL = `SELECT t.key, ` + tombstoneColumns + ` FROM idem.tombstone t, ` + clock + ` WHERE t.key > $1 AND t.key <= $2 AND
 		NOT EXISTS (SELECT FROM idem.record r WHERE r.key = t.key AND r.expires > present) ORDER BY t.key LIMIT $3`
 
+	stepsSQL = `SELECT coalesce(c.name, c.step), c.result FROM idem.record r, idem.checkpoint c
+		WHERE r.key = $1 AND r.state <> 'COMPLETED' AND r.expires > idem.now() AND c.key = r.key AND c.fingerprint = r.fingerprint`
+
 	// The fence of a deleted record is kept, so that every later claim gets a higher one. The steps go with their record.
 	forgetSQL = `WITH gone AS (
 			DELETE FROM idem.record WHERE key = $1 AND
@@ -107,6 +110,24 @@ func (s *Store) Forget(ctx context.Context, seen driver.Record) error {
 		return err
 	}
 	return statusError(status)
+}
+
+// Steps implements driver.Inspector.
+func (s *Store) Steps(ctx context.Context, name [32]byte) (map[string][]byte, error) {
+	found := map[string][]byte{}
+	err := s.withConnection(ctx, func(q querier) error {
+		result, err := q.Query(ctx, s.inSchema(stepsSQL), withMode(q, []any{name[:]})...)
+		if err != nil {
+			return err
+		}
+		var step, kept []byte
+		_, err = pgx.ForEachRow(result, []any{&step, &kept}, func() error {
+			found[string(step)] = bytes.Clone(kept)
+			return nil
+		})
+		return err
+	})
+	return found, err
 }
 
 // rows runs a statement that returns rows.

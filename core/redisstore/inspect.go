@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -45,6 +46,30 @@ func (s *Store) Forget(ctx context.Context, seen driver.Record) error {
 		return storeError(err)
 	}
 	return statusError(q.status())
+}
+
+// Steps implements driver.Inspector.
+func (s *Store) Steps(ctx context.Context, name [32]byte) (map[string][]byte, error) {
+	q := s.inspectQuery(lookScript, name)
+	q.args = append(q.args, "1")
+	if err := s.sendWhole(ctx, q); err != nil {
+		return nil, err
+	}
+	values, err := q.reply.Slice()
+	if err != nil || len(values) < 7 {
+		return nil, err
+	}
+	fields, _ := values[6].([]any)
+	steps := map[string][]byte{}
+	for pair := range slices.Chunk(fields, 2) {
+		name, _ := pair[0].(string)
+		if name == "" || name == "\x00" || len(pair) < 2 { // fields that say whose results these are: see lua/results.lua
+			continue
+		}
+		result, _ := pair[1].(string)
+		steps[name] = []byte(result)
+	}
+	return steps, nil
 }
 
 // sendWhole sends a query whose keys cannot be split. While their slot moves in a Cluster, it sends the query again: the error of

@@ -216,6 +216,19 @@ func (f *Faulty) Scan(ctx context.Context, filter driver.Filter, found func(driv
 	return f.call(ctx, "scan", func() error { return store.Scan(ctx, filter, found) })
 }
 
+// Steps implements driver.Inspector, if the wrapped store does.
+func (f *Faulty) Steps(ctx context.Context, name [32]byte) (steps map[string][]byte, err error) {
+	store, ok := f.Store.(driver.Inspector)
+	if !ok {
+		return nil, errNoAbility
+	}
+	err = f.call(ctx, "inspect-steps", func() error {
+		steps, err = store.Steps(ctx, name)
+		return err
+	})
+	return steps, err
+}
+
 // Forget implements driver.Inspector, if the wrapped store does.
 func (f *Faulty) Forget(ctx context.Context, seen driver.Record) error {
 	store, ok := f.Store.(driver.Inspector)

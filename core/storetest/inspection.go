@@ -213,6 +213,8 @@ var inspecting = []test{
 		cancel()
 		_, err := s.inspector().Look(ctx, c.Key)
 		s.wantUnavailable("Look", err)
+		_, err = s.inspector().Steps(ctx, c.Key)
+		s.wantUnavailable("Steps", err)
 		s.wantUnavailable("Forget", s.inspector().Forget(ctx, seen))
 		s.wantUnavailable("Scan", s.inspector().Scan(ctx, driver.Filter{}, func(driver.Record) bool { return true }))
 		s.wantOutcome(c, "kept")
@@ -300,6 +302,23 @@ var inspecting = []test{
 	}},
 }
 
+// wantInspectedSteps fails the test unless Steps returns exactly these steps and results, and Look counts them.
+func (s *suite) wantInspectedSteps(c driver.Claim, want map[string]string) {
+	s.Helper()
+	steps, err := s.inspector().Steps(context.Background(), c.Key)
+	s.wantError(err, nil)
+	got := map[string]string{}
+	for step, result := range steps {
+		got[step] = string(result)
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		s.Fatalf("Steps returned %q, want %q", got, want)
+	}
+	if seen := s.look(c); seen.Steps != len(want) {
+		s.Fatalf("Look returned %d steps, want %d", seen.Steps, len(want))
+	}
+}
+
 // inspectingSteps are the tests of an Inspector that is a Checkpointer as well.
 var inspectingSteps = []test{
 	{"OPR-01 Look counts the steps that the next run would find", func(s *suite) {
@@ -318,5 +337,34 @@ var inspectingSteps = []test{
 		if seen := s.look(next); seen.Steps != 0 {
 			s.Errorf("Look returned %d steps, want 0", seen.Steps)
 		}
+	}},
+	{"OPR-08 Steps lists the steps that the next run would find, and changes nothing", func(s *suite) {
+		c := s.claimed(moment)
+		s.wantInspectedSteps(c, nil)
+		s.wantError(s.checkpoint(c, "charge", "1"), nil)
+		s.wantError(s.checkpoint(c, "notify \x00", "\x00\xff"), nil)
+		all := map[string]string{"charge": "1", "notify \x00": "\x00\xff"}
+		s.wantInspectedSteps(c, all)
+		s.advance(moment + overtime)
+		before := s.look(c)
+		s.wantInspectedSteps(c, all)
+		if after := s.look(c); after.Expires > before.Expires {
+			s.Errorf("Look returned %+v after Steps, and %+v before, want Expires not to grow", after, before)
+		}
+		next := rival(c)
+		s.claim(&next)
+		s.wantInspectedSteps(next, all)
+		s.wantError(s.complete(next, "kept"), nil)
+		s.wantInspectedSteps(next, nil)
+	}},
+	{"OPR-08 steps of an earlier operation are not listed", func(s *suite) {
+		c := s.claimed(long)
+		s.wantError(s.checkpoint(c, "charge", "1"), nil)
+		s.wantError(s.fail(c, true), nil)
+		s.wantInspectedSteps(c, nil)
+		next := other(c)
+		s.claim(&next)
+		s.wantInspectedSteps(next, nil)
+		s.wantInspectedSteps(NewClaim(long, longer), nil)
 	}},
 }
