@@ -102,7 +102,14 @@ func startHTTP(e *core.Engine, h handler, o setup) func(context.Context) error {
 		if o.skip != "" {
 			opts = append(opts, idemhttp.Skip(func(r *http.Request) bool { return r.Header.Get(o.skip) != "" }))
 		}
-		next = idemhttp.HTTP(e, opts...)(next)
+		guarded, status := idemhttp.HTTP(e, opts...)(next), idemhttp.Status(e, opts...)
+		next = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet && r.URL.Path == "/status" {
+				status.ServeHTTP(w, r)
+				return
+			}
+			guarded.ServeHTTP(w, r)
+		})
 	}
 	return serve(o.listen, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name, value := range o.outer {
@@ -178,7 +185,13 @@ func startGin(e *core.Engine, h handler, o setup) func(context.Context) error {
 		if o.skip != "" {
 			opts = append(opts, idemgin.Skip(func(c *gin.Context) bool { return c.GetHeader(o.skip) != "" }))
 		}
-		router.Use(idemgin.Gin(e, opts...))
+		status := idemgin.Status(e, opts...)
+		router.Use(func(c *gin.Context) {
+			if c.Request.Method == http.MethodGet && c.Request.URL.Path == "/status" {
+				status(c)
+				c.Abort()
+			}
+		}, idemgin.Gin(e, opts...))
 	}
 	router.Any("/*path", func(c *gin.Context) {
 		body, _ := c.GetRawData()
@@ -235,6 +248,7 @@ func startEcho(e *core.Engine, h handler, o setup) func(context.Context) error {
 		if o.skip != "" {
 			opts = append(opts, idemecho.Skip(func(c echo.Context) bool { return c.Request().Header.Get(o.skip) != "" }))
 		}
+		app.GET("/status", idemecho.Status(e, opts...))
 		app.Use(idemecho.Echo(e, opts...))
 	}
 	app.Any("/*", func(c echo.Context) error {
@@ -283,6 +297,7 @@ func startFiber(e *core.Engine, h handler, o setup) func(context.Context) error 
 		if o.skip != "" {
 			opts = append(opts, idemfiber.Skip(func(c *fiber.Ctx) bool { return c.Get(o.skip) != "" }))
 		}
+		app.Get("/status", idemfiber.Status(e, opts...))
 		app.Use(idemfiber.Fiber(e, opts...))
 	}
 	app.All("/*", func(c *fiber.Ctx) error {

@@ -164,6 +164,41 @@ func (s *Behaviours) TestLinesOfReplays() {
 	})
 }
 
+func (s *Behaviours) TestStatus() {
+	s.Run("OPR-07 a caller learns what became of a key of its own, and of nobody else's", func() {
+		g := newGate()
+		around := setup{scope: "X-Tenant", outer: map[string]string{"X-Outer": "outer"}}
+		svc := start(s.T(), s.framework, s.store, g.handler(ok()), around, nil)
+		key := rand.Text()
+		lines := func(tenant string) []string { return []string{"Idempotency-Key", key, "X-Tenant", tenant} }
+		says := func(tenant string, status int, state string) {
+			s.T().Helper()
+			r := svc.send("GET", "/status", "", lines(tenant)...)
+			s.Equal(status, r.status, r.body)
+			s.Regexp(`^\{"state":"`+state+`","instance":"urn:idem:[A-Za-z0-9_-]{32}"\}$`, r.body)
+			s.EqualValues(len(r.body), r.length)
+			s.Equal("no-store", r.header.Get("Cache-Control"))
+			s.Equal("application/json", r.header.Get("Content-Type"))
+			s.Equal("outer", r.header.Get("X-Outer"))
+			s.Equal(state == "running", r.header.Get("Retry-After") != "")
+			s.False(r.replayed())
+		}
+		says("a", 404, "absent")
+		first := async(func() reply { return svc.send("POST", "/orders", "B", lines("a")...) })
+		<-g.entered
+		says("a", 200, "running")
+		says("b", 404, "absent")
+		g.open()
+		s.Equal(201, (<-first).status)
+		says("a", 200, "completed")
+		says("b", 404, "absent")
+		s.ran(svc, 1)
+		s.problem(svc.send("GET", "/status", "", "X-Tenant", "a"), 400, "key-missing")
+		s.problem(svc.send("GET", "/status", "", "Idempotency-Key", key), 401, "scope-missing")
+		s.Equal("no-store", svc.send("GET", "/status", "").header.Get("Cache-Control"))
+	})
+}
+
 // A function of the config that panics ends the request, also under a recovery middleware of Gin that does not abort.
 func (s *Behaviours) TestAPanicOfTheConfigRunsNoHandler() {
 	for name, change := range map[string]func(*core.Config, func()){

@@ -58,6 +58,7 @@ const (
 	codeStoreUnavailable  = "store-unavailable"
 	codeNotDurable        = "not-durable"
 	codeRecordUnreadable  = "record-unreadable"
+	codeStatusUnsupported = "status-unsupported"
 	codeNestedEngine      = "nested-engine"
 )
 
@@ -167,6 +168,10 @@ var problems = map[string]Problem{
 	codeRecordUnreadable: {
 		Status: 503, Title: "Record unreadable", SafeNewKey: isUnsafe,
 		Detail: "The record of this key cannot be read. Nothing was run or replayed. Ask the operator of this service.",
+	},
+	codeStatusUnsupported: {
+		Status: 501, Title: "Status not supported",
+		Detail: "This service cannot say what became of a key. Send the request again with the same key to receive its outcome.",
 	},
 	codeNestedEngine: {
 		Status: 500, Title: "Two engines on one route", SafeNewKey: isUnsafe,

@@ -85,6 +85,25 @@ func Echo(e *core.Engine, opts ...Option) echo.MiddlewareFunc {
 	}
 }
 
+// Status returns a handler that says what became of a key. Mount it for GET requests, behind the same authentication as the guarded
+// routes, and with Key.PerRoute at their paths. The request has the key in its header field, as the guarded request had it. The
+// response is JSON, such as {"state": "running"}, and never shows a body: see docs/guide.md. The option Skip has no effect. The
+// handler is safe for concurrent use.
+func Status(e *core.Engine, opts ...Option) echo.HandlerFunc {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return func(c echo.Context) error {
+		x := capture.NewExchange(c.Request())
+		req := x.Request()
+		if o.scope != nil {
+			req.Scope = func() string { return o.scope(c) }
+		}
+		return x.Send(c.Response(), capture.Status(c.Request().Context(), e, req))
+	}
+}
+
 // run runs next under ctx, and returns its response for the engine. During the run c has a request with ctx, and an echo.Response
 // of its own that holds the response back. Functions registered with Before on the outer echo.Response therefore run when the
 // response is sent, not when it is captured.

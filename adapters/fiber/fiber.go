@@ -63,6 +63,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/capture"
 )
 
 // Option changes how [Fiber] treats a request.
@@ -104,5 +105,22 @@ func Fiber(e *core.Engine, opts ...Option) fiber.Handler {
 			return c.Next()
 		}
 		return err
+	}
+}
+
+// Status returns a handler that says what became of a key. Mount it for GET requests, behind the same authentication as the guarded
+// routes, and with Key.PerRoute at their paths. The request has the key in its header field, as the guarded request had it. The
+// response is JSON, such as {"state": "running"}, and never shows a body: see docs/guide.md. The option Skip has no effect. The
+// handler is safe for concurrent use.
+func Status(e *core.Engine, opts ...Option) fiber.Handler {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return func(c *fiber.Ctx) error {
+		ctx, own := clientContextOf(c)
+		defer own.detach()
+		sendResponse(c, capture.Status(ctx, e, newExchange(c, &o).request()))
+		return nil
 	}
 }

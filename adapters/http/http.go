@@ -81,6 +81,25 @@ func HTTP(e *core.Engine, opts ...Option) func(http.Handler) http.Handler {
 	}
 }
 
+// Status returns a handler that says what became of a key. Mount it for GET requests, behind the same authentication as the guarded
+// routes, and with Key.PerRoute at their paths. The request has the key in its header field, as the guarded request had it. The
+// response is JSON, such as {"state": "running"}, and never shows a body: see docs/guide.md. The option Skip has no effect. The
+// handler is safe for concurrent use.
+func Status(e *core.Engine, opts ...Option) http.Handler {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := capture.NewExchange(r)
+		req := x.Request()
+		if o.scope != nil {
+			req.Scope = func() string { return o.scope(r) }
+		}
+		_ = x.Send(w, capture.Status(r.Context(), e, req)) // An error means that the client has left.
+	})
+}
+
 // isUnrouted reports whether h is a mux that found no pattern for r, so that the response is the mux's own.
 func isUnrouted(h http.Handler, r *http.Request, status int) bool {
 	_, isMux := h.(*http.ServeMux)

@@ -62,6 +62,10 @@ type Record struct {
 	Bytes     int           // the length of the record with its outcome, as the store counts it; without steps
 }
 
+// IsReleased reports whether the record is all that remains of claims under which nothing ran. A request leaves one under its own
+// name when it finds its record under an earlier name.
+func (r *Record) IsReleased() bool { return r.State == Failed && r.Free && r.Attempt == 0 }
+
 // Filter selects records. The zero value selects all.
 type Filter struct {
 	States []State       // nil: every state

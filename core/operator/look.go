@@ -28,7 +28,7 @@ func (o *Operator) Look(ctx context.Context, task core.Task) (found driver.Recor
 		if i == 0 || found.State == driver.Absent {
 			found = seen
 		}
-		if seen.State != driver.Absent && !isReleased(&seen) {
+		if seen.State != driver.Absent && !seen.IsReleased() {
 			return seen, nil
 		}
 	}
@@ -62,12 +62,6 @@ func (o *Operator) Find(ctx context.Context, scope, instance string) (found driv
 		}
 	}
 	return found, nil
-}
-
-// isReleased reports whether the record is all that remains of claims under which nothing ran. A request leaves one under its own
-// name when it finds its record under an earlier name.
-func isReleased(seen *driver.Record) bool {
-	return seen.State == driver.Failed && seen.Free && seen.Attempt == 0
 }
 
 // names returns the names that the record of a request or task may have, first the one that a new record would get. lacksRoute says

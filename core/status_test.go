@@ -1,0 +1,154 @@
+package core_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/capture"
+	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/memstore"
+	"github.com/go-idem/idem/core/storetest"
+)
+
+// OPR-07.
+
+// status asks what became of a key, and returns the HTTP status and the state, or the code of a problem.
+func (f *fixture) status(r core.Request) (int, string) {
+	f.tb.Helper()
+	r.Method, r.Body = "GET", func(int64) ([]byte, error) { panic("the body is not read") }
+	response := capture.Status(ctx, f.Engine, r)
+	assert.Equal(f.tb, []string{"no-store"}, values(response, "Cache-Control"))
+	var said struct{ State, Code string }
+	require.NoError(f.tb, json.Unmarshal(response.Body, &said), "%s", response.Body)
+	assert.NotContains(f.tb, string(response.Body), "made")
+	return response.Status, said.State + said.Code
+}
+
+// is checks what status says.
+func (f *fixture) is(r core.Request, status int, said string) {
+	f.tb.Helper()
+	gotStatus, got := f.status(r)
+	assert.Equal(f.tb, said, got)
+	assert.Equal(f.tb, status, gotStatus)
+}
+
+func TestStatusSaysEachStateAndChangesNothing(t *testing.T) {
+	inBubble(t, "states", func(t *testing.T) {
+		f := newFixture(t, retriesLate, onUnknown(core.RefuseUnknown))
+		k := request("K", "B")
+		f.is(k, 404, "absent")
+		held := f.hold(ctx, k, answers(500, "failed"))
+		f.is(k, 200, "running")
+		held.finish()
+		f.is(k, 200, "failed")
+		f.send(k, func(ctx context.Context) (*core.Response, error) {
+			core.Decide(ctx, core.LeaveUnknown)
+			return made(ctx)
+		})
+		time.Sleep(lease)
+		calls := f.calls()
+		for range 3 {
+			f.is(k, 200, "unknown")
+		}
+		assert.Equal(t, calls, f.calls(), "it only looks")
+		f.refused(f.send(k, made), 409, "outcome-unknown")
+		require.NoError(t, f.Resolve(ctx, core.Task{Scope: core.SingleTenant(ctx, nil), Key: "K"}, &core.Response{Status: 201}))
+		f.is(k, 200, "completed")
+		time.Sleep(retention)
+		f.is(k, 200, "expired")
+		time.Sleep(retention)
+		f.is(k, 404, "absent")
+	})
+}
+
+func TestStatusSaysWhenToAskAgain(t *testing.T) {
+	inBubble(t, "a tenth of the lease", func(t *testing.T) {
+		f, r := newFixture(t), request("K", "B")
+		held := f.hold(ctx, r, made)
+		assert.Equal(t, []string{"3"}, values(capture.Status(ctx, f.Engine, r), "Retry-After"))
+		held.finish()
+		assert.Empty(t, values(capture.Status(ctx, f.Engine, r), "Retry-After"))
+	})
+}
+
+func TestStatusIsOfTheCallersOwnKeys(t *testing.T) {
+	f := newFixture(t, by("ann"))
+	f.send(request("K", "B"), made)
+	f.is(request("K", ""), 200, "completed")
+	f.is(request(`"K"`, ""), 200, "completed")
+	f.is(request("L", ""), 404, "absent")
+	f.with(by("bob")).is(request("K", ""), 404, "absent")
+	f.with(by("")).is(request("K", ""), 401, "scope-missing")
+	f.is(request("a,b", ""), 400, "key-malformed")
+	f.with(func(c *core.Config) { c.Key.Header = "X-Key" }).is(request("K", ""), 400, "key-missing")
+	before := f.with(func(c *core.Config) { c.Secret, c.PreviousSecrets = []byte(oneSecret), [][]byte{nil} })
+	before.is(request("K", ""), 200, "completed")
+	route := f.with(func(c *core.Config) { c.Key.PerRoute = true })
+	patch := request("P", "B")
+	patch.Method = "PATCH"
+	route.send(patch, made)
+	route.is(patch, 200, "completed")
+	patch.Path = "/refunds"
+	route.is(patch, 404, "absent")
+	f.ran(2)
+}
+
+func TestStatusWithoutAnAnswerOfTheStoreIsAProblem(t *testing.T) {
+	inBubble(t, "problems", func(t *testing.T) {
+		f := newFixture(t)
+		blind := f.with(func(c *core.Config) { c.Store = struct{ driver.Store }{c.Store} })
+		blind.is(request("K", ""), 501, "status-unsupported")
+		for _, state := range []driver.State{driver.Unreadable, "of a later version"} {
+			f.with(func(c *core.Config) { c.Store = looking{memstore.New(), driver.Record{State: state}, nil} }).is(request("K", ""), 503, "record-unreadable")
+		}
+		f.with(func(c *core.Config) { c.Store = looking{memstore.New(), driver.Record{}, errTest} }).is(request("K", ""), 503, "store-unavailable")
+		hangs := f.with(func(c *core.Config) { c.Store = hanging{memstore.New()} })
+		assert.Equal(t, storeTimeout, elapsed(func() { hangs.is(request("K", ""), 503, "store-unavailable") }))
+	})
+}
+
+// looking is a store with one record.
+type looking struct {
+	*memstore.Store
+	seen driver.Record
+	err  error
+}
+
+func (l looking) Look(context.Context, [32]byte) (driver.Record, error) { return l.seen, l.err }
+
+// hanging is a store that does not respond to Look.
+type hanging struct{ *memstore.Store }
+
+func (hanging) Look(ctx context.Context, _ [32]byte) (driver.Record, error) {
+	<-ctx.Done()
+	return driver.Record{}, ctx.Err()
+}
+
+func TestAPendingOutcomeIsNotCalledUnknown(t *testing.T) {
+	inBubble(t, "pending", func(t *testing.T) {
+		f := newFixture(t)
+		f.store.Inject("complete", storetest.Before, always)
+		f.store.Inject("extend", storetest.Before, always)
+		f.send(request("K", "B"), made)
+		time.Sleep(2 * lease)
+		f.is(request("K", "B"), 200, "running")
+		f.with(func(c *core.Config) { c.Store = f.inner }).is(request("K", "B"), 200, "unknown")
+		f.close()
+	})
+}
+
+func TestARenderedProblemOfAStatusIsNotStoredByCaches(t *testing.T) {
+	one := &core.Response{Status: 418, Header: []core.Field{line("X-A", "a")}}
+	f := newFixture(t, by(""), func(c *core.Config) { c.Problems.Render = func(core.Problem) *core.Response { return one } })
+	for range 2 {
+		response := capture.Status(ctx, f.Engine, request("K", ""))
+		assert.Equal(t, []core.Field{line("X-A", "a"), line("Cache-Control", "no-store")}, response.Header)
+	}
+	assert.Len(t, one.Header, 1)
+}
