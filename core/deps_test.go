@@ -46,7 +46,8 @@ func TestNobodyPaysForWhatTheyDidNotImport(t *testing.T) {
 		"core/consumer": {"/core", "/core/driver"}, "core/operator": {"/core", "/core/driver"},
 		"core/memstore": {"/core/driver"}, "core/storetest": {"/core/driver"},
 		"core/seal": {"/core/driver"}, "core/blobs": {"/core/driver"}, "core/blobs/blobstest": {"/core/driver"},
-		"adapters/http": {"/core", "/core/driver", "/core/capture"},
+		"adapters/http":  {"/core", "/core/driver", "/core/capture"},
+		"adapters/proxy": {"/core", "/core/driver", "/core/capture", "/adapters/http"},
 	}
 	may := map[string]string{
 		"github.com/gin-gonic/gin":   "adapters/gin",
