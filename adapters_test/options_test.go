@@ -164,6 +164,31 @@ func (s *Behaviours) TestLinesOfReplays() {
 	})
 }
 
+func (s *Behaviours) TestEchoKey() {
+	own := http.Header{"Content-Type": {"text/plain"}, "Idempotency-Key": {"of the handler"}}
+	for name, first := range map[string]answer{
+		"held back": {status: 201, header: own, body: "made"},
+		"streamed":  {status: 201, header: own, chunks: []string{"ma", "de"}},
+	} {
+		s.Run("KEY-21 responses that are "+name+" carry the key in its canonical form", func() {
+			around := setup{outer: map[string]string{"Idempotency-Key": "of outer middleware"}}
+			svc := start(s.T(), s.framework, s.store, script(first), around, func(c *core.Config) {
+				c.Keep.EchoKey, c.Key.Accept = true, core.UUIDKey
+			})
+			const key = "8E03978E-40D5-43E8-BC93-6894A57F9324"
+			want := []string{strconv.Quote(strings.ToLower(key))}
+			s.Equal(want, svc.post(key, "B").header.Values("Idempotency-Key"))
+			s.Eventually(func() bool { return svc.post(key, "B").replayed() }, 5*time.Second, time.Millisecond)
+			s.Equal(want, svc.post(key, "B").header.Values("Idempotency-Key"))
+			other := svc.post(key, "B'")
+			s.problem(other, 422, "fingerprint-mismatch")
+			s.Equal(want, other.header.Values("Idempotency-Key"))
+			s.Equal([]string{"of outer middleware"}, svc.post("no UUID", "B").header.Values("Idempotency-Key"), "it is no key")
+			s.ran(svc, 1)
+		})
+	}
+}
+
 func (s *Behaviours) TestStatus() {
 	s.Run("OPR-07 a caller learns what became of a key of its own, and of nobody else's", func() {
 		g := newGate()

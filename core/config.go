@@ -175,7 +175,7 @@ func (c Config) validate() error {
 	c.Fingerprint.validate(&f, "Fingerprint.")
 	c.validateTimes(&f)
 	c.validateWait(&f)
-	c.Keep.validate(&f)
+	c.Keep.validate(&f, c.isEngineField)
 	for _, name := range append([]string{c.Key.Header}, c.Key.Aliases...) {
 		f.require(!sfv.IsToken(name) || !strings.EqualFold(name, c.Keep.Marker), "Keep.Marker",
 			"%q must be a header name other than Key.Header and Key.Aliases", name)

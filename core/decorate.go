@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-idem/idem/core/internal/sfv"
 	"github.com/go-idem/idem/core/internal/wire"
 )
 
@@ -13,12 +14,14 @@ type engineField struct {
 	name   string
 	first  string                 // its value in a first response that was held back; "" if that has none
 	replay func(*Response) string // returns its value in a replay, "" for none; the stored response has no field of this name
+	isKey  bool                   // in all responses, streams and refusals included, its value is the key of the request
 }
 
 // engineFields is the one list of these fields. A field that a handler has set under one of their names, in any case, is removed
 // from first responses, from streams and from the record (RPL-25), and no option allows it. An option that adds a header field to
 // replays adds an element here.
-func (k *KeepConfig) engineFields() []engineField {
+func (c *Config) engineFields() []engineField {
+	k := &c.Keep
 	marker := engineField{name: k.Marker, replay: func(*Response) string { return "true" }}
 	if k.NoMarker {
 		marker.replay = func(*Response) string { return "" }
@@ -26,17 +29,20 @@ func (k *KeepConfig) engineFields() []engineField {
 	if k.MarkAll {
 		marker.first = "false"
 	}
+	if k.EchoKey {
+		return []engineField{marker, {name: c.Key.Header, isKey: true, replay: func(*Response) string { return "" }}}
+	}
 	return []engineField{marker}
 }
 
 // decorations are the header fields that only the engine sets, in the forms in which responses need them.
 type decorations struct {
-	own                  []engineField // those of KeepConfig.engineFields
+	own                  []engineField // those of Config.engineFields
 	claimed, unprotected []Field       // what EngineFields returns in a run, and in a run without a claim
 }
 
-func newDecorations(k *KeepConfig) decorations {
-	d := decorations{own: k.engineFields()}
+func newDecorations(c *Config) decorations {
+	d := decorations{own: c.engineFields()}
 	for _, f := range d.own {
 		d.claimed = append(d.claimed, Field{Name: f.name})
 	}
@@ -45,23 +51,33 @@ func newDecorations(k *KeepConfig) decorations {
 }
 
 // isEngineField reports whether only the engine sets the header field with this name.
-func (k *KeepConfig) isEngineField(name string) bool {
-	return slices.ContainsFunc(k.engineFields(), func(f engineField) bool { return strings.EqualFold(f.name, name) })
+func (c *Config) isEngineField(name string) bool {
+	return slices.ContainsFunc(c.engineFields(), func(f engineField) bool { return strings.EqualFold(f.name, name) })
 }
 
 // decorateFirst replaces the fields of engineFields in a first response by the engine's own.
-func (e *Engine) decorateFirst(r *Response) Result {
+func (k *keyed) decorateFirst(r *Response) Result {
+	e := k.engine
 	for i := range e.fields.own {
-		r.Header = wire.ReplaceField(r.Header, Field{e.fields.own[i].name, e.fields.own[i].first})
+		value := e.fields.own[i].first
+		if e.fields.own[i].isKey {
+			value = k.echo()
+		}
+		r.Header = wire.ReplaceField(r.Header, Field{e.fields.own[i].name, value})
 	}
 	e.exposeMarker(r)
 	return Result{Response: r}
 }
 
 // decorateReplay adds to a stored response the header fields that only replays carry.
-func (e *Engine) decorateReplay(r *Response) {
+func (k *keyed) decorateReplay(r *Response) {
+	e := k.engine
 	for i := range e.fields.own { // headerRules.restrict has removed what the record may have under these names.
-		if value := e.fields.own[i].replay(r); value != "" {
+		value := e.fields.own[i].replay(r)
+		if e.fields.own[i].isKey {
+			value = k.echo()
+		}
+		if value != "" {
 			r.Header = append(r.Header, Field{e.fields.own[i].name, value})
 		}
 	}
@@ -95,9 +111,37 @@ func (c *placeContext) EngineFields() []Field { return c.at.engineFields() }
 
 // engineFields returns what EngineFields returns for a context at this place.
 func (p *place) engineFields() []Field {
-	fields := &p.keyed.engine.fields
+	e := p.keyed.engine
+	fields := e.fields.claimed
 	if p.isUnprotected {
-		return fields.unprotected
+		fields = e.fields.unprotected
 	}
-	return fields.claimed
+	if !e.cfg.Keep.EchoKey {
+		return fields
+	}
+	fields = slices.Clone(fields)
+	for i := range e.fields.own { // The lists begin with these fields.
+		if e.fields.own[i].isKey {
+			fields[i].Value = p.keyed.echo()
+		}
+	}
+	return fields
+}
+
+// echo returns the key in the form in which responses carry it: a String of structured fields. It returns "" for a task, and for a key
+// that Key.Accept has made and that no header field can carry.
+func (k *keyed) echo() string {
+	quoted := strconv.Quote(k.identity.key)
+	key, ok := sfv.String(quoted)
+	if k.isTask || key == "" || !ok || key != k.identity.key {
+		return ""
+	}
+	return quoted
+}
+
+// echoIn adds the key to a refusal, if Keep.EchoKey is set.
+func (k *keyed) echoIn(r *Response) {
+	if value := k.echo(); value != "" && k.engine.cfg.Keep.EchoKey {
+		r.Header = wire.ReplaceField(slices.Clone(r.Header), Field{k.engine.cfg.Key.Header, value})
+	}
 }

@@ -31,7 +31,8 @@ type headerRules map[string]bool
 
 // newHeaderRules returns rules that store the header fields named in AllowHeaders. DenyHeaders, the fields that only the engine
 // sets, and neverKept override AllowHeaders.
-func newHeaderRules(k *KeepConfig) headerRules {
+func newHeaderRules(c *Config) headerRules {
+	k := &c.Keep
 	h := headerRules{}
 	for name := range notKept {
 		h[name] = false
@@ -42,7 +43,7 @@ func newHeaderRules(k *KeepConfig) headerRules {
 	for _, name := range k.DenyHeaders {
 		h[strings.ToLower(name)] = false
 	}
-	for _, f := range k.engineFields() {
+	for _, f := range c.engineFields() {
 		h[strings.ToLower(f.name)] = false
 	}
 	for name := range neverKept {

@@ -57,6 +57,11 @@ type KeepConfig struct {
 	// ExposeMarker names it in Access-Control-Expose-Headers, so that scripts in browsers can read it (RPL-29). Defaults false.
 	NoMarker, MarkAll, ExposeMarker bool
 
+	// EchoKey sends the key back in each response to a request with a key, refusals and streams included, so that logs of responses
+	// show it. It is in the header field Key.Header, as a quoted String and in the form that Key.Accept returns. A field that
+	// a handler has set under this name is replaced. Default false (KEY-21).
+	EchoKey bool
+
 	// AllowHeaders are names of header fields that are stored although they belong to one exchange, such as Set-Cookie
 	// (RPL-15). Those that HTTP forbids to repeat cannot be allowed (RPL-12). Default none.
 	AllowHeaders []string
@@ -101,7 +106,7 @@ func (k KeepConfig) withDefaults() KeepConfig {
 }
 
 // validate checks a KeepConfig, except Retention and LateRetry, which validateTimes checks.
-func (k *KeepConfig) validate(f *configErrors) {
+func (k *KeepConfig) validate(f *configErrors, isEngineField func(name string) bool) {
 	f.require(k.MaxBody > 0, "Keep.MaxBody", "%d: must be positive", k.MaxBody)
 	f.require(k.OmittedStatus == 0 || isOmittedStatus(k.OmittedStatus), "Keep.OmittedStatus",
 		"%d: must be a 2xx, or a 4xx that DefaultPolicy keeps", k.OmittedStatus)
@@ -111,7 +116,7 @@ func (k *KeepConfig) validate(f *configErrors) {
 		"goes with neither Keep.MarkAll nor Keep.ExposeMarker: there is no marker to send or expose")
 	for _, name := range k.AllowHeaders {
 		f.require(sfv.IsToken(name), "Keep.AllowHeaders", "%q is not a header name", name)
-		f.require(!neverKept[strings.ToLower(name)] && !k.isEngineField(name), "Keep.AllowHeaders",
+		f.require(!neverKept[strings.ToLower(name)] && !isEngineField(name), "Keep.AllowHeaders",
 			"%q belongs to one exchange, or only the engine sets it, and cannot be repeated", name)
 		denied := slices.ContainsFunc(k.DenyHeaders, func(d string) bool { return strings.EqualFold(d, name) })
 		f.require(!denied, "Keep.AllowHeaders", "%q is in Keep.DenyHeaders, too", name)

@@ -55,7 +55,7 @@ func (e *Engine) sendable(r *Response) *Response {
 		own.Body = nil
 	}
 	own.Header = slices.DeleteFunc(own.Header, func(f Field) bool {
-		return !sfv.IsToken(f.Name) || neverKept[strings.ToLower(f.Name)] || e.cfg.Keep.isEngineField(f.Name)
+		return !sfv.IsToken(f.Name) || neverKept[strings.ToLower(f.Name)] || e.cfg.isEngineField(f.Name)
 	})
 	for i := range own.Header {
 		own.Header[i].Value = withoutBreaks(own.Header[i].Value)

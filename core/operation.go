@@ -78,10 +78,12 @@ func (e *Engine) Do(ctx context.Context, req Request, run func(context.Context) 
 
 // refuseEarly refuses a request before the store was called. The record has a name once the scope is known.
 func (op *operation) refuseEarly(problem string) Result {
-	if op.claim.Key == [32]byte{} {
-		return op.engine.refusals.refuse(problem, 0)
+	if op.claim.Key != [32]byte{} {
+		return op.refuse(problem, 0)
 	}
-	return op.refuse(problem, 0)
+	result := op.engine.refusals.refuse(problem, 0)
+	op.echoIn(result.Response)
+	return result
 }
 
 // originForm returns the path of a request target without the scheme and authority that clients send to proxies (FRM-07).
@@ -102,6 +104,7 @@ func originForm(path string) string {
 // middleware guards a route and another guards all routes.
 func (op *operation) admit(key string) (problem string, bypassed bool) {
 	e, ctx, req := op.engine, op.ctx, &op.req
+	op.identity.key = key
 	if problem := e.cfg.Key.checkAge(req, key); problem != "" {
 		return problem, false
 	}
@@ -117,7 +120,7 @@ func (op *operation) admit(key string) (problem string, bypassed bool) {
 		}
 		return "", true
 	}
-	op.identity = identity{scope, key}
+	op.identity.scope = scope
 	if quota := e.cfg.Limits.Quota; quota != nil && !quota(ctx, strings.Clone(scope), req) {
 		return codeQuotaExceeded, false
 	}
@@ -309,7 +312,7 @@ func (op *operation) runUnprotected() (Result, error) {
 		return Result{}, err
 	}
 	markUnprotected(response)
-	return op.engine.decorateFirst(response), nil
+	return op.decorateFirst(response), nil
 }
 
 // unreadable refuses a request whose record cannot be read.

@@ -91,7 +91,7 @@ func decodeOutcome(b []byte) (r *Response, blob string, err error) {
 }
 
 // replayHeaderRoom is the number of header fields that a replay may add to a decoded response, which has room for them.
-const replayHeaderRoom = 3
+const replayHeaderRoom = 4
 
 // hasBody reports whether a response with this status may have content (RFC 9110, section 6.4.1).
 func hasBody(status int) bool { return status >= 200 && status != 204 && status != 304 }

@@ -140,7 +140,7 @@ func TestAllowedAndDeniedNamesComeBeforeTheLists(t *testing.T) {
 func TestKeptHeaderDoesNotTouchTheAnswer(t *testing.T) {
 	r := &Response{Header: []Field{{"Date", "today"}, {"X-A", "a\nb"}}}
 	before := slices.Clone(r.Header)
-	rules := newHeaderRules(&KeepConfig{Marker: "Marker"})
+	rules := newHeaderRules(&Config{Keep: KeepConfig{Marker: "Marker"}})
 	rules.appendKept(nil, r)
 	assert.Equal(t, before, r.Header)
 }
@@ -151,7 +151,7 @@ func kept(lines ...Field) []Field {
 
 func keptBy(keep KeepConfig, lines ...Field) []Field {
 	keep.Marker = "Idempotent-Replayed"
-	rules := newHeaderRules(&keep)
+	rules := newHeaderRules(&Config{Keep: keep})
 	return rules.appendKept(nil, &Response{Header: lines})
 }
 

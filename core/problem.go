@@ -262,7 +262,9 @@ func (k *keyed) refuseWith(code string, change func(*Problem)) Result {
 	problem := k.engine.refusals.problems[code]
 	problem.Instance = recordname.Instance(k.claim.Key)
 	change(&problem)
-	return k.engine.refusals.result(problem)
+	result := k.engine.refusals.result(problem)
+	k.echoIn(result.Response)
+	return result
 }
 
 // retryAfter returns how long a client should wait for a claim whose lease lasts for left: a tenth of that, since most runs end

@@ -56,7 +56,7 @@ func (op *operation) prepareReplay(response *Response) {
 	if status := op.engine.cfg.Keep.OmittedStatus; status != 0 && response.Omitted && hasBody(response.Status) && !op.isTask {
 		response.Status = status
 	}
-	op.engine.decorateReplay(response)
+	op.decorateReplay(response)
 }
 
 // preparedReplay is a replay that one engine has made of a cached outcome. Another engine makes its own, since it may mark replays

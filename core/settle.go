@@ -115,7 +115,7 @@ func (r *run) result(response *Response, err error) Result {
 	case err != nil: // also ErrOutcomeUnknown: a retry finds what became of the commit
 		return r.refuseAfterRun(codeStoreUnavailable)
 	}
-	return r.engine.decorateFirst(response)
+	return r.decorateFirst(response)
 }
 
 // disposition returns what becomes of the key after a response. The handler's decision overrides the policy, except that a
