@@ -25,6 +25,8 @@ type store struct {
 	close func()
 	check func(context.Context) ([]driver.Finding, error)
 
+	migration *migration // nil of Redis
+
 	// elsewhere returns other prefixes or schemas in which this server has records.
 	elsewhere func(context.Context) ([]string, error)
 }
@@ -221,6 +223,12 @@ func openPostgres(text, schema string, limit timeout) (*store, error) {
 		close: func() { closePool(pool) },
 		check: func(ctx context.Context) ([]driver.Finding, error) {
 			return pgstore.Check(ctx, pool, pgstore.Schema(schema))
+		},
+		migration: &migration{
+			version: func(ctx context.Context) (int, int, error) {
+				return pgstore.SchemaVersion(ctx, pool, pgstore.Schema(schema))
+			},
+			up: func(ctx context.Context) error { return pgstore.Migrate(ctx, pool, pgstore.Schema(schema)) },
 		},
 		elsewhere: func(ctx context.Context) ([]string, error) { return otherSchemas(ctx, pool, schema) },
 	}, nil

@@ -57,23 +57,59 @@ func migrate(ctx context.Context, tx pgx.Tx, schema string) error {
 	if found == version || err != nil {
 		return err
 	}
+	if err := makeSchema(ctx, tx, schema); err != nil {
+		return err
+	}
 	if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = 250"); err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, strings.ReplaceAll(schemaSQL, "idem.", quoted(schema)+"."))
+	_, err = tx.Exec(ctx, inSchema(schema))
 	return err
 }
 
-// findVersion returns the version of the store in a schema, or 0 if there is none. It makes the schema if that is missing.
-func findVersion(ctx context.Context, tx pgx.Tx, schema string) (found int, err error) {
+// inSchema returns schema.sql for a schema.
+func inSchema(schema string) string {
+	return strings.ReplaceAll(schemaSQL, "idem.", quoted(schema)+".")
+}
+
+// SchemaSQL returns what Migrate applies, for those who apply it by hand, in one transaction. The schema must exist.
+func SchemaSQL(opts ...Option) (string, error) {
+	o, err := newOptions(opts)
+	if err != nil {
+		return "", err
+	}
+	return inSchema(o.schema), nil
+}
+
+// SchemaVersion returns the version of the store in the schema, 0 if there is none, and the version that Migrate makes. It changes
+// nothing. Its error says why Migrate would refuse the schema.
+func SchemaVersion(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (found, latest int, err error) {
+	o, err := newOptions(opts)
+	if err != nil {
+		return 0, version, err
+	}
+	err = pgx.BeginTxFunc(ctx, pool, readCommitted, func(tx pgx.Tx) error {
+		found, err = findVersion(ctx, tx, o.schema)
+		return err
+	})
+	if err != nil {
+		return 0, version, fmt.Errorf("pgstore: SchemaVersion: %w", err)
+	}
+	return found, version, nil
+}
+
+// makeSchema makes the schema if it is missing.
+func makeSchema(ctx context.Context, tx pgx.Tx, schema string) error {
 	var exists bool
-	if err := tx.QueryRow(ctx, "SELECT to_regnamespace($1) IS NOT NULL", pgx.QueryExecModeExec, quoted(schema)).Scan(&exists); err != nil {
-		return 0, err
+	err := tx.QueryRow(ctx, "SELECT to_regnamespace($1) IS NOT NULL", pgx.QueryExecModeExec, quoted(schema)).Scan(&exists)
+	if !exists && err == nil {
+		_, err = tx.Exec(ctx, "CREATE SCHEMA "+quoted(schema))
 	}
-	if !exists {
-		_, err := tx.Exec(ctx, "CREATE SCHEMA "+quoted(schema))
-		return 0, err
-	}
+	return err
+}
+
+// findVersion returns the version of the store in a schema, or 0 if there is none.
+func findVersion(ctx context.Context, tx pgx.Tx, schema string) (found int, err error) {
 	var tables, columns int
 	if err := tx.QueryRow(ctx, countTables, pgx.QueryExecModeExec, schema).Scan(&tables, &columns); tables == 0 || err != nil {
 		return 0, err

@@ -34,7 +34,7 @@ func TestEveryFormGivesBackWhatItKeeps(t *testing.T) {
 		require.NoError(t, err, f.Name)
 		lengths[f.Name] = len(kept)
 	}
-	assert.Equal(t, 573, lengths["plain"], "as long as examples/plan takes it")
+	assert.Equal(t, 573, lengths["plain"], "as long as idem plan takes it")
 	assert.Less(t, lengths["zstd"], lengths["plain"])
 	assert.Less(t, lengths["zstd with a dictionary"], lengths["zstd"])
 	assert.Greater(t, lengths["sealed"], lengths["plain"])

@@ -1,4 +1,4 @@
-package main
+package plan
 
 import (
 	"fmt"
@@ -9,13 +9,16 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// load is what a service asks of its Redis.
-type load struct {
-	rate                      float64 // new keys per second
-	lease, handler, retention time.Duration
-	body, headers             int     // bytes of an answer
-	ratio                     float64 // of an outcome's size, after compression
-	quantum                   quantum
+// Load is what a service asks of its Redis.
+type Load struct {
+	Rate      float64       // new keys per second
+	Lease     time.Duration // Lease.Duration, and the TTL of the textbook's locks
+	Handler   time.Duration // how long a handler runs
+	Retention time.Duration // Keep.Retention
+	Body      int           // the bytes of a response's body
+	Headers   int           // the bytes of the header fields that are stored
+	Ratio     float64       // of an outcome's size, after compression
+	Quantum   Quantum
 }
 
 const (
@@ -46,18 +49,18 @@ func (p parts) sum() (sum int) {
 	return sum
 }
 
-// quantum is the step of jemalloc's small sizes.
-type quantum int
+// Quantum is the step of jemalloc's small sizes.
+type Quantum int
 
 // alloc is what jemalloc gives for n bytes: its sizes are a quantum apart, or an eighth of the next power of two if that is more.
-func (q quantum) alloc(n int) int {
+func (q Quantum) alloc(n int) int {
 	step := max(int(q), nextPower(n)/8)
 	return (n + step - 1) / step * step
 }
 
 // key is one key of Redis with a string and a TTL. A string below 45 bytes lies in one piece with its object, and takes as
 // much.
-func (q quantum) key(name, value int) parts {
+func (q Quantum) key(name, value int) parts {
 	return parts{
 		{q.alloc(entryLength), fmt.Sprintf("entry in the table of keys: %d", entryLength)},
 		{q.alloc(entryLength), fmt.Sprintf("entry in the table of expiries: %d", entryLength)},
@@ -68,13 +71,13 @@ func (q quantum) key(name, value int) parts {
 }
 
 // claim is a record without an outcome.
-func (q quantum) claim() parts { return q.key(nameLength, claimLength) }
+func (q Quantum) claim() parts { return q.key(nameLength, claimLength) }
 
 // completed is a record with an outcome.
-func (q quantum) completed(outcome int) parts { return q.key(nameLength, headerLength+outcome) }
+func (q Quantum) completed(outcome int) parts { return q.key(nameLength, headerLength+outcome) }
 
 // outcome is the length of what a store is given to keep.
-func (l load) outcome() int { return int(math.Ceil(l.ratio * float64(frameLength+l.headers+l.body))) }
+func (l Load) outcome() int { return int(math.Ceil(l.Ratio * float64(frameLength+l.Headers+l.Body))) }
 
 // text is the length of a string as sds keeps it: lengths and type before it, a zero behind.
 func text(n int) int {

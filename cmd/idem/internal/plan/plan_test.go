@@ -1,4 +1,4 @@
-package main
+package plan
 
 import (
 	"cmp"
@@ -33,15 +33,15 @@ func TestThePlanIsWhatARealRedisTakes(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		keys int
-		plan func(quantum) parts
+		plan func(Quantum) parts
 		fill filler
 	}{
-		{"claims that run", n, quantum.claim, claims},
+		{"claims that run", n, Quantum.claim, claims},
 		{"outcomes with a body of 512 bytes", n, completed(512), outcomes(t, 512)},
 		{"outcomes with a body of 4 KiB", n / 4, completed(4 << 10), outcomes(t, 4<<10)},
 		{"outcomes with a body of 64 KiB", n / 64, completed(64 << 10), outcomes(t, 64<<10)},
-		{"locks of the textbook", n, func(q quantum) parts { return q.key(textbookKey, textbookOwner) }, strs(textbookOwner)},
-		{"results of the textbook", n, func(q quantum) parts { return q.key(textbookKey, 512+textbookStatus) }, strs(512 + textbookStatus)},
+		{"locks of the textbook", n, func(q Quantum) parts { return q.key(textbookKey, textbookOwner) }, strs(textbookOwner)},
+		{"results of the textbook", n, func(q Quantum) parts { return q.key(textbookKey, 512+textbookStatus) }, strs(512 + textbookStatus)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			server := redistest.Start(t)
@@ -160,12 +160,12 @@ func mustBePlannedFor(t *testing.T, client *redis.Client) {
 }
 
 // quantumOf tells how the server's jemalloc was built. A name of 50 bytes is 54 with what is around it.
-func quantumOf(t *testing.T, client *redis.Client) quantum {
+func quantumOf(t *testing.T, client *redis.Client) Quantum {
 	name := strings.Repeat("k", nameLength)
 	require.NoError(t, client.Set(t.Context(), name, strings.Repeat("x", claimLength), 0).Err())
 	usage := client.MemoryUsage(t.Context(), name).Val()
 	require.NoError(t, client.Del(t.Context(), name).Err())
-	for _, q := range []quantum{8, 16} {
+	for _, q := range []Quantum{8, 16} {
 		if claim := q.claim(); usage == int64(entryLength+claim[2].bytes+claim[3].bytes+claim[4].bytes) {
 			return q
 		}
@@ -179,9 +179,9 @@ var header = []core.Field{
 	{Name: "Vary", Value: "Accept"}, {Name: "Cache-Control", Value: "no-store"}, {Name: "X-Api-Version", Value: "2026-01-01"},
 }
 
-func completed(body int) func(quantum) parts {
-	l := load{body: body, headers: 51, ratio: 1}
-	return func(q quantum) parts { return q.completed(l.outcome()) }
+func completed(body int) func(Quantum) parts {
+	l := Load{Body: body, Headers: 51, Ratio: 1}
+	return func(q Quantum) parts { return q.completed(l.outcome()) }
 }
 
 // made is the outcome that the engine keeps of an answer with the six header lines.
@@ -214,7 +214,7 @@ func (k *keeper) Complete(ctx context.Context, c driver.Claim, outcome []byte) e
 
 func TestAnOutcomeIsAsLongAsTheEngineMakesIt(t *testing.T) {
 	for _, body := range []int{0, 512, 64 << 10} {
-		assert.Len(t, made(t, body), load{body: body, headers: 51, ratio: 1}.outcome())
+		assert.Len(t, made(t, body), Load{Body: body, Headers: 51, Ratio: 1}.outcome())
 	}
 }
 
@@ -223,14 +223,14 @@ func TestSizesOfMemory(t *testing.T) {
 		name      string
 		got, want int
 	}{
-		{"24 bytes are 32 in steps of 16", quantum(16).alloc(24), 32},
-		{"24 bytes are 24 in steps of 8", quantum(8).alloc(24), 24},
-		{"a name is 64 in steps of 16", quantum(16).alloc(54), 64},
-		{"a name is 56 in steps of 8", quantum(8).alloc(54), 56},
-		{"above 128 the quantum does not matter", quantum(8).alloc(129), 160},
-		{"a size is enough for itself", quantum(16).alloc(768), 768},
-		{"one more is the next size", quantum(16).alloc(769), 896},
-		{"64 KiB and a little are 80 KiB", quantum(16).alloc(64<<10 + 1), 80 << 10},
+		{"24 bytes are 32 in steps of 16", Quantum(16).alloc(24), 32},
+		{"24 bytes are 24 in steps of 8", Quantum(8).alloc(24), 24},
+		{"a name is 64 in steps of 16", Quantum(16).alloc(54), 64},
+		{"a name is 56 in steps of 8", Quantum(8).alloc(54), 56},
+		{"above 128 the quantum does not matter", Quantum(8).alloc(129), 160},
+		{"a size is enough for itself", Quantum(16).alloc(768), 768},
+		{"one more is the next size", Quantum(16).alloc(769), 896},
+		{"64 KiB and a little are 80 KiB", Quantum(16).alloc(64<<10 + 1), 80 << 10},
 		{"strings to 255 bytes have 4 around them", text(255), 259},
 		{"strings from 256 bytes have 6 around them", text(256), 262},
 		{"strings from 64 KiB have 10 around them", text(64 << 10), 64<<10 + 10},
@@ -240,47 +240,5 @@ func TestSizesOfMemory(t *testing.T) {
 		{"a second has its rate", keys(2.5, time.Second), 3},
 	} {
 		assert.Equal(t, c.want, c.got, c.name)
-	}
-}
-
-func TestTheSumIsExplained(t *testing.T) {
-	for _, c := range []struct {
-		name, args string
-		want       []string
-	}{
-		{"the textbook's case", "-rate 1000 -lease 30s -retention 24h -body 512", []string{
-			"2,280,000  locks: 30,000 x (40 of key + 36 of owner)", "44,496,000,000  results: 86,400,000 x (512 of body + 3 of status)", "44.5 GB",
-			"30,000 claims of 240 bytes", "86,400,000 records of 784 bytes", "two hash tables of 134,217,728 buckets", "= 69,892,283,648  bytes: 69.89 GB",
-		}},
-		{"a quick handler holds fewer claims, and the locks stay", "-handler 50ms", []string{"= 50 claims of 240 bytes", "locks: 30,000 x"}},
-		{"an outcome is compressed", "-ratio 0.5", []string{"An outcome is 287 bytes", "records of 528 bytes"}},
-		{"no header lines", "-headers 0", []string{"An outcome is 522 bytes"}},
-		{"a Redis with its own jemalloc", "-quantum 8", []string{"claims of 216 bytes", "records of 760 bytes"}},
-	} {
-		l, err := parse(strings.Fields(c.args))
-		require.NoError(t, err, c.name)
-		var out strings.Builder
-		l.explain(&out)
-		for _, want := range c.want {
-			assert.Contains(t, out.String(), want, c.name)
-		}
-	}
-}
-
-func TestABadFlagIsNamed(t *testing.T) {
-	for args, want := range map[string]string{
-		"-rate 0":                   "-rate 0: must be above 0",
-		"-lease 24h":                "-lease 24h0m0s: must be above 0 and less than -retention",
-		"-handler -1s":              "-handler -1s: must be above 0",
-		"-body -1":                  "-body -1: must be 0 to 512 MiB",
-		"-headers -1":               "-headers -1: must be 0 to 1 MiB",
-		"-ratio 1.1":                "-ratio 1.1: must be above 0 and at most 1",
-		"-quantum 32":               "-quantum 32: must be 8 or 16",
-		"-rate 1e9 -body 536870912": "-retention 24h0m0s: must be so that all is less than 1e18 bytes",
-		"-bodies 1":                 "-bodies",
-		"512":                       `"512": is no flag`,
-	} {
-		_, err := parse(strings.Fields(args))
-		assert.ErrorContains(t, err, want, args)
 	}
 }

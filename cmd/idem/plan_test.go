@@ -1,0 +1,54 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestPlanExplainsItsSum(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, args string
+		want       []string
+	}{
+		{"the textbook's case", "--rate 1000 --lease 30s --retention 24h --body 512", []string{
+			"2,280,000  locks: 30,000 x (40 of key + 36 of owner)", "44,496,000,000  results: 86,400,000 x (512 of body + 3 of status)", "44.5 GB",
+			"30,000 claims of 240 bytes", "86,400,000 records of 784 bytes", "two hash tables of 134,217,728 buckets", "= 69,892,283,648  bytes: 69.89 GB",
+		}},
+		{"a quick handler holds fewer claims, and the locks stay", "--handler 50ms", []string{"= 50 claims of 240 bytes", "locks: 30,000 x"}},
+		{"an outcome is compressed", "--ratio 0.5", []string{"An outcome is 287 bytes", "records of 528 bytes"}},
+		{"no header fields", "--headers 0", []string{"An outcome is 522 bytes"}},
+		{"a Redis with its own jemalloc", "--quantum 8", []string{"claims of 216 bytes", "records of 760 bytes"}},
+		{"as JSON", "--json", []string{`{"bytes":69892283648,"claim_bytes":240,"outcome_bytes":784}`}},
+	} {
+		got := call(t, "", nil, append([]string{"plan"}, strings.Fields(c.args)...)...)
+		assert.Equal(t, 0, got.code, c.name)
+		for _, want := range c.want {
+			assert.Contains(t, got.stdout, want, c.name)
+		}
+	}
+}
+
+func TestPlanNamesABadFlag(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"--rate 0":                    "--rate 0: must be above 0",
+		"--rate NaN":                  "--rate NaN: must be above 0",
+		"--lease 24h":                 "--lease 24h0m0s: must be above 0 and less than --retention",
+		"--handler -1s":               "--handler -1s: must be above 0",
+		"--body -1":                   "--body -1: must be 0 to 512 MiB",
+		"--headers -1":                "--headers -1: must be 0 to 1 MiB",
+		"--ratio 1.1":                 "--ratio 1.1: must be above 0 and at most 1",
+		"--quantum 32":                "--quantum 32: must be 8 or 16",
+		"--rate 1e9 --body 536870912": "--retention 24h0m0s: must be so that all is less than 1e18 bytes",
+		"--bodies 1":                  "-bodies",
+		"512":                         "plan takes no arguments",
+	} {
+		got := call(t, "", nil, append([]string{"plan"}, strings.Fields(args)...)...)
+		assert.Equal(t, badUsage, got.code, args)
+		assert.Contains(t, got.stderr, want)
+		assert.Empty(t, got.stdout, args)
+	}
+}
