@@ -8,15 +8,8 @@ import (
 	"time"
 
 	"github.com/go-idem/idem/core/driver"
-	"github.com/go-idem/idem/core/internal/hidden"
 	"github.com/go-idem/idem/core/internal/recordname"
 )
-
-func init() {
-	hidden.Status = func(ctx context.Context, engine, request any) any {
-		return engine.(*Engine).status(ctx, request.(Request))
-	}
-}
 
 // The states that a client sees. Package core's documentation defines them; expired is a tombstone.
 var stateNames = map[driver.State]string{

@@ -118,13 +118,12 @@ func (r *run) recall(name string) (result []byte, found bool, err error) {
 	if !found {
 		return nil, false, nil
 	}
-	result, err = r.engine.StepResult(r.claim.Key, name, packed)
+	result, err = r.engine.stepResult(r.claim.Key, name, packed)
 	return result, err == nil, err
 }
 
-// StepResult returns what a step has stored, of the bytes that a [driver.Inspector] returns for it. record is the name of the record.
-// It is for operators.
-func (e *Engine) StepResult(record [32]byte, step string, stored []byte) ([]byte, error) {
+// stepResult returns what a step has stored, of the bytes that a driver.Inspector returns for it. record is the name of the record.
+func (e *Engine) stepResult(record [32]byte, step string, stored []byte) ([]byte, error) {
 	response, _, err := e.codecs.decode(stepName(record, step), stored)
 	if err != nil {
 		return nil, err

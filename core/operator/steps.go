@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/internal/hidden"
 )
 
 // Step is a finished step of a run, with the result that the next run gets in place of doing the step again. When a step ended is
@@ -24,7 +25,7 @@ func (o *Operator) Steps(ctx context.Context, seen driver.Record) ([]Step, error
 	steps := make([]Step, 0, len(stored))
 	for name, result := range stored {
 		step := Step{Name: name, Bytes: len(result)}
-		step.Result, step.Err = o.engine.StepResult(seen.Name, name, result)
+		step.Result, step.Err = hidden.StepResult(o.engine, seen.Name, name, result)
 		steps = append(steps, step)
 	}
 	slices.SortFunc(steps, func(a, b Step) int { return cmp.Compare(a.Name, b.Name) })

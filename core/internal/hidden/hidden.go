@@ -6,3 +6,7 @@ import "context"
 
 // Status is the function behind capture.Status. Its arguments are a *core.Engine and a core.Request; it returns a *core.Response.
 var Status func(ctx context.Context, engine, request any) any
+
+// StepResult returns what a step has stored, of the bytes that a driver.Inspector returns for it. record is the name of the record.
+// Package core/operator calls it with a *core.Engine.
+var StepResult func(engine any, record [32]byte, step string, stored []byte) ([]byte, error)
