@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/urfave/cli/v3"
 
@@ -16,6 +17,8 @@ func (p *program) doctorCommand() *cli.Command {
 		Name: "doctor", Usage: "find settings of the server that can lose records or make requests hang",
 		Description: "The exit code is 1 if there is a finding. The client of the service is not seen: let the service call\n" +
 			"redisstore.Check or pgstore.Check at its start, too. In Redis this writes a record that expires after 2 seconds.",
+		Flags: []cli.Flag{&cli.DurationFlag{Name: "sample", Value: 5 * time.Second,
+			Usage: "how long to watch whether the memory of a Redis with a maxmemory grows so that it ends within a day; 0s: not at all"}},
 	}, 0, 0, p.doctor)
 }
 
@@ -29,12 +32,20 @@ type problem struct {
 
 // doctor checks the server, and whether records can be read.
 func (p *program) doctor(ctx context.Context, cmd *cli.Command) error {
+	if cmd.Duration("sample") < 0 {
+		return fail(badUsage, "--sample must not be negative")
+	}
 	o, err := p.openOperator(cmd)
 	if err != nil {
 		return err
 	}
 	defer o.store.close()
 	findings, err := o.store.check(ctx)
+	if err == nil && o.store.growth != nil && cmd.Duration("sample") > 0 {
+		var growth []driver.Finding
+		growth, err = o.store.growth(ctx, cmd.Duration("sample"))
+		findings = append(findings, growth...)
+	}
 	if err == nil {
 		_, err = o.Look(ctx, core.Task{Scope: "idem", Key: "doctor"}) // the schema may be missing
 	}

@@ -25,7 +25,8 @@ type store struct {
 	close func()
 	check func(context.Context) ([]driver.Finding, error)
 
-	migration *migration // nil of Redis
+	growth    func(context.Context, time.Duration) ([]driver.Finding, error) // nil of PostgreSQL
+	migration *migration                                                     // nil of Redis
 
 	// elsewhere returns other prefixes or schemas in which this server has records.
 	elsewhere func(context.Context) ([]string, error)
@@ -100,6 +101,9 @@ func openRedis(at *url.URL, prefix string, limit timeout) (*store, error) {
 		close: func() { _ = client.Close() },
 		check: func(ctx context.Context) ([]driver.Finding, error) {
 			return redisstore.Check(ctx, client, redisstore.Prefix(prefix))
+		},
+		growth: func(ctx context.Context, wait time.Duration) ([]driver.Finding, error) {
+			return redisstore.CheckGrowth(ctx, client, wait)
 		},
 		elsewhere: func(ctx context.Context) ([]string, error) { return otherPrefixes(ctx, client, prefix) },
 	}, nil

@@ -28,7 +28,14 @@ func Check(ctx context.Context, client redis.UniversalClient, opts ...Option) ([
 	var err error
 	switch c := client.(type) {
 	case *redis.ClusterClient:
-		err = c.ForEachMaster(ctx, serialized(node))
+		var clocks clocks
+		err = c.ForEachMaster(ctx, serialized(func(ctx context.Context, master *redis.Client) error {
+			if err := clocks.read(ctx, master); err != nil {
+				return err
+			}
+			return node(ctx, master)
+		}))
+		findings = append(findings, clocks.check()...)
 	case *redis.Client:
 		err = node(ctx, c)
 	}
@@ -50,18 +57,26 @@ func serialized(f func(context.Context, *redis.Client) error) func(context.Conte
 
 // checkClient checks the options of the client.
 func checkClient(client redis.UniversalClient) (findings []driver.Finding) {
-	watchesDeadlines := true
+	watchesDeadlines, readsReplicas := true, false
 	switch c := client.(type) {
 	case *redis.Client:
 		watchesDeadlines = c.Options().ContextTimeoutEnabled
 	case *redis.ClusterClient:
-		watchesDeadlines = c.Options().ContextTimeoutEnabled
+		watchesDeadlines, readsReplicas = c.Options().ContextTimeoutEnabled, c.Options().ReadOnly
 		if every := c.Options().ClusterStateReloadInterval; every > 5*time.Second {
 			findings = append(findings, driver.Finding{
 				Setting: "ClusterOptions.ClusterStateReloadInterval", Found: every.String(),
 				Why: "the slots of a master that died are out of reach for so long", Fix: "set 1 to 2 s",
 			})
 		}
+	}
+	if readsReplicas {
+		findings = append(findings, driver.Finding{
+			Setting: "ClusterOptions.ReadOnly", Found: "true",
+			Why: "commands that only read go to replicas, which lag behind: a handler that looks with this client whether an effect has " +
+				"happened may not see it",
+			Fix: "give the store a client without ReadOnly, RouteByLatency and RouteRandomly",
+		})
 	}
 	if !watchesDeadlines {
 		findings = append(findings, driver.Finding{
@@ -84,7 +99,11 @@ func (s *Store) checkServer(ctx context.Context, node *redis.Client) ([]driver.F
 			findings = append(findings, driver.Finding{Setting: setting + " of " + node.Options().Addr, Found: found, Why: why, Fix: fix})
 		}
 	}
-	version, policy := info["redis_version"], info["maxmemory_policy"]
+	version, policy, role := info["redis_version"], info["maxmemory_policy"], info["role"]
+	check(role != "slave", "role", "slave", "a replica refuses every claim", "connect to the primary; with Sentinels use redis.NewFailoverClient "+
+		"without ReplicaOnly")
+	check(!isActiveActive(info), "replication", "active-active",
+		"two servers accept the same claim at the same time, and both requests run", "use one primary for all keys of the store")
 	check(atLeast(version, 5), "version", version, "a script cannot ask for the time and write", "use 5.0 or later")
 	check(policy == "noeviction" || policy == "" || info["maxmemory"] == "0", "maxmemory-policy", policy,
 		"an evicted record is a key that runs again", "set noeviction")
@@ -102,6 +121,12 @@ func (s *Store) checkServer(ctx context.Context, node *redis.Client) ([]driver.F
 			"after a failover leases and retentions are so much shorter or longer", "run NTP on all servers")
 	}
 	return findings, nil
+}
+
+// isActiveActive reports whether INFO says that other servers accept writes to the same keys: active replicas of KeyDB, and the
+// module of conflict-free databases of Redis Enterprise.
+func isActiveActive(info map[string]string) bool {
+	return info["role"] == "active-replica" || strings.HasPrefix(info["module"], "name=crdt,") || info["crdt_enabled"] == "1"
 }
 
 // maxClockSkew is the difference of clocks that Check does not report.

@@ -61,6 +61,123 @@ func TestCheckNamesEachSettingThatCouldLoseRecords(t *testing.T) {
 	}
 }
 
+// changedReply is a hook that changes the text of a reply to INFO or TIME of a real server.
+type changedReply struct {
+	redis.Hook
+	command string
+	change  func(redis.Cmder)
+}
+
+func (*changedReply) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (r *changedReply) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if cmd.Name() == r.command {
+			r.change(cmd)
+		}
+		return err
+	}
+}
+
+func (*changedReply) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func TestCheckSeesThatOtherServersAcceptWritesToTheSameKeys(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendonly", "yes")
+	for name, change := range map[string][2]string{
+		"KeyDB":            {"role:master", "role:active-replica"},
+		"Redis Enterprise": {"# Modules\r\n", "# Modules\r\nmodule:name=crdt,ver=1\r\n"},
+	} {
+		client := server.Client(t)
+		client.AddHook(&changedReply{command: "info", change: func(cmd redis.Cmder) {
+			info := cmd.(*redis.StringCmd)
+			assert.Contains(t, info.Val(), change[0], name)
+			info.SetVal(strings.Replace(info.Val(), change[0], change[1], 1))
+		}})
+		assert.Equal(t, []string{"replication"}, settings(t, client), name)
+	}
+}
+
+func TestCheckSeesThatAServerIsAReplica(t *testing.T) {
+	t.Parallel()
+	_, replica := replicated(t)
+	assert.Contains(t, settings(t, replica.Client(t)), "role")
+}
+
+func TestCheckComparesTheClocksOfMasters(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartMasters(t, 3)
+	client := cluster.Client(t)
+	assert.NotContains(t, strings.Join(settings(t, client), " "), "clock")
+	ahead := cluster.Nodes[1].Addr
+	shifted := cluster.Client(t)
+	shifted.OnNewNode(func(node *redis.Client) {
+		node.AddHook(&changedReply{command: "time", change: func(cmd redis.Cmder) {
+			if at := cmd.(*redis.TimeCmd); node.Options().Addr == ahead {
+				at.SetVal(at.Val().Add(time.Second))
+			}
+		}})
+	})
+	findings, err := redisstore.Check(ctx, shifted)
+	require.NoError(t, err)
+	i := slices.IndexFunc(findings, func(f driver.Finding) bool { return f.Setting == "clock of "+ahead })
+	require.GreaterOrEqual(t, i, 0, findings)
+	assert.Contains(t, findings[i].Found, " ahead of ")
+}
+
+func TestCheckLooksForReadsFromReplicas(t *testing.T) {
+	t.Parallel()
+	options := *redistest.Cluster(t).Options()
+	for name, set := range map[string]func(*redis.ClusterOptions){
+		"ReadOnly":       func(o *redis.ClusterOptions) { o.ReadOnly = true },
+		"RouteByLatency": func(o *redis.ClusterOptions) { o.RouteByLatency = true },
+		"RouteRandomly":  func(o *redis.ClusterOptions) { o.RouteRandomly = true },
+	} {
+		changed := options
+		set(&changed)
+		client := redis.NewClusterClient(&changed)
+		assert.Contains(t, settings(t, client), "ClusterOptions.ReadOnly", name)
+		require.NoError(t, client.Close())
+	}
+}
+
+func TestCheckGrowthSeesThatMemoryEndsWithinADay(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--maxmemory", "100mb")
+	growing := server.Client(t)
+	none, err := redisstore.CheckGrowth(ctx, growing, 0)
+	require.NoError(t, err)
+	assert.Empty(t, none, "it does not grow")
+	infos := 0
+	growing.AddHook(&changedReply{command: "info", change: func(redis.Cmder) {
+		infos++
+		assert.NoError(t, server.Client(t).Set(ctx, "data", strings.Repeat("x", 1<<20), 0).Err())
+	}})
+	found, err := redisstore.CheckGrowth(ctx, growing, time.Millisecond)
+	require.NoError(t, err)
+	assert.Equal(t, 2, infos)
+	require.Len(t, found, 1)
+	assert.Equal(t, "maxmemory of "+server.Addr, found[0].Setting)
+	assert.Contains(t, found[0].Found, "104857600 bytes")
+	assert.Contains(t, found[0].Why, "it ends in ")
+	server.Config(t, "maxmemory", "0")
+	unlimited, err := redisstore.CheckGrowth(ctx, growing, time.Hour)
+	require.NoError(t, err)
+	assert.Empty(t, unlimited, "a server without a limit is not waited for")
+}
+
+func TestCheckGrowthCanBeInterrupted(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t, "--maxmemory", "100mb").Client(t)
+	ended, end := context.WithCancel(ctx)
+	client.AddHook(&changedReply{command: "info", change: func(redis.Cmder) { end() }})
+	_, err := redisstore.CheckGrowth(ended, client, time.Hour)
+	assert.ErrorIs(t, err, context.Canceled)
+}
+
 func TestCheckSeesThatAnOldPrimaryCouldGoOnAlone(t *testing.T) {
 	t.Parallel()
 	client, _ := replicated(t)
