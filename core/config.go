@@ -42,7 +42,7 @@ type Config struct {
 	// secret. Each key is looked up under them too, and a record that is found counts as if it were stored under Secret.
 	// Change a secret in three deployments: list the new secret here; make it Secret and list the old one; remove the old one
 	// after twice Keep.Retention. Without the first of them a key can run twice while processes of both kinds are up. A key
-	// that has no record under Secret costs two more store calls for each secret listed. Child keys do not depend on secrets.
+	// that has no record under Secret costs one more store call for each secret listed. Child keys do not depend on secrets.
 	// Default none.
 	PreviousSecrets [][]byte
 

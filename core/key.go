@@ -34,7 +34,7 @@ type KeyConfig struct {
 	PerRoute bool
 
 	// PerRouteChanged says that live keys were used under the other value of PerRoute, or that other processes have it. A
-	// record under either name is then found, which costs two more store calls for each new key. Change PerRoute in three
+	// record under either name is then found, which costs one more store call for each new key. Change PerRoute in three
 	// deployments: set PerRouteChanged; change PerRoute; unset PerRouteChanged after twice Keep.Retention. Neighbouring
 	// deployments never run a key twice. While it is set, a key of another route may be refused with 422, as without PerRoute
 	// (SKW-01). Default false.

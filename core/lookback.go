@@ -1,7 +1,9 @@
 package core
 
 import (
+	"context"
 	"crypto/rand"
+	"errors"
 
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/internal/recordname"
@@ -43,10 +45,8 @@ func (op *operation) lookBack(own driver.Entry) (found driver.Entry, isSettled b
 		if op.rename(n); op.claim.Key == claim.Key { // the name of a task has no path, so PerRoute does not change it
 			continue
 		}
-		found, err = op.look()
-		if err == nil && isFresh(found) {
-			op.claim.Fence = found.Fence
-			op.release(op.claim)
+		hasRecord, err := op.look()
+		if err == nil && !hasRecord {
 			continue
 		}
 		op.release(claim)
@@ -63,14 +63,62 @@ func (op *operation) lookBack(own driver.Entry) (found driver.Entry, isSettled b
 	return own, true, nil
 }
 
+// findOutcome looks for an outcome under the other namings when the record under the own name is another request's, or has an
+// unknown outcome. A process that died between its claim and its look leaves such a record, and no handler has run under it. If
+// there is an outcome, op continues with it.
+func (op *operation) findOutcome(own driver.Entry) (driver.Entry, error) {
+	claim, began, hashing, comparison := op.claim, op.begun, op.hasher, op.comparison
+	for _, n := range op.engine.namings[1:] {
+		if op.rename(n); op.claim.Key == claim.Key {
+			continue
+		}
+		if seen, err := op.inspect(); err == nil && seen.State == driver.Completed {
+			return op.acquireRecord()
+		}
+	}
+	op.claim, op.begun, op.hasher, op.comparison, op.isRenamed = claim, began, hashing, comparison, false
+	return own, nil
+}
+
+// look reports whether there is a record under the name that op's claim has now. It asks a [driver.Inspector], because a claim
+// would stay there if the process died before it has released it. Begin decides what an Inspector cannot tell: whether a claim
+// finds a tombstone.
+func (op *operation) look() (hasRecord bool, err error) {
+	seen, err := op.inspect()
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+	case err != nil:
+		return false, err
+	case seen.State == driver.Absent:
+		return false, nil
+	case seen.State != driver.Expired && (seen.State != driver.Failed || seen.Attempt > 0):
+		return true, nil
+	}
+	found, err := op.sendBegin()
+	if err == nil && found.State == driver.Mismatch && op.refingerprint(found.Fingerprint) {
+		found, err = op.sendBegin()
+	}
+	if err != nil || !isFresh(found) {
+		return true, err
+	}
+	op.claim.Fence = found.Fence
+	op.release(op.claim)
+	return false, nil
+}
+
+// inspect returns what the store knows of the record that op's claim names. It returns an error that is errors.ErrUnsupported if
+// the store is no Inspector.
+func (op *operation) inspect() (seen driver.Record, err error) {
+	store, ok := op.engine.cfg.Store.(driver.Inspector)
+	if !ok {
+		return seen, errors.ErrUnsupported
+	}
+	err = op.engine.call(op.ctx, func(ctx context.Context) error {
+		seen, err = store.Look(ctx, op.claim.Key)
+		return err
+	})
+	return seen, err
+}
+
 // isFresh reports whether Begin granted a claim and found no earlier run.
 func isFresh(e driver.Entry) bool { return e.State == driver.Claimed && e.Attempt <= 1 && !e.Takeover }
-
-// look calls Begin, and calls it again with a fingerprint by the record's algorithm if that may be another.
-func (op *operation) look() (driver.Entry, error) {
-	entry, err := op.sendBegin()
-	if err == nil && entry.State == driver.Mismatch && op.refingerprint(entry.Fingerprint) {
-		return op.sendBegin()
-	}
-	return entry, err
-}

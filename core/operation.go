@@ -205,6 +205,9 @@ func (op *operation) acquire() (driver.Entry, error) {
 		op.startOver()
 		entry, err = op.acquireRecord()
 	}
+	if err == nil && !op.isRenamed && (entry.State == driver.Mismatch || entry.State == driver.Unknown) {
+		return op.findOutcome(entry)
+	}
 	return entry, err
 }
 

@@ -2,9 +2,11 @@ package core_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -131,6 +133,116 @@ func TestAMessageIsFoundUnderAPreviousSecret(t *testing.T) {
 		assert.Equal(t, consumer.Dead, after.consume(other, after.numbered).Verdict)
 	})
 }
+
+// A process that dies after its claim, and before it has looked under the other name, hides no outcome that is stored there.
+func TestAClaimThatVanishedHidesNoOutcomeUnderAnotherName(t *testing.T) {
+	for name, r := range map[string][2]func(*core.Config){
+		"secrets":      {secrets(oneSecret, anotherSecret), secrets(anotherSecret, oneSecret)},
+		"secrets back": {secrets(anotherSecret, oneSecret), secrets(oneSecret, anotherSecret)},
+		"routes":       {routes(false, true), routes(true, true)},
+	} {
+		for _, body := range []string{"B", "another"} {
+			inBubble(t, name+", "+body, func(t *testing.T) {
+				before := newFixture(t, r[0])
+				after := before.with(r[1])
+				after.answered(after.send(request("K", "B"), made), 201, "made")
+				before.dieInBegin(request("K", body))
+				for _, f := range []*fixture{before, after} {
+					f = f.with(func(c *core.Config) { c.Lease.OnUnknown = core.RefuseUnknown })
+					f.replayed(f.send(request("K", "B"), made), 201, "made")
+					assert.NotEmpty(t, f.send(request("K", "another"), made).Problem) // 422, or 409 for its own vanished claim
+				}
+				after.ran(1)
+				before.close()
+			})
+		}
+	}
+}
+
+// A process that dies during a rotation, after any of its calls, leaves no claim under the earlier name. Later processes would
+// go on under that name, where processes of the last step do not look.
+func TestAProcessThatDiesLeavesNoClaimUnderAnEarlierName(t *testing.T) {
+	for calls := 1; calls <= 4; calls++ {
+		inBubble(t, fmt.Sprint("after call ", calls), func(t *testing.T) {
+			f := newFixture(t, secrets(anotherSecret, oneSecret))
+			f.dieAfter(calls, request("K", "B"))
+			for f.send(request("K", "B"), made).Problem != "" {
+				time.Sleep(lease)
+			}
+			last := f.with(secrets(anotherSecret))
+			last.replayed(last.send(request("K", "B"), made), 201, "made")
+			f.close()
+		})
+	}
+}
+
+// dieInBegin has a process claim a key, and die before it makes another call.
+func (f *fixture) dieInBegin(req core.Request) { f.dieAfter(1, req) }
+
+// dieAfter has a process handle a request, and die after some calls to the store.
+func (f *fixture) dieAfter(calls int, req core.Request) {
+	dying := f.with(func(c *core.Config) { c.Store = &fewCalls{Store: c.Store.(*storetest.Faulty), left: calls} })
+	dying.send(req, made)
+	dying.close()
+	time.Sleep(2 * lease)
+}
+
+// fewCalls is a store that gets some calls.
+type fewCalls struct {
+	Store *storetest.Faulty
+	mu    sync.Mutex
+	left  int
+}
+
+// gets reports whether the store gets one more call.
+func (s *fewCalls) gets(err *error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left--
+	*err = errTest
+	return s.left >= 0
+}
+
+func (s *fewCalls) Begin(ctx context.Context, c driver.Claim) (entry driver.Entry, err error) {
+	if s.gets(&err) {
+		return s.Store.Begin(ctx, c)
+	}
+	return entry, err
+}
+
+func (s *fewCalls) Extend(ctx context.Context, c driver.Claim) (err error) {
+	if s.gets(&err) {
+		return s.Store.Extend(ctx, c)
+	}
+	return err
+}
+
+func (s *fewCalls) Complete(ctx context.Context, c driver.Claim, outcome []byte) (err error) {
+	if s.gets(&err) {
+		return s.Store.Complete(ctx, c, outcome)
+	}
+	return err
+}
+
+func (s *fewCalls) Fail(ctx context.Context, c driver.Claim, f driver.Failure) (err error) {
+	if s.gets(&err) {
+		return s.Store.Fail(ctx, c, f)
+	}
+	return err
+}
+
+func (s *fewCalls) Look(ctx context.Context, name [32]byte) (seen driver.Record, err error) {
+	if s.gets(&err) {
+		return s.Store.Look(ctx, name)
+	}
+	return seen, err
+}
+
+func (s *fewCalls) Scan(context.Context, driver.Filter, func(driver.Record) bool) error {
+	return errTest
+}
+
+func (s *fewCalls) Forget(context.Context, driver.Record) error { return errTest }
 
 // A run that goes on under a previous name is still a run of its record for what is inside of it.
 func TestARunUnderAPreviousSecretIsStoodAsideFor(t *testing.T) {

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/go-idem/idem/core/driver"
@@ -154,7 +155,7 @@ func (f *Faulty) Reopen(ctx context.Context, c driver.Claim, outcome []byte) err
 }
 
 // errNoAbility says that the wrapped store does not have an ability.
-var errNoAbility = errors.New("storetest: the store has not got this ability")
+var errNoAbility = fmt.Errorf("storetest: the store has not got this ability: %w", errors.ErrUnsupported)
 
 // Watch implements driver.Notifier, if the wrapped store does.
 func (f *Faulty) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error) {
