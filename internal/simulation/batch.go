@@ -102,29 +102,33 @@ func (s script) inBatch() script {
 func (h *history) fenceOf(d *do) (fence int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, c := range h.record(d.record()).claims {
-		if c.do == d && c.run == nil && d.counts["unprotected"] == 0 {
-			fence = max(fence, c.fence)
+	for _, r := range h.keyOf(d).records {
+		for _, c := range r.claims {
+			if c.do == d && c.run == nil && !c.hasEnded && d.counts["unprotected"] == 0 {
+				fence = max(fence, c.fence)
+			}
 		}
 	}
 	return fence
 }
 
-// messageRecords returns the names of the records of messages by their keys.
-var messageRecords = sync.OnceValue(func() map[int]string {
-	names := map[int]string{}
+// messageRecords returns the keys of messages by the names of their records, under each secret.
+var messageRecords = sync.OnceValue(func() map[string]int {
+	keys := map[string]int{}
 	for key := range 4 * len(kinds) {
-		probe := &probe{}
-		engine, err := core.New(core.Config{Store: probe, Scope: core.SingleTenant})
-		if err != nil {
-			panic(err)
+		for _, secret := range [][]byte{nil, earlierSecret, laterSecret} {
+			probe := &probe{}
+			engine, err := core.New(core.Config{Store: probe, Scope: core.SingleTenant, Secret: secret})
+			if err != nil {
+				panic(err)
+			}
+			d := &do{key: key}
+			task := core.Task{Kind: consumer.Kind, Scope: d.message().Group, Key: d.message().ID}
+			_, _ = engine.DoTask(context.Background(), task, nil)
+			keys[string(driver.AppendRecordName(nil, probe.key))] = key
 		}
-		d := &do{key: key}
-		task := core.Task{Kind: consumer.Kind, Scope: d.message().Group, Key: d.message().ID}
-		_, _ = engine.DoTask(context.Background(), task, nil)
-		names[key] = string(driver.AppendRecordName(nil, probe.key))
 	}
-	return names
+	return keys
 })
 
 // probe is a store that notes for which record it is called.

@@ -33,7 +33,11 @@ func (h *history) checkBound(d *do) {
 	defer h.mu.Unlock()
 	limits := &d.process.config
 	own := h.now() - d.start - d.busy
-	if bound := limits.Wait.Timeout + 8*limits.Limits.StoreTimeout + 10*quick; own > bound && !d.isDeaf {
+	calls := time.Duration(8)
+	if h.plan.rotates { // each of four tries looks under the other name, and waits for what it finds
+		calls = 40
+	}
+	if bound := limits.Wait.Timeout + calls*limits.Limits.StoreTimeout + 10*quick; own > bound && !d.isDeaf {
 		h.broken("every Do ends within its bound", "%s took %v without its handler, and not %v", d, own, bound)
 	}
 }
@@ -75,7 +79,7 @@ func (h *history) checkResult(d *do, result *core.Result, err error) (satisfied 
 
 // checkReplay checks that a replay is what the run has responded whose outcome the store holds. The caller holds mu.
 func (h *history) checkReplay(d *do, status int, body string, isOmitted bool) {
-	c := h.record(d.record()).completed
+	c := h.keyOf(d).completed()
 	switch {
 	case c == nil:
 		h.broken("replays are outcomes", "%s gets a replay, and no outcome was stored", d)
@@ -91,9 +95,11 @@ func (h *history) checkReplay(d *do, status int, body string, isOmitted bool) {
 
 // checkConflict checks that a request was refused because of the claim of another one. The caller holds mu.
 func (h *history) checkConflict(d *do) {
-	for _, c := range h.record(d.record()).claims {
-		if c.do != d {
-			return
+	for _, r := range h.keyOf(d).records {
+		for _, c := range r.claims {
+			if c.do != d {
+				return
+			}
 		}
 	}
 	h.broken("conflicts are with others", "%s is refused, and nobody else has claimed its key", d)
@@ -132,10 +138,12 @@ func (h *history) checkDelivery(d *do, delivery *consumer.Delivery[string]) (sat
 func (h *history) checkDead(d *do, why error) {
 	isUnhandled := strings.Contains(why.Error(), "another payload") || errors.Is(why, core.ErrOutcomeUnknown)
 	attempts := 0
-	for _, c := range h.record(d.record()).claims {
-		isFree := c.run != nil && c.run.isFree()
-		if !c.hasEnded || c.do.runs > 0 && !isFree {
-			attempts++
+	for _, r := range h.keyOf(d).records {
+		for _, c := range r.claims {
+			isFree := c.run != nil && c.run.isFree()
+			if !c.hasEnded || c.do.runs > 0 && !isFree {
+				attempts++
+			}
 		}
 	}
 	if !isUnhandled && attempts < h.plan.maxAttempts {
@@ -168,7 +176,7 @@ func (h *history) settles() {
 	seen := map[int]*do{} // the last request under each key
 	for _, d := range h.dos {
 		seen[d.key] = d
-		if last := h.record(d.record()).last; last != nil {
+		if last := h.keyOf(d).lasting(); last != nil {
 			seen[d.key] = last.do
 		}
 	}
@@ -181,7 +189,7 @@ func (h *history) settles() {
 		}
 		short := script{ending: created, nested: -1, length: time.Millisecond}
 		d := h.newDo("fresh request", key, last.variant, short, p)
-		if !h.attempt(d, 0) && d.counts["replay"] == 0 {
+		if !h.attempt(d, 0) && d.counts["replay"] == 0 && !h.keyOf(d).isTorn() {
 			h.report("every key can be settled", d)
 		}
 	}

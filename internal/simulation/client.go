@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/go-idem/idem/core"
@@ -41,13 +42,13 @@ var kinds = []string{"request", "task", "message"}
 func (d *do) kind() string { return kinds[d.key%len(kinds)] }
 
 // record names the record of the do's key in a story.
-func (d *do) record() string { return fmt.Sprintf("%s %d", d.kind(), d.key) }
+func (d *do) record() string { return d.kind() + " " + strconv.Itoa(d.key) }
 
 // input is the body of a request, or the input of a task.
-func (d *do) input() []byte { return fmt.Appendf(nil, "variant %d", d.variant) }
+func (d *do) input() []byte { return strconv.AppendInt([]byte("variant "), int64(d.variant), 10) }
 
 // path is the path of a request. It is part of what makes two requests the same, whatever the options say.
-func (d *do) path() string { return fmt.Sprintf("/%t", d.variant == 2) }
+func (d *do) path() string { return "/" + strconv.FormatBool(d.variant == 2) }
 
 // isSameAs reports whether an engine may take two requests for the same.
 func (d *do) isSameAs(other *do) bool {
@@ -68,9 +69,12 @@ func doOf(ctx context.Context, key [32]byte) *do {
 // doOfRecord is doOf for the name of a record.
 func doOfRecord(ctx context.Context, name string) *do {
 	all := dosOf(ctx)
-	for _, d := range all[1:] {
-		if messageRecords()[d.key] == name {
-			return d
+	if len(all) > 1 {
+		key := messageRecords()[name]
+		for _, d := range all {
+			if d.key == key {
+				return d
+			}
 		}
 	}
 	return all[0]
@@ -183,7 +187,7 @@ func (d *do) request() core.Request {
 		Method: "POST", Path: d.path(),
 		Header: func(name string) []string {
 			if name == "Idempotency-Key" {
-				return []string{fmt.Sprintf("key-%d", d.key)}
+				return []string{"key-" + strconv.Itoa(d.key)}
 			}
 			return nil
 		},

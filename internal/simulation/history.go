@@ -21,7 +21,8 @@ type history struct {
 	mu        sync.Mutex
 	processes []*process // those that live, by slot
 	all       []*process
-	records   map[string]*record
+	records   map[[32]byte]*record
+	keys      map[int]*keyHistory
 	blobs     map[string][]byte
 	dos       []*do
 	story     []string
@@ -35,12 +36,17 @@ type violation struct {
 	detail  string
 }
 
-// record is what happened under one key.
+// keyHistory is what happened under one key, which may have a record under each secret.
+type keyHistory struct {
+	records []*record
+	runs    []*run
+}
+
+// record is what happened to one record of the store.
 type record struct {
 	last      *claim
 	completed *claim // nil while no outcome is stored
 	claims    map[int64]*claim
-	runs      []*run
 	withdrawn map[[16]byte]time.Duration // until when the store refuses the claim of an owner that has withdrawn it
 }
 
@@ -101,20 +107,84 @@ func (h *history) broken(promise, format string, args ...any) {
 	}
 }
 
-// record returns what happened under a key. The caller holds mu.
-func (h *history) record(name string) *record {
-	r := h.records[name]
+// record returns what happened to a record of the key of d. The caller holds mu.
+func (h *history) record(d *do, key [32]byte) *record {
+	r := h.records[key]
 	if r == nil {
 		r = &record{claims: map[int64]*claim{}, withdrawn: map[[16]byte]time.Duration{}}
-		h.records[name] = r
+		h.records[key] = r
+		k := h.keyOf(d)
+		k.records = append(k.records, r)
 	}
 	return r
+}
+
+// keyOf returns what happened under the key of d. The caller holds mu.
+func (h *history) keyOf(d *do) *keyHistory {
+	k := h.keys[d.key]
+	if k == nil {
+		k = &keyHistory{}
+		h.keys[d.key] = k
+	}
+	return k
+}
+
+// completed returns the claim whose outcome is stored under the key, or nil.
+func (k *keyHistory) completed() *claim {
+	for _, r := range k.records {
+		if r.completed != nil {
+			return r.completed
+		}
+	}
+	return nil
+}
+
+// lasting returns the claim whose request the engines compare with others: that of the outcome, or else the last one. If the key
+// has records under two names, claims that were withdrawn before a run do not count. It returns nil if there is none.
+func (k *keyHistory) lasting() (last *claim) {
+	if c := k.completed(); c != nil {
+		return c
+	}
+	if len(k.records) == 1 {
+		return k.records[0].last
+	}
+	for _, r := range k.records {
+		for _, c := range r.claims {
+			if (c.run != nil || !c.hasEnded) && (last == nil || last.fence < c.fence) {
+				last = c
+			}
+		}
+	}
+	return last
+}
+
+// isTorn reports whether a process has died between its claim under one name and its look under another, where a run has left no
+// outcome. Of two requests with different bodies, both can then be refused until the retention ends: see docs/deploys.md.
+func (k *keyHistory) isTorn() bool {
+	for _, r := range k.records {
+		for _, c := range r.claims {
+			if len(k.records) > 1 && c.run == nil && !c.hasEnded {
+				return k.completed() == nil
+			}
+		}
+	}
+	return false
+}
+
+// claimOf returns the claim with a fence under which the handler of d may run, or nil.
+func (k *keyHistory) claimOf(d *do, fence int64) (found *claim, in *record) {
+	for _, r := range k.records {
+		if c := r.claims[fence]; c != nil && (found == nil || c.do == d) {
+			found, in = c, r
+		}
+	}
+	return found, in
 }
 
 // claimed notes that the store granted a claim, and checks that it took no claim away from an owner that was able to hold it. The
 // caller holds mu.
 func (h *history) claimed(d *do, p *process, c *driver.Claim, fence int64) {
-	r := h.record(d.record())
+	r := h.record(d, c.Key)
 	if r.claims[fence] != nil {
 		return // the call was repeated
 	}
@@ -167,10 +237,10 @@ func (r *run) isFree() bool {
 }
 
 // extended notes that the owner of a claim got the reply to an extension, and when it was sent and executed.
-func (h *history) extended(name string, fence int64, sent, executed time.Duration) {
+func (h *history) extended(d *do, key [32]byte, fence int64, sent, executed time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c := h.record(name).claims[fence]
+	c := h.record(d, key).claims[fence]
 	if c != nil {
 		c.renewed = max(c.renewed, sent)
 	}
@@ -180,8 +250,8 @@ func (h *history) extended(name string, fence int64, sent, executed time.Duratio
 }
 
 // completed notes that the store has stored the outcome of a claim. The caller holds mu.
-func (h *history) completed(name string, fence int64) {
-	r := h.record(name)
+func (h *history) completed(d *do, key [32]byte, fence int64) {
+	r, name := h.record(d, key), d.record()
 	c := r.claims[fence]
 	switch {
 	case c == nil:
@@ -198,8 +268,8 @@ func (h *history) completed(name string, fence int64) {
 }
 
 // failed notes that the store has executed a Fail. The caller holds mu.
-func (h *history) failed(name string, c *driver.Claim, err error) {
-	r := h.record(name)
+func (h *history) failed(d *do, c *driver.Claim, err error) {
+	r := h.record(d, c.Key)
 	switch {
 	case c.Fence != 0, r.withdrawn[c.Owner] > 0: // a repeated withdrawal does not renew the first one
 	case r.last == nil && err == nil:
@@ -213,39 +283,39 @@ func (h *history) failed(name string, c *driver.Claim, err error) {
 }
 
 // extends notes that the store has executed and accepted an extension. The caller holds mu.
-func (h *history) extends(name string, fence int64) {
-	r := h.record(name)
+func (h *history) extends(d *do, key [32]byte, fence int64) {
+	r := h.record(d, key)
 	c := r.claims[fence]
 	if c == nil {
 		return
 	}
 	c.leaseEnd = h.now() + c.lease
 	if c != r.last {
-		h.broken("extensions are fenced", "%s extends a claim of %s that %s has taken", c.do, name, r.last.do)
+		h.broken("extensions are fenced", "%s extends a claim of %s that %s has taken", c.do, d.record(), r.last.do)
 	}
 }
 
 // foundInProgress checks that the owner of a claim that the store reports as in progress has extended it. The caller holds mu.
-func (h *history) foundInProgress(d *do) {
-	if last := h.record(d.record()).last; last == nil || last.leaseEnd+quick < h.now() {
+func (h *history) foundInProgress(d *do, key [32]byte) {
+	if last := h.record(d, key).last; last == nil || last.leaseEnd+quick < h.now() {
 		h.broken("leases end", "%s finds %s in progress after the lease of the last claim", d, d.record())
 	}
 }
 
 // callBegins notes that the owner of a claim has sent a call.
-func (h *history) callBegins(name string, fence int64, call string) {
+func (h *history) callBegins(d *do, key [32]byte, fence int64, call string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if c := h.record(name).claims[fence]; c != nil {
+	if c := h.record(d, key).claims[fence]; c != nil {
 		c.calls[call] = h.now()
 	}
 }
 
 // callEnds notes what became of that call. A store that refuses Complete at once leaves the owner time to extend the lease.
-func (h *history) callEnds(name string, fence int64, call string, err error) {
+func (h *history) callEnds(d *do, key [32]byte, fence int64, call string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c := h.record(name).claims[fence]
+	c := h.record(d, key).claims[fence]
 	if c == nil {
 		return
 	}
@@ -266,8 +336,9 @@ func (h *history) started(d *do, s script, fence int64, isCanceled func() bool) 
 	if fence == 0 {
 		return nil
 	}
-	rec := h.record(d.record())
-	c := rec.claims[fence]
+	key := h.keyOf(d)
+	c, rec := key.claimOf(d, fence)
+	completed := key.completed()
 	switch {
 	case c == nil:
 		h.broken("runs have claims", "the fence %d of %s was never granted", fence, d)
@@ -276,14 +347,14 @@ func (h *history) started(d *do, s script, fence int64, isCanceled func() bool) 
 		return nil // a message inside a run of the same message
 	case c.run != nil:
 		h.broken("one run per claim", "%s runs twice under the fence %d", d, fence)
-	case rec.completed != nil:
-		h.broken("no run after an outcome", "%s runs %s after %s has stored an outcome", d, d.record(), rec.completed.do)
+	case completed != nil:
+		h.broken("no run after an outcome", "%s runs %s after %s has stored an outcome", d, d.record(), completed.do)
 	case rec.last != c:
 		h.broken("no run without a claim", "%s runs %s after %s has taken its claim", d, d.record(), rec.last.do)
 	case h.now() > c.leaseEnd+quick:
 		h.broken("no run without a claim", "%s runs %s after the end of its lease", d, d.record())
 	}
-	for _, other := range rec.runs {
+	for _, other := range key.runs {
 		h.checkFollows(c, other)
 	}
 	r := &run{do: d, claim: c, script: s, start: h.now(), isCanceled: isCanceled}
@@ -292,7 +363,7 @@ func (h *history) started(d *do, s script, fence int64, isCanceled func() bool) 
 		r.body += strings.Repeat(".", longOutcome)
 	}
 	c.run, c.renewed, c.troubleUntil = r, h.now(), h.now() // the reply of Begin may have been slow
-	rec.runs = append(rec.runs, r)
+	key.runs = append(key.runs, r)
 	return r
 }
 

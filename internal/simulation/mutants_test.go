@@ -53,6 +53,15 @@ var mutants = []mutant{
 		"a redirected request gets a new key", "../adapters/client/operation.go",
 		"if req.Response != nil {", "if false && req.Response != nil {",
 	},
+	{
+		"a look under another name leaves a claim there", "lookback.go",
+		"\tif !ok {\n\t\treturn seen, errors.ErrUnsupported", "\tif ok || !ok {\n\t\treturn seen, errors.ErrUnsupported",
+	},
+	{
+		"a record is not looked for under its other name", "lookback.go",
+		"\tcase seen.State == driver.Absent:", "\tcase seen.State != \"\":",
+	},
+	{"a claim hides the outcome under the other name", "lookback.go", "seen.State == driver.Completed {", "seen.State == \"\" {"},
 	{"a wait has no end", "internal/waiting/waiter.go", "if rest <= 0 {", "if rest <= -1000000000000 {"},
 }
 

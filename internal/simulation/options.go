@@ -45,6 +45,19 @@ var options = []option{
 	{"keep 5xx", func(c *core.Config) { c.Keep.Policy = core.KeepAll }},
 }
 
+// rotation has the steps in which all processes change a secret: see docs/deploys.md.
+var rotation = []struct {
+	secret   []byte
+	previous [][]byte
+}{
+	{secret: earlierSecret},
+	{secret: earlierSecret, previous: [][]byte{laterSecret}},
+	{secret: laterSecret, previous: [][]byte{earlierSecret}},
+	{secret: laterSecret},
+}
+
+var earlierSecret, laterSecret = []byte("an earlier secret of 32 bytes...."), []byte("a later secret of 32 bytes.......")
+
 // optionNamed returns the index of an option.
 func optionNamed(name string) int {
 	return slices.IndexFunc(options, func(o option) bool { return o.name == name })

@@ -16,11 +16,13 @@ type plan struct {
 	faults      []fault
 	maxAttempts int  // how often a message is handled at most
 	refusesLong bool // the store never accepts an outcome longer than longOutcome
+	rotates     bool // the processes are in two neighbouring steps of a change of the secret
 }
 
 // slotPlan is one place where a process runs. When a process dies, another one with the same options takes its place.
 type slotPlan struct {
 	option    int  // index in options
+	step      int  // index in rotation, if the plan rotates
 	diesAt    int  // the number of the store call at which the first process of the slot dies; 0: it lives
 	diesAfter bool // the store executes that call
 }
@@ -123,7 +125,7 @@ func (f fault) String() string {
 }
 
 func (s slotPlan) String() string {
-	return fmt.Sprintf("option %q, dies at call %d (executed: %t)", options[s.option].name, s.diesAt, s.diesAfter)
+	return fmt.Sprintf("option %q, secret %d, dies at call %d (executed: %t)", options[s.option].name, s.step, s.diesAt, s.diesAfter)
 }
 
 // lease is the usual lease of the engines. All times of a plan are measured in it.
@@ -132,9 +134,10 @@ const lease = 3 * time.Second
 // newPlan makes the plan of a seed.
 func newPlan(seed uint64) *plan {
 	r := rand.New(rand.NewPCG(seed, 17))
-	p := &plan{seed: seed, maxAttempts: 1 + r.IntN(3), refusesLong: r.IntN(8) == 0}
+	p := &plan{seed: seed, maxAttempts: 1 + r.IntN(3), refusesLong: r.IntN(8) == 0, rotates: r.IntN(6) == 0}
+	step := r.IntN(len(rotation) - 1)
 	for range 2 + r.IntN(2) {
-		s := slotPlan{option: r.IntN(len(options)), diesAfter: r.IntN(2) == 0}
+		s := slotPlan{option: r.IntN(len(options)), diesAfter: r.IntN(2) == 0, step: step + r.IntN(2)}
 		if r.IntN(3) == 0 {
 			s.diesAt = 1 + r.IntN(12)
 		}

@@ -33,6 +33,10 @@ func (h *history) newProcess(slot int, option int, name string) *process {
 	p := &process{name: name, slot: slot, death: make(chan struct{}), h: h}
 	cfg := core.Config{Store: &link{h, p}, Scope: core.SingleTenant, Hooks: h.hooks()}
 	cfg.Lease.Duration, cfg.Keep.Blobs = lease, &blobLink{link{h, p}}
+	if h.plan.rotates {
+		step := rotation[h.plan.slots[slot].step]
+		cfg.Secret, cfg.PreviousSecrets = step.secret, step.previous
+	}
 	options[option].change(&cfg)
 	var err error
 	if p.engine, err = core.New(cfg); err != nil {

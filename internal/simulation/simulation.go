@@ -15,7 +15,7 @@ import (
 // execute executes a plan in a bubble of virtual time. wrap gives the store a mistake; nil leaves
 // the store as it is. With verbose, the history tells its story.
 func execute(t *testing.T, p *plan, wrap func(*memstore.Store) backend, verbose bool) *history {
-	h := &history{plan: p, records: map[string]*record{}, blobs: map[string][]byte{}, verbose: verbose}
+	h := &history{plan: p, records: map[[32]byte]*record{}, keys: map[int]*keyHistory{}, blobs: map[string][]byte{}, verbose: verbose}
 	messageRecords() // outside of the bubble, which forbids to share what is made in it
 	synctest.Test(t, func(*testing.T) {
 		h.begin = time.Now()

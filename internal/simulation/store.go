@@ -16,6 +16,7 @@ type backend interface {
 	driver.Store
 	driver.Notifier
 	driver.Checkpointer
+	driver.Inspector
 }
 
 var (
@@ -181,22 +182,22 @@ func (l *link) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) 
 		case e.State == driver.Claimed:
 			h.claimed(d, l.process, &c, e.Fence)
 		case e.State == driver.InProgress:
-			h.foundInProgress(d)
+			h.foundInProgress(d, c.Key)
 		}
 	})
 }
 
 // Extend implements driver.Store.
 func (l *link) Extend(ctx context.Context, c driver.Claim) error {
-	h, record, sent := l.history, doOf(ctx, c.Key).record(), l.history.now()
+	h, d, sent := l.history, doOf(ctx, c.Key), l.history.now()
 	var executed time.Duration
 	err := l.change(ctx, "Extend", &c, func(ctx context.Context) error { return h.store.Extend(ctx, c) }, func(err error) {
 		if executed = h.now(); err == nil {
-			h.extends(record, c.Fence)
+			h.extends(d, c.Key, c.Fence)
 		}
 	})
 	if err == nil {
-		h.extended(record, c.Fence, sent, executed)
+		h.extended(d, c.Key, c.Fence, sent, executed)
 	}
 	return err
 }
@@ -212,7 +213,7 @@ func (l *link) Complete(ctx context.Context, c driver.Claim, outcome []byte) err
 	}
 	err := l.change(ctx, "Complete", &c, complete, func(err error) {
 		if err == nil {
-			h.completed(doOf(ctx, c.Key).record(), c.Fence)
+			h.completed(doOf(ctx, c.Key), c.Key, c.Fence)
 		}
 	})
 	if err != nil {
@@ -232,7 +233,7 @@ func (l *link) mayOmitBody(d *do) {
 func (l *link) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	h := l.history
 	return l.change(ctx, "Fail", &c, func(ctx context.Context) error { return h.store.Fail(ctx, c, f) }, func(err error) {
-		h.failed(doOf(ctx, c.Key).record(), &c, err)
+		h.failed(doOf(ctx, c.Key), &c, err)
 	})
 }
 
@@ -263,14 +264,28 @@ func (l *link) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(
 	}, func(func(), error) {})
 }
 
+// Look implements driver.Inspector.
+func (l *link) Look(ctx context.Context, key [32]byte) (driver.Record, error) {
+	return send(ctx, l, doOf(ctx, key), "Look", func(ctx context.Context) (driver.Record, error) {
+		return l.history.store.Look(ctx, key)
+	}, func(driver.Record, error) {})
+}
+
+// Scan implements driver.Inspector. No engine calls it.
+func (l *link) Scan(context.Context, driver.Filter, func(driver.Record) bool) error {
+	return errRefused
+}
+
+// Forget implements driver.Inspector. No engine calls it.
+func (l *link) Forget(context.Context, driver.Record) error { return errRefused }
+
 // change sends a call that changes the record of a claim. It notes whether the call went wrong, because then its owner may be
 // unable to hold the claim.
 func (l *link) change(ctx context.Context, name string, c *driver.Claim, f func(context.Context) error, note func(error)) error {
 	h, d := l.history, doOf(ctx, c.Key)
-	record := d.record()
-	h.callBegins(record, c.Fence, name)
+	h.callBegins(d, c.Key, c.Fence, name)
 	_, err := send(ctx, l, d, name, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) },
 		func(_ struct{}, err error) { note(err) })
-	h.callEnds(record, c.Fence, name, err)
+	h.callEnds(d, c.Key, c.Fence, name, err)
 	return err
 }
