@@ -128,8 +128,8 @@ func (p *place) engineFields() []Field {
 	return fields
 }
 
-// echo returns the key in the form in which responses carry it: a String of structured fields. It returns "" for a task, and for a key
-// that Key.Accept has made and that no header field can carry.
+// echo returns the key in the form in which responses carry it: a String of structured fields. It returns "" for a task, and for
+// a key that Key.Accept has made and that no header field can carry.
 func (k *keyed) echo() string {
 	quoted := strconv.Quote(k.identity.key)
 	key, ok := sfv.String(quoted)

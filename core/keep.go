@@ -106,6 +106,7 @@ func (k KeepConfig) withDefaults() KeepConfig {
 }
 
 // validate checks a KeepConfig, except Retention and LateRetry, which validateTimes checks.
+// isEngineField is Config.isEngineField.
 func (k *KeepConfig) validate(f *configErrors, isEngineField func(name string) bool) {
 	f.require(k.MaxBody > 0, "Keep.MaxBody", "%d: must be positive", k.MaxBody)
 	f.require(k.OmittedStatus == 0 || isOmittedStatus(k.OmittedStatus), "Keep.OmittedStatus",

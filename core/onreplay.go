@@ -9,8 +9,8 @@ import (
 	"github.com/go-idem/idem/core/internal/sfv"
 )
 
-// askOnReplay calls Keep.OnReplay, if it is set, with a copy of the stored response, and returns what is to be sent. It returns the
-// code of a problem if the replay is refused. Keep.OnReplay is for requests: a task gets what is stored.
+// askOnReplay calls Keep.OnReplay, if it is set, with a copy of the stored response, and returns what is to be sent. It returns
+// the code of a problem if the replay is refused. Keep.OnReplay is for requests: a task gets what is stored.
 func (op *operation) askOnReplay(stored *Response) (response *Response, problem string, err error) {
 	onReplay := op.engine.cfg.Keep.OnReplay
 	if onReplay == nil || op.isTask {
@@ -30,8 +30,8 @@ func (op *operation) askOnReplay(stored *Response) (response *Response, problem 
 	return op.engine.sendable(response), "", nil
 }
 
-// contextWithoutRun returns the context of a function that belongs to the operation and to no run. The function can derive child keys,
-// and read the body of the request.
+// contextWithoutRun returns the context of a function that belongs to the operation and to no run. The function can derive child
+// keys, and read the body of the request.
 func (op *operation) contextWithoutRun() context.Context {
 	op.identify()
 	body := op.body
@@ -42,7 +42,8 @@ func (op *operation) contextWithoutRun() context.Context {
 // copy returns a copy of what a stored response has. It shares no memory with r, which may be that of the store or of the cache.
 func (r *Response) copy() *Response {
 	return &Response{
-		Status: r.Status, Header: slices.Clone(r.Header), Removed: slices.Clone(r.Removed), Body: slices.Clone(r.Body), Omitted: r.Omitted,
+		Status: r.Status, Header: slices.Clone(r.Header), Removed: slices.Clone(r.Removed), Body: slices.Clone(r.Body),
+		Omitted: r.Omitted,
 	}
 }
 

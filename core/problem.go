@@ -214,8 +214,8 @@ func (r *refusals) refuse(code string, retryAfter time.Duration) Result {
 	return r.result(problem)
 }
 
-// refuseKey is refuse for a key that is missing or bad. If an option of cfg is stricter than its default, the key may have been good
-// before that was set, and so may be in use.
+// refuseKey is refuse for a key that is missing or bad. If an option of cfg is stricter than its default, the key may have been
+// good before that was set, and so may be in use.
 func (r *refusals) refuseKey(code string, cfg *KeyConfig) Result {
 	problem := r.problems[code]
 	if cfg.Strict || len(cfg.Aliases) > 0 {

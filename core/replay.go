@@ -37,8 +37,8 @@ func (op *operation) replay(outcome []byte) Result {
 	return result
 }
 
-// readOutcome decodes an outcome, and fetches its body if that is in a blob. lost says why the response has no body, if its blob is
-// lost.
+// readOutcome decodes an outcome, and fetches its body if that is in a blob. lost says why the response has no body, if its blob
+// is lost.
 func (op *operation) readOutcome(outcome []byte) (response *Response, isInBlob bool, lost, err error) {
 	response, blob, err := op.engine.codecs.decode(op.claim.Key, outcome)
 	if err == nil && blob != "" {
@@ -59,8 +59,8 @@ func (op *operation) prepareReplay(response *Response) {
 	op.decorateReplay(response)
 }
 
-// preparedReplay is a replay that one engine has made of a cached outcome. Another engine makes its own, since it may mark replays
-// otherwise, or have other codecs.
+// preparedReplay is a replay that one engine has made of a cached outcome. Another engine makes its own, since it may mark
+// replays otherwise, or have other codecs.
 type preparedReplay struct {
 	engine   *Engine
 	response Response // its lists can be appended to, and not changed otherwise
@@ -78,8 +78,9 @@ func (op *operation) cachedEntry(r *replay.Record[preparedReplay]) driver.Entry 
 	return driver.Entry{State: driver.Completed, Outcome: r.Outcome}
 }
 
-// cacheReplay keeps the replay that op has made of an outcome, for the next retry. A body from a blob is not cached: it is long, and a
-// blob may be unavailable for a moment only. Keep.OnReplay is asked about each replay, so that its response is not cached either.
+// cacheReplay keeps the replay that op has made of an outcome, for the next retry. A body from a blob is not cached: it is long,
+// and a blob may be unavailable for a moment only. Keep.OnReplay is asked about each replay, so that its response is not cached
+// either.
 func (op *operation) cacheReplay(outcome []byte, response *Response) {
 	e := op.engine
 	if e.replays == nil || e.cfg.Keep.OnReplay != nil {
@@ -93,8 +94,8 @@ func (op *operation) cacheReplay(outcome []byte, response *Response) {
 // fieldBytes is what a Field takes besides its texts.
 const fieldBytes = 32
 
-// replayBytes is about what a replay takes besides the outcome. Its body is part of the outcome, unless codecs made another one of
-// it.
+// replayBytes is about what a replay takes besides the outcome. Its body is part of the outcome, unless codecs made another one
+// of it.
 func replayBytes(response *Response, isCoded bool) (size int) {
 	texts := 0
 	for _, f := range response.Header {

@@ -23,8 +23,8 @@ type statusDocument struct {
 	Instance string `json:"instance"` // as in Problem
 }
 
-// status returns the response to a request that asks what became of its key. It reads the record of the caller and the key, and nothing
-// else: it claims nothing, and shows nothing of the stored response (OPR-07).
+// status returns the response to a request that asks what became of its key. It reads the record of the caller and the key, and
+// nothing else: it claims nothing, and shows nothing of the stored response (OPR-07).
 func (e *Engine) status(ctx context.Context, req Request) *Response {
 	req.Path = originForm(req.Path)
 	key, problem := e.cfg.Key.read(&req)
@@ -54,9 +54,11 @@ func (e *Engine) status(ctx context.Context, req Request) *Response {
 	return unstored(statusResponse(&seen))
 }
 
-// lookUp returns the record of a key, under whichever of its names it is, or an absent one. With Key.PerRoute the route of the key is
-// the path of req and one of the guarded methods.
-func (e *Engine) lookUp(ctx context.Context, store driver.Inspector, scope, key string, req Request) (found driver.Record, err error) {
+// lookUp returns the record of a key, under whichever of its names it is, or an absent one. With Key.PerRoute the route of the
+// key is the path of req and one of the guarded methods.
+func (e *Engine) lookUp(
+	ctx context.Context, store driver.Inspector, scope, key string, req Request,
+) (found driver.Record, err error) {
 	for i, name := range e.namesOf(scope, key, req) {
 		var seen driver.Record
 		err := e.call(ctx, func(ctx context.Context) (err error) {

@@ -9,8 +9,9 @@
 // engine looks at its key. Put it inside compression and CORS, so that both make their header fields anew for each response,
 // replays included.
 //
-// An informational response (1xx) is sent at once. It commits echo.Response, as in Echo itself, so that the final status is 200. An
-// error that the handler returns after it becomes the response, where Echo itself sends an empty 200; a retry runs the handler again.
+// An informational response (1xx) is sent at once. It commits echo.Response, as in Echo itself, so that the final status is 200.
+// An error that the handler returns after it becomes the response, where Echo itself sends an empty 200; a retry runs the handler
+// again.
 //
 // A handler reads its run from the request's context, c.Request().Context(), with core.FromContext, core.ChildKey and core.Step.
 //
@@ -85,10 +86,10 @@ func Echo(e *core.Engine, opts ...Option) echo.MiddlewareFunc {
 	}
 }
 
-// Status returns a handler that says what became of a key. Mount it for GET requests, behind the same authentication as the guarded
-// routes, and with Key.PerRoute at their paths. The request has the key in its header field, as the guarded request had it. The
-// response is JSON, such as {"state": "running"}, and never shows a body: see docs/guide.md. The option Skip has no effect. The
-// handler is safe for concurrent use.
+// Status returns a handler that says what became of a key. Mount it for GET requests, behind the same authentication as the
+// guarded routes, and with Key.PerRoute at their paths. The request has the key in its header field, as the guarded request had
+// it. The response is JSON, such as {"state": "running"}, and never shows a body: see docs/guide.md. The option Skip has no
+// effect. The handler is safe for concurrent use.
 func Status(e *core.Engine, opts ...Option) echo.HandlerFunc {
 	var o options
 	for _, opt := range opts {

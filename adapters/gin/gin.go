@@ -105,10 +105,10 @@ func Gin(e *core.Engine, opts ...Option) gin.HandlerFunc {
 	}
 }
 
-// Status returns a handler that says what became of a key. Mount it for GET requests, behind the same authentication as the guarded
-// routes, and with Key.PerRoute at their paths. The request has the key in its header field, as the guarded request had it. The
-// response is JSON, such as {"state": "running"}, and never shows a body: see docs/guide.md. The option Skip has no effect. The
-// handler is safe for concurrent use.
+// Status returns a handler that says what became of a key. Mount it for GET requests, behind the same authentication as the
+// guarded routes, and with Key.PerRoute at their paths. The request has the key in its header field, as the guarded request had
+// it. The response is JSON, such as {"state": "running"}, and never shows a body: see docs/guide.md. The option Skip has no
+// effect. The handler is safe for concurrent use.
 func Status(e *core.Engine, opts ...Option) gin.HandlerFunc {
 	var o options
 	for _, opt := range opts {

@@ -16,8 +16,8 @@ var errNoRoute = errors.New(`idem: operator: Task.Kind must be the method and pa
 // ErrNotInstance says that a text is not the instance of a problem.
 var ErrNotInstance = errors.New(`idem: operator: this is not the instance of a problem, such as "urn:idem:" and 32 characters`)
 
-// Look returns what the store knows of a request or task, under whichever of its names the record is. If there is none, the State is
-// Absent and the Name is the one that a new record would get. The Key of a request has no quotes.
+// Look returns what the store knows of a request or task, under whichever of its names the record is. If there is none, the State
+// is Absent and the Name is the one that a new record would get. The Key of a request has no quotes.
 func (o *Operator) Look(ctx context.Context, task core.Task) (found driver.Record, err error) {
 	names, lacksRoute := o.names(task)
 	for i, name := range names {
@@ -38,8 +38,8 @@ func (o *Operator) Look(ctx context.Context, task core.Task) (found driver.Recor
 	return found, nil
 }
 
-// Find returns the record that the instance of a problem names. With the scope of the caller that is one call of the store for each
-// secret; with scope "" Find scans the store. If there is no such record, the State is Absent.
+// Find returns the record that the instance of a problem names. With the scope of the caller that is one call of the store for
+// each secret; with scope "" Find scans the store. If there is no such record, the State is Absent.
 func (o *Operator) Find(ctx context.Context, scope, instance string) (found driver.Record, err error) {
 	part, ok := recordname.ParseInstance(instance)
 	if !ok {
@@ -64,8 +64,8 @@ func (o *Operator) Find(ctx context.Context, scope, instance string) (found driv
 	return found, nil
 }
 
-// names returns the names that the record of a request or task may have, first the one that a new record would get. lacksRoute says
-// that there are more, which are per route, and that the operator has named no route.
+// names returns the names that the record of a request or task may have, first the one that a new record would get. lacksRoute
+// says that there are more, which are per route, and that the operator has named no route.
 func (o *Operator) names(task core.Task) (names [][32]byte, lacksRoute bool) {
 	method, path, isTask := recordname.ParseKind(task.Kind)
 	for _, naming := range o.namings {

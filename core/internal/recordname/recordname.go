@@ -11,8 +11,8 @@ import (
 // scopeBytes is driver.ScopeBytes.
 const scopeBytes = 8
 
-// Naming is one way to name records. While an engine has earlier secrets, or its keys have just become one per route, a record may
-// have a name under another naming than the engine's own.
+// Naming is one way to name records. While an engine has earlier secrets, or its keys have just become one per route, a record
+// may have a name under another naming than the engine's own.
 type Naming struct {
 	Hasher   digest.Hasher
 	PerRoute bool
@@ -34,8 +34,8 @@ func All(secret []byte, previous [][]byte, perRoute, isChanging bool) (all []Nam
 	return all
 }
 
-// ParseKind parses the Kind of a core.Task. The Kind of a task is one word. Operators also name requests by a Kind, which is "" or a
-// method and path, such as "POST /refunds".
+// ParseKind parses the Kind of a core.Task. The Kind of a task is one word. Operators also name requests by a Kind, which is ""
+// or a method and path, such as "POST /refunds".
 func ParseKind(kind string) (method, path string, isTask bool) {
 	method, path, isRoute := strings.Cut(kind, " ")
 	if kind == "" || isRoute {
@@ -74,15 +74,15 @@ func (n Naming) Scope(scope string) (prefix [scopeBytes]byte) {
 // instancePrefix begins every instance.
 const instancePrefix = "urn:idem:"
 
-// Instance returns the URI that stands for a record in problems. It has the part of the name after the dot, which logs and the keys of
-// Redis have, too. It lacks the part of the scope, which would show that two instances are of one caller, and which a reader could
-// compare with the hashes of scopes that can be guessed.
+// Instance returns the URI that stands for a record in problems. It has the part of the name after the dot, which logs and the
+// keys of Redis have, too. It lacks the part of the scope, which would show that two instances are of one caller, and which a
+// reader could compare with the hashes of scopes that can be guessed.
 func Instance(name [32]byte) string {
 	return instancePrefix + base64.RawURLEncoding.EncodeToString(name[scopeBytes:])
 }
 
-// ParseInstance returns the part of a record's name that an Instance has, also without the beginning of the URI. It returns false for
-// any other text.
+// ParseInstance returns the part of a record's name that an Instance has, also without the beginning of the URI. It returns false
+// for any other text.
 func ParseInstance(text string) (part [32 - scopeBytes]byte, ok bool) {
 	text = strings.TrimPrefix(text, instancePrefix)
 	if base64.RawURLEncoding.DecodedLen(len(text)) != len(part) {
