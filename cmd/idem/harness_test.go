@@ -30,7 +30,22 @@ import (
 // servesIn is the variable of the environment that makes a process of the tests a service, with the URL of its store.
 const servesIn = "IDEM_TEST_SERVES"
 
+// The variables of the environment that make a process of the tests the command itself, or the service of a proxy.
+const (
+	isCommand   = "IDEM_TEST_COMMAND"
+	paysInto    = "IDEM_TEST_PAYS_INTO"    // the file of the payments
+	paysAt      = "IDEM_TEST_PAYS_AT"      // the address
+	paysForever = "IDEM_TEST_PAYS_FOREVER" // the service hangs after its first payment
+)
+
 func TestMain(m *testing.M) {
+	if os.Getenv(isCommand) != "" {
+		main()
+	}
+	if file := os.Getenv(paysInto); file != "" {
+		pay(file)
+		return
+	}
 	if url := os.Getenv(servesIn); url != "" {
 		serve(url)
 		return

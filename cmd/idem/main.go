@@ -1,5 +1,5 @@
 // Command idem is for the people who run a service with idem: it looks at records, lists and counts them, settles what is stuck,
-// and forgets what must go.
+// and forgets what must go. idem proxy guards a service in any language.
 //
 //	go -C cmd/idem install . # in a clone of the repository
 //	export IDEM_STORE=redis://127.0.0.1:6379
@@ -76,7 +76,7 @@ const (
 // command returns the command with all its subcommands.
 func (p *program) command() *cli.Command {
 	return &cli.Command{
-		Name: "idem", Usage: "look at the records of a service, settle what is stuck, and forget what must go",
+		Name: "idem", Usage: "look at the records of a service, settle what is stuck, forget what must go; guard a service",
 		Description: "Exit codes: 0 done; 1 a finding, or nothing was found; 2 bad usage; 3 the store does not respond, or refuses;\n" +
 			"4 the record has changed since it was seen; 130 interrupted.",
 		Writer: p.stdout, ErrWriter: p.stderr, Reader: p.stdin,
@@ -97,8 +97,8 @@ func (p *program) command() *cli.Command {
 		},
 		Action: noCommand,
 		Commands: []*cli.Command{
-			p.showCommand(), p.stepsCommand(), p.lsCommand(), p.resolveCommand(), p.releaseCommand(), p.forgetCommand(), p.statsCommand(), p.doctorCommand(),
-			p.planCommand(), p.migrateCommand(),
+			p.showCommand(), p.stepsCommand(), p.lsCommand(), p.resolveCommand(), p.releaseCommand(), p.forgetCommand(), p.statsCommand(),
+			p.doctorCommand(), p.planCommand(), p.migrateCommand(), p.proxyCommand(),
 		},
 	}
 }

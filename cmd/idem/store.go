@@ -24,6 +24,7 @@ type store struct {
 	place string // such as `prefix "idem:"`
 	close func()
 	check func(context.Context) ([]driver.Finding, error)
+	ping  func(context.Context) error // nil if the server responds
 
 	growth    func(context.Context, time.Duration) ([]driver.Finding, error) // nil of PostgreSQL
 	migration *migration                                                     // nil of Redis
@@ -105,6 +106,7 @@ func openRedis(at *url.URL, prefix string, limit timeout) (*store, error) {
 		growth: func(ctx context.Context, wait time.Duration) ([]driver.Finding, error) {
 			return redisstore.CheckGrowth(ctx, client, wait)
 		},
+		ping:      func(ctx context.Context) error { return client.Ping(ctx).Err() },
 		elsewhere: func(ctx context.Context) ([]string, error) { return otherPrefixes(ctx, client, prefix) },
 	}, nil
 }
@@ -234,6 +236,7 @@ func openPostgres(text, schema string, limit timeout) (*store, error) {
 			},
 			up: func(ctx context.Context) error { return pgstore.Migrate(ctx, pool, pgstore.Schema(schema)) },
 		},
+		ping:      pool.Ping,
 		elsewhere: func(ctx context.Context) ([]string, error) { return otherSchemas(ctx, pool, schema) },
 	}, nil
 }
