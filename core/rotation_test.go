@@ -210,6 +210,13 @@ func (s *fewCalls) Begin(ctx context.Context, c driver.Claim) (entry driver.Entr
 	return entry, err
 }
 
+func (s *fewCalls) Steps(ctx context.Context, name [32]byte) (steps map[string][]byte, err error) {
+	if s.gets(&err) {
+		return s.Store.Steps(ctx, name)
+	}
+	return steps, err
+}
+
 func (s *fewCalls) Extend(ctx context.Context, c driver.Claim) (err error) {
 	if s.gets(&err) {
 		return s.Store.Extend(ctx, c)
