@@ -13,9 +13,9 @@ import (
 func (p *program) migrateCommand() *cli.Command {
 	return p.subcommand(&cli.Command{
 		Name: "migrate", Usage: "make or upgrade the schema in PostgreSQL", ArgsUsage: "status, sql or up",
-		Description: "status says which version the schema has; the exit code is 1 if up would change it. sql prints what up would apply, and\n" +
-			"calls no server: apply it in one transaction (psql -1), in a schema that exists. up applies it. Processes of the\n" +
-			"earlier version may run meanwhile.",
+		Description: "status says which version the schema has; the exit code is 1 if up would change it. sql prints what up would\n" +
+			"apply, and calls no server: apply it in one transaction (psql -1), in a schema that exists. up applies it. Processes\n" +
+			"of the earlier version may run meanwhile.",
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "yes", Usage: "do not ask"}},
 	}, 1, 0, p.migrate)
 }

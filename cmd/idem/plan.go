@@ -20,11 +20,11 @@ func (p *program) planCommand() *cli.Command {
 			&cli.DurationFlag{Name: "handler", Usage: "how long a handler runs. Default: --lease"},
 			&cli.DurationFlag{Name: "retention", Value: 24 * time.Hour, Usage: "Keep.Retention"},
 			&cli.IntFlag{Name: "body", Value: 512, Usage: "`BYTES` of a response's body"},
-			&cli.IntFlag{Name: "headers", Value: 51, Usage: "`BYTES` of the header fields that are stored: the value and 2 for a common name; name, " +
-				"value and 3 for another name"},
+			&cli.IntFlag{Name: "headers", Value: 51,
+				Usage: "`BYTES` of the header fields that are stored: the value and 2 for a common name; name, value and 3 for another"},
 			&cli.FloatFlag{Name: "ratio", Value: 1, Usage: "compressed size of an outcome, as a `PART` of its size"},
-			&cli.IntFlag{Name: "quantum", Value: 16, Usage: "`BYTES` between jemalloc's small sizes: 16 in Debian's Redis, 8 in one built with its own " +
-				"jemalloc"},
+			&cli.IntFlag{Name: "quantum", Value: 16,
+				Usage: "`BYTES` between jemalloc's small sizes: 16 in Debian's Redis, 8 in one built with its own jemalloc"},
 		},
 	}, 0, 0, p.plan)
 }

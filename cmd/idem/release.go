@@ -13,9 +13,9 @@ import (
 func (p *program) releaseCommand() *cli.Command {
 	return p.subcommand(&cli.Command{
 		Name: "release", Usage: "free the key of a run that failed or vanished", ArgsUsage: "SCOPE KEY",
-		Description: "The next request under the key is new and runs, also one with another body. The results of steps are forgotten, so\n" +
-			"all steps run again. Use it only if the operation has not happened. An outcome is left (see idem forget), and so is a run\n" +
-			"in progress.",
+		Description: "The next request under the key is new and runs, also one with another body. The results of steps are\n" +
+			"forgotten, so all steps run again. Use it only if the operation has not happened. An outcome is left (see idem\n" +
+			"forget), and so is a run in progress.",
 		Flags: auditFlags(
 			kindFlag(),
 			&cli.Int64Flag{Name: "fence", Usage: "`FENCE` that show has printed: if the record has another one by now, nothing is done"},

@@ -25,8 +25,8 @@ func (p *program) resolveCommand() *cli.Command {
 			"The file has a response of HTTP/1.1: a status line, header fields, an empty line, and the body as it is.\n" +
 			"For a message the body is its result, as Config.Marshal makes it, which is JSON by default.\n" +
 			"The flags of times must be as in the config of the service. With --outcome say how the service stores outcomes, by\n" +
-			"--no-codecs or --seal-key. A service with codecs of its own in Keep.Codecs must use core/operator, since it cannot read\n" +
-			"what this command stores.",
+			"--no-codecs or --seal-key. A service with codecs of its own in Keep.Codecs must use core/operator, since it cannot\n" +
+			"read what this command stores.",
 		Flags: auditFlags(
 			&cli.StringFlag{Name: "outcome", Usage: "`FILE` with the response that retries get"},
 			&cli.BoolFlag{Name: "not-done", Usage: "the operation has not happened"},
@@ -89,15 +89,15 @@ func (o *storeOperator) settle(
 	return o.explain(ctx, err, mayBeDone)
 }
 
-// checkResolution refuses flags that do not say what happened, or how the service stores outcomes. An outcome in another form would
-// make all retries fail, so the command does not guess the form.
+// checkResolution refuses flags that do not say what happened, or how the service stores outcomes. An outcome in another form
+// would make all retries fail, so the command does not guess the form.
 func checkResolution(cmd *cli.Command) error {
 	switch {
 	case cmd.IsSet("outcome") == cmd.Bool("not-done"):
 		return fail(badUsage, "did it happen? Set --outcome FILE or --not-done")
 	case cmd.IsSet("outcome") && cmd.IsSet("seal-key") == cmd.Bool("no-codecs"):
-		return fail(badUsage, "how does the service store outcomes? Set --no-codecs if its Keep.Codecs is empty or has core/compress only, or "+
-			"--seal-key ID=FILE if it has core/seal. With codecs of its own the service could not read the outcome: use core/operator; %s",
+		return fail(badUsage, "how does the service store outcomes? Set --no-codecs if its Keep.Codecs is empty or has core/compress "+
+			"only, or --seal-key ID=FILE if it has core/seal. With codecs of its own the service could not read the outcome: use core/operator; %s",
 			nothingChanged)
 	}
 	return nil

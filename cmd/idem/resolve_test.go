@@ -24,13 +24,19 @@ import (
 // makeUnknown makes the outcome of alice's key K unknown, and returns the handler of its service.
 func makeUnknown(t *testing.T, url string, changes ...func(*core.Config)) http.Handler {
 	t.Helper()
+	return makeKeyUnknown(t, url, "K", changes...)
+}
+
+// makeKeyUnknown makes the outcome of a key of alice unknown, and returns the handler of its service.
+func makeKeyUnknown(t *testing.T, url, key string, changes ...func(*core.Config)) http.Handler {
+	t.Helper()
 	store := mustConnect(t, url)
 	short := handler(store, nil, append(changes, func(c *core.Config) { c.Lease.Duration = lease / 4 })...)
 	redistest.Eventually(t, "the outcome is unknown", func() bool {
-		send(short, "alice", "K", "vanish")
+		send(short, "alice", key, "vanish")
 		var shown strings.Builder
 		p := &program{stdout: &shown, stderr: io.Discard, getenv: func(string) string { return "" }}
-		return p.run(t.Context(), "idem", "--store", url, "show", "alice", "K") == 0 && strings.Contains(shown.String(), "unknown:")
+		return p.run(t.Context(), "idem", "--store", url, "show", "alice", key) == 0 && strings.Contains(shown.String(), "unknown:")
 	})
 	return handler(store, nil, changes...)
 }

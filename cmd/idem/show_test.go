@@ -178,7 +178,8 @@ func TestADeadServerIsSaidToBeDead(t *testing.T) {
 func requireNoResponse(t *testing.T, url string) {
 	t.Helper()
 	for _, args := range [][]string{
-		{"show", "alice", "K"}, {"steps", "alice", "K"}, {"ls"}, {"stats"}, {"doctor"}, resolve("--not-done"), release("K", "--yes"), forget("alice", "K", "--yes"),
+		{"show", "alice", "K"}, {"steps", "alice", "K"}, {"ls"}, {"stats"}, {"doctor"},
+		resolve("--not-done"), release("K", "--yes"), forget("alice", "K", "--yes"),
 		forget("alice", "--all", "--yes"),
 	} {
 		got := call(t, url, nil, append(args, "--timeout", "100ms")...)

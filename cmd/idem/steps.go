@@ -16,11 +16,12 @@ import (
 func (p *program) stepsCommand() *cli.Command {
 	return p.subcommand(&cli.Command{
 		Name: "steps", Usage: "list the finished steps of a run that has no outcome", ArgsUsage: "SCOPE KEY",
-		Description: "The next run of the same request gets the result of each finished step and does not do that step again. When a step\n" +
-			"ended is not stored. A result can have what is private, so only --reveal shows it.",
+		Description: "The next run of the same request gets the result of each finished step and does not do that step again.\n" +
+			"When a step ended is not stored. A result can have what is private, so only --reveal shows it.",
 		Flags: []cli.Flag{kindFlag(),
 			&cli.BoolFlag{Name: "reveal", Usage: "show the results"},
-			&cli.StringFlag{Name: "seal-key", Usage: "`ID=FILE` with the ID and the 32 bytes of a key, if the service seals what it stores"},
+			&cli.StringFlag{Name: "seal-key",
+				Usage: "`ID=FILE` with the ID and the 32 bytes of a key, if the service seals what it stores"},
 		},
 	}, 2, 0, p.steps)
 }

@@ -81,8 +81,8 @@ func SchemaSQL(opts ...Option) (string, error) {
 	return inSchema(o.schema), nil
 }
 
-// SchemaVersion returns the version of the store in the schema, 0 if there is none, and the version that Migrate makes. It changes
-// nothing. Its error says why Migrate would refuse the schema.
+// SchemaVersion returns the version of the store in the schema, 0 if there is none, and the version that Migrate makes. It
+// changes nothing. Its error says why Migrate would refuse the schema.
 func SchemaVersion(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (found, latest int, err error) {
 	o, err := newOptions(opts)
 	if err != nil {

@@ -100,8 +100,8 @@ func (s *Store) checkServer(ctx context.Context, node *redis.Client) ([]driver.F
 		}
 	}
 	version, policy, role := info["redis_version"], info["maxmemory_policy"], info["role"]
-	check(role != "slave", "role", "slave", "a replica refuses every claim", "connect to the primary; with Sentinels use redis.NewFailoverClient "+
-		"without ReplicaOnly")
+	check(role != "slave", "role", "slave", "a replica refuses every claim",
+		"connect to the primary; with Sentinels use redis.NewFailoverClient without ReplicaOnly")
 	check(!isActiveActive(info), "replication", "active-active",
 		"two servers accept the same claim at the same time, and both requests run", "use one primary for all keys of the store")
 	check(atLeast(version, 5), "version", version, "a script cannot ask for the time and write", "use 5.0 or later")

@@ -51,6 +51,7 @@ func (all clocks) check() []driver.Finding {
 	}
 	return []driver.Finding{{
 		Setting: "clock of " + last.addr, Found: skew.Round(time.Millisecond).String() + " ahead of " + first.addr,
-		Why: "when a slot moves to the other master, its leases and fences are so much shorter or longer", Fix: "run NTP on all servers",
+		Why: "when a slot moves to the other master, its leases and fences are so much shorter or longer",
+		Fix: "run NTP on all servers",
 	}}
 }

@@ -18,9 +18,10 @@ const (
 	leastGrowth   = 64 << 10       // in bytes; a smaller growth between two samples can be anything
 )
 
-// CheckGrowth reads how much data the servers have, waits, and reads it again. It returns a finding for each server whose maxmemory
-// is reached within a day if its data grows on like this. A server without a maxmemory has none. After the retention of the first
-// records the growth ends by itself, so a finding of a new store may be no problem: compare it with the memory that is planned.
+// CheckGrowth reads how much data the servers have, waits, and reads it again. It returns a finding for each server whose
+// maxmemory is reached within a day if its data grows on like this. A server without a maxmemory has none. After the retention
+// of the first records the growth ends by itself, so a finding of a new store may be no problem: compare it with the memory that
+// is planned.
 func CheckGrowth(ctx context.Context, client redis.UniversalClient, wait time.Duration) ([]driver.Finding, error) {
 	first, err := readMemory(ctx, client)
 	if err != nil || len(first) == 0 {
