@@ -123,7 +123,7 @@ func (r *run) finish(f commit) error {
 		p = r.addPending(lost)
 	}
 	r.engine.commits.Failed()
-	r.engine.inflight.Go(p.sendUntilSettled)
+	r.engine.inflight.Go(func(int) { p.sendUntilSettled() })
 	if lost || time.Until(leaseEnd) <= 0 {
 		return err
 	}

@@ -106,10 +106,15 @@ func (op *operation) look() (hasRecord bool, err error) {
 	return false, nil
 }
 
+// looker is the part of [driver.Inspector] that engines use.
+type looker interface {
+	Look(ctx context.Context, name [32]byte) (driver.Record, error)
+}
+
 // inspect returns what the store knows of the record that op's claim names. It returns an error that is errors.ErrUnsupported if
-// the store is no Inspector.
+// the store is no looker.
 func (op *operation) inspect() (seen driver.Record, err error) {
-	store, ok := op.engine.cfg.Store.(driver.Inspector)
+	store, ok := op.engine.cfg.Store.(looker)
 	if !ok {
 		return seen, errors.ErrUnsupported
 	}

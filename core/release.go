@@ -45,9 +45,10 @@ func (k *keyed) releaseCall(claim driver.Claim, failure driver.Failure) func() (
 // retryAsync calls send in the background until send returns true or the time d has passed. If maxBackground goroutines are at
 // work already, it calls send once.
 func (e *Engine) retryAsync(d time.Duration, send func() (responded bool)) {
-	if e.inflight.Len() >= maxBackground {
-		d = 0
-	}
-	deadline := time.Now().Add(d)
-	e.inflight.Go(func() { retry.Until(deadline, send) })
+	e.inflight.Go(func(running int) {
+		if running > maxBackground {
+			d = 0
+		}
+		retry.Until(time.Now().Add(d), send)
+	})
 }

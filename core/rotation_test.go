@@ -210,13 +210,6 @@ func (s *fewCalls) Begin(ctx context.Context, c driver.Claim) (entry driver.Entr
 	return entry, err
 }
 
-func (s *fewCalls) Steps(ctx context.Context, name [32]byte) (steps map[string][]byte, err error) {
-	if s.gets(&err) {
-		return s.Store.Steps(ctx, name)
-	}
-	return steps, err
-}
-
 func (s *fewCalls) Extend(ctx context.Context, c driver.Claim) (err error) {
 	if s.gets(&err) {
 		return s.Store.Extend(ctx, c)
@@ -244,12 +237,6 @@ func (s *fewCalls) Look(ctx context.Context, name [32]byte) (seen driver.Record,
 	}
 	return seen, err
 }
-
-func (s *fewCalls) Scan(context.Context, driver.Filter, func(driver.Record) bool) error {
-	return errTest
-}
-
-func (s *fewCalls) Forget(context.Context, driver.Record) error { return errTest }
 
 // A run that goes on under a previous name is still a run of its record for what is inside of it.
 func TestARunUnderAPreviousSecretIsStoodAsideFor(t *testing.T) {

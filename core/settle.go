@@ -169,7 +169,7 @@ func (r *run) whenIdle(end func() error) error {
 		return end()
 	}
 	r.isHeld = true
-	r.engine.inflight.Go(func() {
+	r.engine.inflight.Go(func(int) {
 		defer r.endSession()
 		r.awaitIdle(busy)
 		_ = end()

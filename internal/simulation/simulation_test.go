@@ -72,10 +72,17 @@ func TestHistoriesKeepThePromises(t *testing.T) {
 	t.Logf("%d histories from seed %d on, %.0f in a minute", count, first, float64(count)/time.Since(start).Minutes())
 }
 
-// A seed makes the same history each time, but for the order of events at one and the same time.
+// A seed makes the same history each time, but for the order of events at one and the same time. The leases of two messages of a
+// batch end at one time, and the first of these events decides what follows, so there are no batches here.
 func TestASeedIsAHistory(t *testing.T) {
 	story := func(seed uint64) []string {
-		lines := strings.Split(execute(t, newPlan(seed), nil, true).text(), "\n")
+		p := newPlan(seed)
+		for _, c := range p.clients {
+			for i := range c.attempts {
+				c.attempts[i].script.isBatch = false
+			}
+		}
+		lines := strings.Split(execute(t, p, nil, true).text(), "\n")
 		slices.Sort(lines)
 		return lines
 	}

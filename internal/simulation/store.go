@@ -264,20 +264,12 @@ func (l *link) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(
 	}, func(func(), error) {})
 }
 
-// Look implements driver.Inspector.
+// Look is the part of driver.Inspector that engines use.
 func (l *link) Look(ctx context.Context, key [32]byte) (driver.Record, error) {
 	return send(ctx, l, doOf(ctx, key), "Look", func(ctx context.Context) (driver.Record, error) {
 		return l.history.store.Look(ctx, key)
 	}, func(driver.Record, error) {})
 }
-
-// Scan implements driver.Inspector. No engine calls it.
-func (l *link) Scan(context.Context, driver.Filter, func(driver.Record) bool) error {
-	return errRefused
-}
-
-// Forget implements driver.Inspector. No engine calls it.
-func (l *link) Forget(context.Context, driver.Record) error { return errRefused }
 
 // change sends a call that changes the record of a claim. It notes whether the call went wrong, because then its owner may be
 // unable to hold the claim.

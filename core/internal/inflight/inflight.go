@@ -21,23 +21,24 @@ func New() *Group {
 	return g
 }
 
-// Go runs f in a goroutine, and counts it until f has returned.
-func (g *Group) Go(f func()) {
-	g.Add()
+// Go runs f in a goroutine, and counts it until f has returned. f gets how many run with it.
+func (g *Group) Go(f func(running int)) {
+	running := g.Add()
 	go func() {
 		defer g.Done()
-		f()
+		f(running)
 	}()
 }
 
-// Add counts one goroutine more, until Done is called.
-func (g *Group) Add() {
+// Add counts one goroutine more, until Done is called, and returns how many run with it.
+func (g *Group) Add() (running int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.running == 0 {
 		g.idle = make(chan struct{})
 	}
 	g.running++
+	return g.running
 }
 
 // Done counts one goroutine less. Each call of Add needs one call of Done.

@@ -22,7 +22,7 @@ func TestAnEmptyGroupIsIdle(t *testing.T) {
 func TestWaitReturnsWhenNothingRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, end := New(), make(chan struct{})
-		g.Go(func() { <-end })
+		g.Go(func(int) { <-end })
 		g.Add()
 		assert.Equal(t, 2, g.Len())
 		idle := make(chan error)
@@ -56,7 +56,7 @@ func TestWaitReturnsTheCauseOfItsContext(t *testing.T) {
 func TestAGroupIsUsedAgain(t *testing.T) {
 	g := New()
 	for range 3 {
-		g.Go(func() {})
+		g.Go(func(int) {})
 		assert.NoError(t, g.Wait(t.Context()))
 	}
 }
@@ -68,7 +68,7 @@ func TestGoroutinesMayBeAddedDuringAWait(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 200 {
-				g.Go(func() {})
+				g.Go(func(int) {})
 				assert.NoError(t, g.Wait(t.Context()))
 			}
 		})
