@@ -50,6 +50,20 @@ func (s *Behaviours) serve(h handler, change func(*core.Config)) *service {
 	return start(s.T(), s.framework, s.store, h, setup{}, change)
 }
 
+// SetupTest skips a test that cannot apply to the framework.
+func (s *Behaviours) SetupTest() {
+	_, name, _ := strings.Cut(s.T().Name(), "/Test")
+	s.skipNotForProxy("Test" + name)
+}
+
+// Run runs a part of a test, unless it cannot apply to the framework.
+func (s *Behaviours) Run(name string, part func()) bool {
+	return s.Suite.Run(name, func() {
+		s.skipNotForProxy(name)
+		part()
+	})
+}
+
 func (s *Behaviours) isFiber() bool { return s.framework.name == "fiber" }
 
 func required(c *core.Config) { c.Key.Required = true }

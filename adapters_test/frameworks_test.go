@@ -69,6 +69,7 @@ var frameworks = []framework{
 	{"gin", startGin},
 	{"echo", startEcho},
 	{"fiber", startFiber},
+	{"proxy", startProxy},
 }
 
 func listen(tb testing.TB) net.Listener {
@@ -102,15 +103,24 @@ func startHTTP(e *core.Engine, h handler, o setup) func(context.Context) error {
 		if o.skip != "" {
 			opts = append(opts, idemhttp.Skip(func(r *http.Request) bool { return r.Header.Get(o.skip) != "" }))
 		}
-		guarded, status := idemhttp.HTTP(e, opts...)(next), idemhttp.Status(e, opts...)
-		next = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodGet && r.URL.Path == "/status" {
-				status.ServeHTTP(w, r)
-				return
-			}
-			guarded.ServeHTTP(w, r)
-		})
+		next = besideStatus(idemhttp.HTTP(e, opts...)(next), idemhttp.Status(e, opts...))
 	}
+	return serveAround(next, o)
+}
+
+// besideStatus is a handler with the status of keys at GET /status.
+func besideStatus(guarded, status http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && r.URL.Path == "/status" {
+			status.ServeHTTP(w, r)
+			return
+		}
+		guarded.ServeHTTP(w, r)
+	})
+}
+
+// serveAround serves next behind the middleware of a setup and one that recovers panics.
+func serveAround(next http.Handler, o setup) func(context.Context) error {
 	return serve(o.listen, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name, value := range o.outer {
 			w.Header().Set(name, value)

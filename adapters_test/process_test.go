@@ -69,8 +69,7 @@ func effectIn(client *redis.Client, scope string) handler {
 		ctx := context.Background()
 		n := client.Incr(ctx, scope+":runs").Val()
 		await := func() { client.BLPop(ctx, 0, fmt.Sprint(scope, ":go:", n)) }
-		run, _ := core.FromContext(r.ctx)
-		text := fmt.Sprintf("run %d takeover %t", n, run.Takeover)
+		text := fmt.Sprintf("run %d takeover %t", n, runOf(r).Takeover)
 		if strings.HasPrefix(r.path, "/stream") {
 			return answer{status: 201, chunks: []string{"begin ", text}, before: func() {
 				await()

@@ -92,7 +92,7 @@ func runSoakChild(name, addr, path string) {
 // soakHandler works for a moment, fails now and then, and answers with its fence, which tells its run from every other.
 func soakHandler(note func(effect)) handler {
 	return func(r request) answer {
-		run, _ := core.FromContext(r.ctx)
+		run := runOf(r)
 		key := r.header("Idempotency-Key")
 		note(effect{"begin", key, run.Fence, run.Takeover})
 		defer note(effect{"end", key, run.Fence, run.Takeover})
