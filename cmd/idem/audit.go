@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -100,10 +99,9 @@ func isRegular(file *os.File) bool {
 
 // writeLine writes a line in one call, so that the lines of several commands do not mix.
 func writeLine(w io.Writer, line *audited) error {
-	text, err := json.Marshal(line)
-	if err != nil {
-		return err
+	text, err := jsonLine(line)
+	if err == nil {
+		_, err = w.Write(text)
 	}
-	_, err = w.Write(append(text, '\n'))
 	return err
 }

@@ -56,11 +56,16 @@ func isTerminal(file *os.File) bool {
 
 // run runs the command with these arguments, of which the first is its name, and returns its exit code.
 func (p *program) run(ctx context.Context, args ...string) int {
+	out := &checkedWriter{Writer: p.stdout}
+	p.stdout = out
 	err := p.command().Run(ctx, args)
+	if err == nil && out.err != nil {
+		err = fail(badUsage, "what was printed is not complete: %v; what was asked for is done", out.err)
+	}
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(p.stderr, "idem: "+strings.TrimPrefix(err.Error(), "idem: "))
+	fmt.Fprintln(p.stderr, "idem: "+withoutControls(strings.TrimPrefix(err.Error(), "idem: ")))
 	if failed, ok := errors.AsType[*failure](err); ok {
 		return failed.code
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -90,13 +89,6 @@ func newRecord(seen *driver.Record) record {
 
 // nameOf returns the text form of a record's name.
 func nameOf(seen *driver.Record) string { return string(driver.AppendRecordName(nil, seen.Name)) }
-
-// printJSON prints a value on a line of its own.
-func (p *program) printJSON(value any) {
-	encoder := json.NewEncoder(p.stdout)
-	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(value)
-}
 
 // meanings says what a state means to an operator.
 var meanings = map[driver.State]string{
