@@ -19,11 +19,17 @@ import (
 // error means that Check could not read the settings. A finding is no error, because only the service knows which risks it accepts.
 func Check(ctx context.Context, client redis.UniversalClient, opts ...Option) ([]driver.Finding, error) {
 	store := New(client, opts...)
-	findings := checkClient(client)
+	findings, allowed := checkClient(client), commands+shardedCommands
 	node := func(ctx context.Context, node *redis.Client) error {
-		found, err := store.checkServer(ctx, node)
-		findings = append(findings, found...)
-		return err
+		info, err := readInfo(ctx, node)
+		if err != nil {
+			return err
+		}
+		if !atLeast(info["redis_version"], 7) {
+			allowed = commands
+		}
+		findings = append(findings, store.checkServer(ctx, node, info)...)
+		return nil
 	}
 	var err error
 	switch c := client.(type) {
@@ -42,7 +48,7 @@ func Check(ctx context.Context, client redis.UniversalClient, opts ...Option) ([
 	if err != nil {
 		return nil, err
 	}
-	return append(findings, store.checkScripts(ctx)...), nil
+	return append(findings, store.checkScripts(ctx, allowed)...), nil
 }
 
 // serialized returns a function that runs one call of f at a time. A cluster client calls it for all masters at once.
@@ -87,13 +93,8 @@ func checkClient(client redis.UniversalClient) (findings []driver.Finding) {
 	return findings
 }
 
-// checkServer checks one server that accepts writes, and the clocks of its replicas.
-func (s *Store) checkServer(ctx context.Context, node *redis.Client) ([]driver.Finding, error) {
-	info, err := readInfo(ctx, node)
-	if err != nil {
-		return nil, err
-	}
-	var findings []driver.Finding
+// checkServer checks one server that accepts writes, by the fields of its INFO, and the clocks of its replicas.
+func (s *Store) checkServer(ctx context.Context, node *redis.Client, info map[string]string) (findings []driver.Finding) {
 	check := func(ok bool, setting, found, why, fix string) {
 		if !ok {
 			findings = append(findings, driver.Finding{Setting: setting + " of " + node.Options().Addr, Found: found, Why: why, Fix: fix})
@@ -120,7 +121,7 @@ func (s *Store) checkServer(ctx context.Context, node *redis.Client) ([]driver.F
 		check(err != nil || skew < maxClockSkew, "clock of a replica", skew.String()+" apart",
 			"after a failover leases and retentions are so much shorter or longer", "run NTP on all servers")
 	}
-	return findings, nil
+	return findings
 }
 
 // isActiveActive reports whether INFO says that other servers accept writes to the same keys: active replicas of KeyDB, and the
@@ -181,8 +182,9 @@ func atLeast(version string, least ...int) bool {
 	return true
 }
 
-// checkScripts sends calls of the store for a record of its own, to see whether the servers let this client run them.
-func (s *Store) checkScripts(ctx context.Context) []driver.Finding {
+// checkScripts sends calls of the store for a record of its own, to see whether the servers let this client run them. allowed are
+// the commands that the client needs.
+func (s *Store) checkScripts(ctx context.Context, allowed string) []driver.Finding {
 	c := driver.Claim{Lease: time.Second, Retention: 2 * time.Second}
 	rand.Read(c.Key[:])
 	rand.Read(c.Owner[:])
@@ -200,7 +202,7 @@ func (s *Store) checkScripts(ctx context.Context) []driver.Finding {
 	}
 	if err != nil {
 		return []driver.Finding{{
-			Setting: "scripts", Found: err.Error(), Why: "no request can be protected", Fix: "allow " + commands + " on " + s.prefix + "*",
+			Setting: "scripts", Found: err.Error(), Why: "no request can be protected", Fix: "allow " + allowed + " on " + s.prefix + "*",
 		}}
 	}
 	return nil
@@ -208,4 +210,8 @@ func (s *Store) checkScripts(ctx context.Context) []driver.Finding {
 
 // commands are those that the store and its scripts send.
 const commands = "EVALSHA, EVAL, GET, GETRANGE, SET, SETRANGE, PEXPIRE, PTTL, TIME, EXISTS, DEL, HSET, HGET, HGETALL, " +
-	"PUBLISH, SPUBLISH, SUBSCRIBE, UNSUBSCRIBE, SSUBSCRIBE and SUNSUBSCRIBE"
+	"PUBLISH, SUBSCRIBE, UNSUBSCRIBE"
+
+// shardedCommands are those that the store also sends to a Cluster. Redis before 7.0 has none of them, and its ACL refuses a rule
+// that names one.
+const shardedCommands = ", SPUBLISH, SSUBSCRIBE, SUNSUBSCRIBE"

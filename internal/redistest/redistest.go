@@ -226,7 +226,15 @@ func (s *Server) Info(tb testing.TB, field string) string {
 	tb.Helper()
 	client := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer client.Close()
-	return infoField(client.Info(context.Background(), "everything").Val(), field)
+	return infoField(client.Info(context.Background(), "all").Val(), field)
+}
+
+// Knows reports whether the server has a command. An older server lacks some.
+func (s *Server) Knows(tb testing.TB, command string) bool {
+	tb.Helper()
+	known, err := s.Client(tb).Do(context.Background(), "COMMAND", "INFO", command).Slice()
+	must(tb, err)
+	return len(known) == 1 && known[0] != nil
 }
 
 func infoField(info, field string) string {
