@@ -28,8 +28,22 @@ const (
 	warm         = 8                      // connections to a server that are there before anything goes wrong
 )
 
-// old is a server without what Redis 7.0 has for Cluster.
-var old = []string{"--rename-command", "SSUBSCRIBE", "", "--rename-command", "SPUBLISH", ""}
+// unsharded returns the arguments of a server without what Redis 7.0 has for Cluster. An older server needs none.
+func unsharded(t *testing.T) []string {
+	if !redistest.Shared(t).Knows(t, "SSUBSCRIBE") {
+		return nil
+	}
+	return []string{"--rename-command", "SSUBSCRIBE", "", "--rename-command", "SPUBLISH", ""}
+}
+
+// unshard takes the right to sharded channels from the clients of a server, which must have them.
+func unshard(t *testing.T, node *redistest.Server) {
+	t.Helper()
+	if !node.Knows(t, "SSUBSCRIBE") {
+		t.Skip("this server has no sharded channels, so there is no right to take away")
+	}
+	require.NoError(t, node.Client(t).Do(ctx, "ACL", "SETUSER", "default", "-ssubscribe", "-spublish", "-sunsubscribe").Err())
+}
 
 // waitingOn are the servers that requests wait on, and the client of each, whose pool is full and stays so: what is dialled
 // besides is a subscription.
@@ -41,7 +55,7 @@ var waitingOn = map[string]func(*testing.T, *badnet.Net) redis.UniversalClient{
 	},
 	"a cluster": func(t *testing.T, network *badnet.Net) redis.UniversalClient { return waitingOnCluster(t, network) },
 	"a cluster before 7.0": func(t *testing.T, network *badnet.Net) redis.UniversalClient {
-		return waitingOnCluster(t, network, old...)
+		return waitingOnCluster(t, network, unsharded(t)...)
 	},
 }
 
@@ -177,17 +191,19 @@ func (s *waitingService) heals(name string) {
 // CON-11: a Cluster before Redis 7.0, or one that does not let its clients have what is new there, wakes with what it has.
 func TestAClusterWithoutShardedChannelsWakesWaiters(t *testing.T) {
 	for name, deny := range map[string]func(*testing.T) *redis.ClusterClient{
-		"the commands are unknown": func(t *testing.T) *redis.ClusterClient { return redistest.StartMasters(t, 3, old...).Client(t) },
+		"the commands are unknown": func(t *testing.T) *redis.ClusterClient {
+			return redistest.StartMasters(t, 3, unsharded(t)...).Client(t)
+		},
 		"the user may not": func(t *testing.T) *redis.ClusterClient {
 			cluster := redistest.StartMasters(t, 3)
 			for _, node := range cluster.Nodes {
-				require.NoError(t, node.Client(t).Do(ctx, "ACL", "SETUSER", "default", "-ssubscribe", "-spublish", "-sunsubscribe").Err())
+				unshard(t, node)
 			}
 			return cluster.Client(t)
 		},
 		"one of them is older": func(t *testing.T) *redis.ClusterClient {
 			cluster := redistest.StartMasters(t, 3)
-			require.NoError(t, cluster.Nodes[1].Client(t).Do(ctx, "ACL", "SETUSER", "default", "-ssubscribe", "-spublish", "-sunsubscribe").Err())
+			unshard(t, cluster.Nodes[1])
 			return cluster.Client(t)
 		},
 	} {

@@ -24,6 +24,13 @@ type Shards struct {
 func StartCluster(tb testing.TB, args ...string) *Shards {
 	tb.Helper()
 	c := startNodes(tb, 3, 6, args)
+	for _, node := range c.Nodes { // otherwise a node of Valkey 8.1 may store a shard of a replica that its next start refuses
+		client := node.Client(tb)
+		Eventually(tb, node.Addr+" has met all others", func() bool {
+			nodes := client.ClusterNodes(context.Background()).Val()
+			return strings.Count(nodes, " connected") == len(c.Nodes) && !strings.Contains(nodes, "handshake")
+		})
+	}
 	for i, replica := range c.Nodes[c.masters:] {
 		client := replica.Client(tb)
 		id := c.Nodes[i].id(tb)

@@ -48,9 +48,10 @@ func StartGroupWithClocks(tb testing.TB, ahead time.Duration) *Group {
 func startGroup(tb testing.TB, replicaEnv, args []string) *Group {
 	tb.Helper()
 	g := &Group{Nodes: []*Server{Start(tb, args...)}}
+	host, port, _ := strings.Cut(g.Nodes[0].Addr, ":")
 	for range 2 {
 		g.Nodes = append(g.Nodes, startWith(tb, replicaEnv, slices.Concat(args, []string{
-			"--replicaof", strings.Replace(g.Nodes[0].Addr, ":", " ", 1), "--repl-diskless-sync-delay", "0",
+			"--replicaof", host, port, "--repl-diskless-sync-delay", "0",
 		})))
 	}
 	g.Nodes[0].Config(tb, "repl-diskless-sync-delay", "0")

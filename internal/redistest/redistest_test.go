@@ -22,7 +22,15 @@ func TestAServerKeepsItsArgumentsWhenItStartsAgain(t *testing.T) {
 	s.Restart(t)
 	assert.Equal(t, "v", client.Get(ctx, "k").Val())
 	s.Config(t, "maxclients", "100")
-	assert.Equal(t, "100", s.Info(t, "maxclients"))
+	assert.Equal(t, "100", client.ConfigGet(ctx, "maxclients").Val()["maxclients"])
+	assert.Equal(t, "master", s.Info(t, "role"))
+}
+
+func TestAServerKnowsWhatItHas(t *testing.T) {
+	t.Parallel()
+	s := Start(t, "--rename-command", "PUBLISH", "")
+	assert.True(t, s.Knows(t, "EVALSHA"))
+	assert.False(t, s.Knows(t, "PUBLISH"))
 }
 
 func TestAServerIsNotTheOneThatHasTakenItsPort(t *testing.T) {
@@ -88,13 +96,11 @@ func TestMastersShareTheSlotsEvenly(t *testing.T) {
 	for _, n := range []int{1, 4} {
 		c := StartMasters(t, n)
 		require.Len(t, c.Nodes, n)
-		shards, err := c.Client(t).ClusterShards(ctx).Result()
-		require.NoError(t, err)
-		require.Len(t, shards, n)
-		for _, s := range shards {
-			require.Len(t, s.Slots, 1)
-			assert.EqualValues(t, 16384/n, s.Slots[0].End-s.Slots[0].Start+1)
-			assert.Len(t, s.Nodes, 1, "no replica")
+		ranges := c.Nodes[0].slotRanges(t)
+		require.Len(t, ranges, n)
+		for _, r := range ranges {
+			assert.EqualValues(t, 16384/n, r.End-r.Start+1)
+			assert.Len(t, r.Nodes, 1, "no replica")
 		}
 	}
 }
