@@ -334,20 +334,27 @@ func TestAPrimaryBehindSentinelIsPausedAndWakesUp(t *testing.T) {
 	failsOver(t, func(_ *testing.T, s *redistest.Server) { s.Pause() }, func(_ *testing.T, s *redistest.Server) { s.Resume() })
 }
 
-// A primary without its replicas, as one that was cut off with some of its clients.
+// A primary without its replicas, as one that was cut off with some of its clients. If min-replicas-to-write does not hold for
+// scripts, the store must wait for a replica.
 func TestAPrimaryThatIsCutOffFromItsReplicasRunsNothing(t *testing.T) {
 	t.Parallel()
 	g := redistest.StartGroup(t, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
-	s := newService(t, redisstore.New(g.Nodes[0].Client(t)))
+	var opts []redisstore.Option
+	refusal, code := "NOREPLICAS", "store-unavailable"
+	if !scriptsNeedReplicas(t) {
+		opts = append(opts, redisstore.WaitReplicas(1, 200*time.Millisecond))
+		refusal, code = driver.ErrNotDurable.Error(), "not-durable"
+	}
+	s := newService(t, redisstore.New(g.Nodes[0].Client(t), opts...))
 	s.created(s.post("before"))
 	for _, replica := range g.Nodes[1:] {
 		replica.Pause()
 	}
 	require.Eventually(t, func() bool {
 		a := s.post(fmt.Sprint("K", time.Now().UnixNano()))
-		return a.status == http.StatusServiceUnavailable && s.heard("NOREPLICAS")
+		return a.status == http.StatusServiceUnavailable && s.heard(refusal)
 	}, 20*time.Second, 50*time.Millisecond)
-	s.away(s.post("cut-off"))
+	s.refused(s.post("cut-off"), code)
 	s.ran("cut-off", 0)
 	s.replays("before")
 	for _, replica := range g.Nodes[1:] {

@@ -214,8 +214,14 @@ func (s *service) replays(key string) {
 // away checks the refusal that stands for a store which can not answer.
 func (s *service) away(a answer) {
 	s.tb.Helper()
+	s.refused(a, "store-unavailable")
+}
+
+// refused checks a refusal that asks the client to come again.
+func (s *service) refused(a answer, code string) {
+	s.tb.Helper()
 	assert.Equal(s.tb, 503, a.status, a.body)
-	assert.Equal(s.tb, "store-unavailable", a.code)
+	assert.Equal(s.tb, code, a.code)
 	assert.NotEmpty(s.tb, a.retry)
 }
 

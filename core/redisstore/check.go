@@ -112,8 +112,11 @@ func (s *Store) checkServer(ctx context.Context, node *redis.Client, info map[st
 	replicas, _ := strconv.Atoi(info["connected_slaves"])
 	check(replicas >= s.durability.replicas, "connected replicas", strconv.Itoa(replicas),
 		fmt.Sprintf("%s wants %d, so every request is refused", s.durability.command, s.durability.replicas), "start more, or ask for less")
-	check(info["min_slaves_good_slaves"] != "" || replicas == 0, "min-replicas-to-write", "0",
-		"an old primary that was cut off goes on taking claims that a failover throws away", "set 1, and min-replicas-max-lag 10")
+	const isolated = "an old primary that was cut off goes on taking claims that a failover throws away"
+	bounded := info["min_slaves_good_slaves"] != ""
+	check(bounded || replicas == 0, "min-replicas-to-write", "0", isolated, "set 1, and min-replicas-max-lag 10")
+	check(!bounded || atLeast(version, 7) || s.durability.replicas > 0, "min-replicas-to-write", "without effect on scripts",
+		isolated, "use Redis 7.0 or later, or WaitReplicas")
 	check(s.durability.command != "WAITAOF" || atLeast(version, 7, 2), "version", version,
 		"there is no WAITAOF, so every request is refused", "use 7.2 or later, or WaitReplicas")
 	for i := range replicas {

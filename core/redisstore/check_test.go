@@ -183,8 +183,15 @@ func TestCheckSeesThatAnOldPrimaryCouldGoOnAlone(t *testing.T) {
 	client, _ := replicated(t)
 	assert.Contains(t, settings(t, client), "min-replicas-to-write")
 	require.NoError(t, client.ConfigSet(ctx, "min-replicas-to-write", "1").Err())
-	assert.NotContains(t, settings(t, client), "min-replicas-to-write")
-	assert.NotContains(t, settings(t, client), "clock of a replica")
+	options := *client.Options()
+	for version, finds := range map[string]bool{"6.0.16": true, "7.0.0": false} {
+		of := redis.NewClient(&options)
+		defer of.Close()
+		of.AddHook(reports(version))
+		assert.Equal(t, finds, slices.Contains(settings(t, of), "min-replicas-to-write"), version)
+		assert.NotContains(t, settings(t, of, redisstore.WaitReplicas(1, time.Second)), "min-replicas-to-write", version)
+		assert.NotContains(t, settings(t, of), "clock of a replica", version)
+	}
 }
 
 // reports is a hook that makes a server report another version.
@@ -202,7 +209,9 @@ func (version reports) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (reports) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next }
+func (reports) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
 
 // A server refuses all rights of a user at once if it does not know one of the commands.
 func TestCheckSaysToAllowOnlyCommandsThatTheServerHas(t *testing.T) {
