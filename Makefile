@@ -1,7 +1,7 @@
 # make test        everything that must be green: vet, lint, tests with the race detector, fuzz smoke, examples
 # make quick       vet and tests, without servers, of the packages that differ from main, in all modules: seconds; BASE=HEAD compares with HEAD
 # make tools       installs the servers that the tests start, where it can, and says what is missing where it cannot
-# make servers     runs the tests of the Redis store on other versions of Redis and on Valkey, which it downloads; ONLY=redis-8.0
+# make servers     runs the tests of the stores on versions of Redis, Valkey and PostgreSQL, which it downloads; ONLY=redis-6.2
 # make bench       measures beside rivals and writes docs/PERFORMANCE.md; BENCH=-short takes 3 minutes, not 25
 # make soak        30 minutes of traffic under faults, 30 minutes of simulated histories,
 #                  then the tests in their long forms and 10 minutes of each fuzz target
