@@ -252,7 +252,7 @@ import (
 )
 
 var mutantEnabled, _ = strconv.Atoi(os.Getenv("MUTANT"))
-var mutantTrace, _ = os.OpenFile(os.Getenv("MUTANT_TRACE"), os.O_APPEND|os.O_WRONLY, 0)
+var mutantTrace, _ = os.OpenFile(os.Getenv("MUTANT_TRACE"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 var mutantSeen [%d]atomic.Bool
 
 func mutantOn(number int) bool {

@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"go/parser"
 	"go/token"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,11 +16,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
 // testPackages are those whose tests can notice a mistake, the quickest ones first.
-var testPackages = []testPackage{
+var testPackages = []*testPackage{
 	{path: "core/internal/*"},
 	{path: "core/consumer", of: "^core/consumer/"},
 	{path: "adapters/client", of: "^adapters/client/"},
@@ -30,15 +34,25 @@ var testPackages = []testPackage{
 // testPackage is a package of tests, built with all mutants.
 type testPackage struct {
 	path   string
-	of     string                  // the files whose mistakes it is to notice; if empty, those of the same directory
-	skip   string                  // tests that take long and add nothing
-	runs   []string                // patterns of parts of tests; any other test is used whole
-	binary string                  // "" until it is built
-	reach  map[string]map[int]bool // for each test, which mutants it executes
+	of     string    // the files whose mistakes it is to notice; if empty, those of the same directory
+	skip   string    // tests that take long and add nothing
+	runs   []string  // patterns of parts of tests; any other test is used whole
+	once   sync.Once // builds it
+	binary string
+	traces map[string]trace // what each test does without a mistake
 }
 
-// testTimeout ends a test that a mistake has made endless. Such a mistake is noticed.
+// trace says which mutants a test executes, and how long it takes.
+type trace struct {
+	reach map[int]bool
+	took  time.Duration
+}
+
+// testTimeout ends a test that never ends although no mutant is enabled.
 const testTimeout = 2 * time.Minute
+
+// timeoutOf ends tests that a mistake has made endless. Such a mistake is noticed. took is the time that they need without it.
+func timeoutOf(took time.Duration) time.Duration { return 10*took + 20*time.Second }
 
 // goSet is the mutants in Go.
 type goSet struct {
@@ -81,9 +95,7 @@ func (s *goSet) prepare() (func(), error) {
 	s.dir = dir
 	for _, pattern := range testPackages {
 		for _, path := range mustGlob(pattern.path) {
-			p := pattern
-			p.path = path
-			s.packages = append(s.packages, &p)
+			s.packages = append(s.packages, &testPackage{path: path, of: pattern.of, skip: pattern.skip, runs: pattern.runs})
 		}
 	}
 	s.overlayList, err = s.overlay()
@@ -158,46 +170,54 @@ func absolute(path string) string {
 
 // trace runs each test alone, and notes which mutants it executes. A test that fails without a mistake is not used.
 func (p *testPackage) trace(dir string) error {
-	runs := p.runs
 	list := exec.Command(p.binary, "-test.list", "^Test|^Fuzz|^Example")
 	list.Dir = p.path
 	out, err := list.Output()
 	if err != nil {
 		return err
 	}
+	runs := slices.Clone(p.runs)
 	for _, name := range strings.Fields(string(out)) {
 		if p.skip == "" || !regexp.MustCompile(p.skip).MatchString(name) {
 			runs = append(runs, "^"+name+"$")
 		}
 	}
-	p.reach = map[string]map[int]bool{}
-	for _, run := range runs {
-		file := filepath.Join(dir, "trace")
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			return err
-		}
-		if !passes(p.path, p.binary, run, "MUTANT_TRACE="+file) {
+	p.traces = map[string]trace{}
+	for i, run := range runs {
+		began := time.Now()
+		file := filepath.Join(dir, fmt.Sprintf("trace%d", i))
+		if !passes(p.path, p.binary, run, "MUTANT_TRACE="+file, testTimeout) {
 			fmt.Fprintf(os.Stderr, "not used, because it fails without a mistake: %s %s\n", p.path, run)
 			continue
 		}
-		text, err := os.ReadFile(file)
+		reach, err := readReach(file)
 		if err != nil {
 			return err
 		}
-		p.reach[run] = map[int]bool{}
-		for _, number := range strings.Fields(string(text)) {
-			n, _ := strconv.Atoi(number)
-			p.reach[run][n] = true
-		}
+		p.traces[run] = trace{reach, time.Since(began)}
 	}
 	return nil
 }
 
+// readReach reads the numbers of the mutants that a test has executed, if it has executed any.
+func readReach(file string) (map[int]bool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	reach := map[int]bool{}
+	for _, number := range strings.Fields(string(text)) {
+		n, _ := strconv.Atoi(number)
+		reach[n] = true
+	}
+	return reach, nil
+}
+
 // passes runs tests with an environment variable, and reports whether they pass in time.
-func passes(dir, binary, run, variable string) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), testTimeout+10*time.Second)
+func passes(dir, binary, run, variable string, timeout time.Duration) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout+10*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, "-test.run", run, "-test.failfast", "-test.timeout", testTimeout.String())
+	cmd := exec.CommandContext(ctx, binary, "-test.run", run, "-test.failfast", "-test.timeout", timeout.String())
 	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, append(os.Environ(), "CI=true", variable), time.Second
 	return cmd.Run() == nil
 }
@@ -209,12 +229,10 @@ func (s *goSet) try(m mutant) result {
 		if !p.isFor(m.file) || !testsChosen.MatchString(p.path) {
 			continue
 		}
-		if p.binary == "" {
-			exitOn(s.build(p))
-		}
-		for _, run := range p.runsOf(m.number) {
+		p.once.Do(func() { exitOn(s.build(p)) })
+		for _, r := range p.runsOf(m.number) {
 			reached = true
-			if !passes(p.path, p.binary, run, "MUTANT="+strconv.Itoa(m.number)) {
+			if !passes(p.path, p.binary, r.pattern, "MUTANT="+strconv.Itoa(m.number), timeoutOf(r.took)) {
 				return killed
 			}
 		}
@@ -225,21 +243,28 @@ func (s *goSet) try(m mutant) result {
 	return unreached
 }
 
-// runsOf returns the patterns of the tests that execute a mutant. Whole tests are one pattern.
-func (p *testPackage) runsOf(number int) (patterns []string) {
+// testRun is a pattern of tests, and how long they take without a mistake.
+type testRun struct {
+	pattern string
+	took    time.Duration
+}
+
+// runsOf returns the tests that execute a mutant. Whole tests are one pattern, which comes first.
+func (p *testPackage) runsOf(number int) (runs []testRun) {
 	var whole []string
-	for run, reach := range p.reach {
-		switch {
-		case !reach[number]:
+	var took time.Duration
+	for _, run := range slices.Sorted(maps.Keys(p.traces)) {
+		switch t := p.traces[run]; {
+		case !t.reach[number]:
 		case strings.Contains(run, "/"):
-			patterns = append(patterns, run)
+			runs = append(runs, testRun{run, t.took})
 		default:
 			whole = append(whole, run)
+			took += t.took
 		}
 	}
-	slices.Sort(patterns)
 	if len(whole) > 0 {
-		patterns = append([]string{strings.Join(whole, "|")}, patterns...)
+		runs = append([]testRun{{strings.Join(whole, "|"), took}}, runs...)
 	}
-	return patterns
+	return runs
 }

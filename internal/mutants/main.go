@@ -16,8 +16,10 @@ import (
 	"maps"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 )
 
 //go:embed equivalent.txt
@@ -79,9 +81,12 @@ var languages = []struct {
 // testsChosen matches the packages of tests to use.
 var testsChosen *regexp.Regexp
 
-var verbose = flag.Bool("v", false, "print the mutants that a test has noticed, too")
+var (
+	verbose  = flag.Bool("v", false, "print the mutants that a test has noticed, too")
+	parallel = flag.Int("parallel", 2*runtime.NumCPU(), "how many mutants to try at a time; most tests wait more than they compute")
+)
 
-// A set is the mutants of one language.
+// A set is the mutants of one language. Its try is safe for concurrent use after prepare.
 type set interface {
 	all() []mutant
 	prepare() (cleanup func(), err error)
@@ -94,25 +99,50 @@ func tryAll(s set, chosen *regexp.Regexp, reasons map[string]string) (failed boo
 	exitOn(err)
 	defer cleanup()
 	counts := map[string]*[3]int{}
-	for _, m := range s.all() {
-		if !chosen.MatchString(m.id) || reasons[m.id] != "" {
-			continue
+	for r := range results(s, untried(s.all(), chosen, reasons)) {
+		if counts[r.file] == nil {
+			counts[r.file] = new([3]int)
 		}
-		outcome := s.try(m)
-		if counts[m.file] == nil {
-			counts[m.file] = new([3]int)
+		counts[r.file][r.result]++
+		if r.result != killed || *verbose {
+			fmt.Println([]string{"killed   ", "survived ", "unreached"}[r.result], r.id)
 		}
-		counts[m.file][outcome]++
-		if outcome != killed || *verbose {
-			fmt.Println([]string{"killed   ", "survived ", "unreached"}[outcome], m.id)
-		}
-		failed = failed || outcome != killed
+		failed = failed || r.result != killed
 	}
 	for _, file := range slices.Sorted(maps.Keys(counts)) {
 		c := counts[file]
 		fmt.Printf("%-40s %4d killed %4d survived %4d unreached\n", file, c[killed], c[survived], c[unreached])
 	}
 	return failed
+}
+
+// untried returns the mutants that are chosen and have no reason to survive.
+func untried(all []mutant, chosen *regexp.Regexp, reasons map[string]string) []mutant {
+	return slices.DeleteFunc(all, func(m mutant) bool { return !chosen.MatchString(m.id) || reasons[m.id] != "" })
+}
+
+// tried is a mutant and what became of it.
+type tried struct {
+	mutant
+	result
+}
+
+// results tries mutants, some at a time, and yields what became of each as soon as that is known.
+func results(s set, mutants []mutant) <-chan tried {
+	results, tokens := make(chan tried), make(chan struct{}, *parallel)
+	go func() {
+		var wg sync.WaitGroup
+		for _, m := range mutants {
+			tokens <- struct{}{}
+			wg.Go(func() {
+				results <- tried{m, s.try(m)}
+				<-tokens
+			})
+		}
+		wg.Wait()
+		close(results)
+	}()
+	return results
 }
 
 // readEquivalent reads the list of mutants that change nothing. A line is an ID, or the reason for the IDs before it if it
