@@ -25,7 +25,7 @@ var testPackages = []*testPackage{
 	{path: "core/internal/*"},
 	{path: "core/consumer", of: "^core/consumer/"},
 	{path: "adapters/client", of: "^adapters/client/"},
-	{path: "core", of: "^core/"},
+	{path: "core", of: "^core/"}, // also those of internal packages without tests of their own
 	{path: "core/redisstore", of: "^core/(redisstore|driver)/", skip: "OnEveryEngine|Cluster|Sentinel|Promoted|Linearizable"},
 	{path: "adapters_test", of: "^core/|^adapters/[^c]", skip: "Soak|Process|Redis|TestAdapters|Killed|WithoutTTL", runs: []string{"^TestAdapters$/^memory$/^http$",
 		"^TestAdapters$/^memory$/^gin$", "^TestAdapters$/^memory$/^echo$", "^TestAdapters$/^memory$/^fiber$"}},
@@ -95,7 +95,9 @@ func (s *goSet) prepare() (func(), error) {
 	s.dir = dir
 	for _, pattern := range testPackages {
 		for _, path := range mustGlob(pattern.path) {
-			s.packages = append(s.packages, &testPackage{path: path, of: pattern.of, skip: pattern.skip, runs: pattern.runs})
+			if len(mustGlob(path+"/*_test.go")) > 0 {
+				s.packages = append(s.packages, &testPackage{path: path, of: pattern.of, skip: pattern.skip, runs: pattern.runs})
+			}
 		}
 	}
 	s.overlayList, err = s.overlay()
