@@ -56,13 +56,19 @@ func (r *Reshard) set(on *Server, state string, other *Server) {
 	r.tb.Helper()
 	ctx, id, client := context.Background(), other.id(r.tb), on.Client(r.tb)
 	for slots := range slices.Chunk(r.slots, 10) {
-		_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for _, slot := range slots {
-				p.Do(ctx, "CLUSTER", "SETSLOT", slot, state, id)
+		Eventually(r.tb, on.Addr+" has set the state of slots", func() bool {
+			_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
+				for _, slot := range slots {
+					p.Do(ctx, "CLUSTER", "SETSLOT", slot, state, id)
+				}
+				return nil
+			})
+			if err != nil && strings.HasPrefix(err.Error(), "NOREPLICAS") { // Valkey 8 asks its replicas first, which may be busy
+				return false
 			}
-			return nil
+			must(r.tb, err)
+			return true
 		})
-		must(r.tb, err)
 	}
 }
 
