@@ -27,7 +27,7 @@ func (all *clocks) read(ctx context.Context, master *redis.Client) error {
 	if err != nil {
 		return fmt.Errorf("idem: TIME of %s: %w", master.Options().Addr, err)
 	}
-	*all = append(*all, clock{master.Options().Addr, there.Sub(time.Now()), there.Sub(before)})
+	*all = append(*all, clock{master.Options().Addr, time.Until(there), there.Sub(before)})
 	return nil
 }
 

@@ -19,7 +19,7 @@ import (
 
 // scanBatch is how many keys a SCAN visits, and how many records are then read in one pipeline. A server takes about 10 µs for
 // each record.
-const scanBatch = 200
+const scanBatch = 100
 
 // Look implements driver.Inspector.
 func (s *Store) Look(ctx context.Context, name [32]byte) (driver.Record, error) {
