@@ -9,6 +9,7 @@ package metrics
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync/atomic"
 
 	"github.com/go-idem/idem/core"
@@ -47,10 +48,16 @@ func hooks(h *core.Hooks) []named {
 
 // Hooks returns hooks that count a call and then call the same hook of next, if it is not nil.
 func (c *Counters) Hooks(next core.Hooks) core.Hooks {
-	for i, h := range hooks(&next) {
-		count, inner := &c.counts[i], *h.hook
+	return Observe(next, func(_ context.Context, name string, _ core.Event) { c.counts[slices.Index(c.names, name)].Add(1) })
+}
+
+// Observe returns hooks that call observe with the name of the hook, as Counts has it, and then the same hook of next, if it is not
+// nil. observe must be safe for concurrent use.
+func Observe(next core.Hooks, observe func(ctx context.Context, name string, e core.Event)) core.Hooks {
+	for _, h := range hooks(&next) {
+		inner := *h.hook
 		*h.hook = func(ctx context.Context, e core.Event) {
-			count.Add(1)
+			observe(ctx, h.name, e)
 			if inner != nil {
 				inner(ctx, e)
 			}

@@ -1,4 +1,4 @@
-package main
+package operator_test
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/operator"
 )
 
 func TestAnOutcomeIsAResponseOfHTTP(t *testing.T) {
@@ -19,7 +20,7 @@ func TestAnOutcomeIsAResponseOfHTTP(t *testing.T) {
 			Header: []core.Field{{Name: "X-A", Value: "2"}, {Name: "X-B", Value: "1"}, {Name: "X-B", Value: "3"}},
 		},
 	} {
-		got, err := parseOutcome([]byte(text))
+		got, err := operator.ParseOutcome([]byte(text))
 		assert.NoError(t, err, text)
 		assert.Equal(t, want, got, text)
 	}
@@ -33,7 +34,7 @@ func TestAnOutcomeIsAResponseOfHTTP(t *testing.T) {
 		"HTTP/1.1 200\nContent-Length:3\n\na": "Content-Length is 3, and the body has 1 bytes",
 		"HTTP/1.1 200\nTransfer-Encoding: chunked\n\n1\na\n": "Transfer-Encoding must be removed",
 	} {
-		_, err := parseOutcome([]byte(text))
+		_, err := operator.ParseOutcome([]byte(text))
 		assert.ErrorContains(t, err, why, text)
 	}
 }

@@ -1,0 +1,53 @@
+package operator
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"net/textproto"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/go-idem/idem/core"
+)
+
+// statusLine is the first line of a response. The reason after the status may be missing, as it is in HTTP/2.
+var statusLine = regexp.MustCompile(`^HTTP/\d(?:\.\d)? ([2-5]\d\d)(?: .*)?$`)
+
+// ParseOutcome parses a response that an operator has written for Resolve, as HTTP/1.1 has it: a status line, header fields, an
+// empty line, and the body as it is.
+func ParseOutcome(text []byte) (*core.Response, error) {
+	reader := textproto.NewReader(bufio.NewReader(bytes.NewReader(text)))
+	first, _ := reader.ReadLine()
+	match := statusLine.FindStringSubmatch(first)
+	if match == nil {
+		return nil, errors.New(`it must begin with a line such as "HTTP/1.1 201 Created", with a status from 200 to 599`)
+	}
+	header, err := reader.ReadMIMEHeader()
+	if err != nil && !(errors.Is(err, io.EOF) && len(header) == 0) {
+		return nil, errors.New("after the header fields there must be an empty line: " + err.Error())
+	}
+	body, err := io.ReadAll(reader.R)
+	if err != nil {
+		return nil, err
+	}
+	if header.Get("Transfer-Encoding") != "" {
+		return nil, errors.New("the body must be as it is, so Transfer-Encoding must be removed")
+	}
+	if length := header.Get("Content-Length"); length != "" && length != strconv.Itoa(len(body)) {
+		return nil, errors.New("Content-Length is " + length + ", and the body has " + strconv.Itoa(len(body)) +
+			" bytes; has an editor added a line end?")
+	}
+	header.Del("Content-Length")
+	outcome := &core.Response{Body: body}
+	outcome.Status, _ = strconv.Atoi(match[1])
+	for _, name := range slices.Sorted(maps.Keys(header)) {
+		for _, value := range header[name] {
+			outcome.Header = append(outcome.Header, core.Field{Name: name, Value: value})
+		}
+	}
+	return outcome, nil
+}
