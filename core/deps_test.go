@@ -44,6 +44,7 @@ func TestNobodyPaysForWhatTheyDidNotImport(t *testing.T) {
 	own := map[string][]string{
 		"core/driver": nil, "core": {"/core/driver"}, "core/capture": {"/core", "/core/driver"}, "core/metrics": {"/core", "/core/driver"},
 		"core/consumer": {"/core", "/core/driver"}, "core/operator": {"/core", "/core/driver"},
+		"core/inspect":  {"/core", "/core/driver", "/core/operator", "/core/metrics"},
 		"core/memstore": {"/core/driver"}, "core/storetest": {"/core/driver"},
 		"core/seal": {"/core/driver"}, "core/blobs": {"/core/driver"}, "core/blobs/blobstest": {"/core/driver"},
 		"adapters/http":  {"/core", "/core/driver", "/core/capture"},
