@@ -18,8 +18,13 @@ func auditFlags(more ...cli.Flag) []cli.Flag {
 	return append(more,
 		&cli.StringFlag{Name: "who", Required: true, Usage: "`WHO` acts, for the audit"},
 		&cli.StringFlag{Name: "reason", Required: true, Usage: "`TEXT` that says why, for the audit"},
-		&cli.StringFlag{Name: "audit-file",
-			Usage: "`FILE` to which a line of JSON is appended before the act; if that fails, nothing is done. Default: standard error"})
+		auditFileFlag())
+}
+
+// auditFileFlag returns the flag of the file that auditor writes to.
+func auditFileFlag() cli.Flag {
+	return &cli.StringFlag{Name: "audit-file",
+		Usage: "`FILE` to which a line of JSON is appended before the act; if that fails, nothing is done. Default: standard error"}
 }
 
 // actorOf returns who acts and why.

@@ -103,7 +103,7 @@ func (p *program) command() *cli.Command {
 		Action: noCommand,
 		Commands: []*cli.Command{
 			p.showCommand(), p.stepsCommand(), p.lsCommand(), p.resolveCommand(), p.releaseCommand(), p.forgetCommand(), p.statsCommand(),
-			p.doctorCommand(), p.planCommand(), p.migrateCommand(), p.proxyCommand(),
+			p.doctorCommand(), p.planCommand(), p.migrateCommand(), p.serveCommand(), p.proxyCommand(),
 		},
 	}
 }

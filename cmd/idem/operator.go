@@ -33,8 +33,8 @@ func (p *program) openOperator(cmd *cli.Command, change ...func(*core.Config)) (
 	return &storeOperator{found, at}, nil
 }
 
-// newOperator returns an operator of the records of a store, with an engine that names them as the flags say.
-func (p *program) newOperator(cmd *cli.Command, at *store, change []func(*core.Config)) (*operator.Operator, error) {
+// newEngine returns an engine that names the records of a store as the flags say.
+func (p *program) newEngine(cmd *cli.Command, at *store, change []func(*core.Config)) (*core.Engine, error) {
 	config := core.Config{Store: at.Store, Scope: core.ScopeByAdapter}
 	config.Key.PerRoute = strings.Contains(cmd.String("kind"), " ")
 	config.Lease.OnUnknown = core.RefuseUnknown
@@ -47,6 +47,15 @@ func (p *program) newOperator(cmd *cli.Command, at *store, change []func(*core.C
 	engine, err := core.New(config)
 	if err != nil {
 		return nil, fail(badUsage, "%v", err)
+	}
+	return engine, nil
+}
+
+// newOperator returns an operator of the records of a store.
+func (p *program) newOperator(cmd *cli.Command, at *store, change []func(*core.Config)) (*operator.Operator, error) {
+	engine, err := p.newEngine(cmd, at, change)
+	if err != nil {
+		return nil, err
 	}
 	found, err := operator.New(engine, operator.Config{Audit: p.auditor(cmd.String("audit-file"), at.place)})
 	if err != nil {

@@ -27,19 +27,25 @@ func (p *program) resolveCommand() *cli.Command {
 			"The flags of times must be as in the config of the service. With --outcome say how the service stores outcomes, by\n" +
 			"--no-codecs or --seal-key. A service with codecs of its own in Keep.Codecs must use core/operator, since it cannot\n" +
 			"read what this command stores.",
-		Flags: auditFlags(
+		Flags: auditFlags(append(storedFormFlags(),
 			&cli.StringFlag{Name: "outcome", Usage: "`FILE` with the response that retries get"},
 			&cli.BoolFlag{Name: "not-done", Usage: "the operation has not happened"},
 			kindFlag(),
 			&cli.Int64Flag{Name: "fence", Usage: "`FENCE` that show has printed: if the record has another one by now, nothing is done"},
-			&cli.DurationFlag{Name: "retention", Value: 24 * time.Hour, Usage: "Keep.Retention: how long the outcome is kept"},
-			&cli.DurationFlag{Name: "late-retry", Usage: "Keep.LateRetry: how much longer the key is remembered"},
-			&cli.StringFlag{Name: "seal-key",
-				Usage: "`ID=FILE` with the ID and the 32 bytes of the first key, if Keep.Codecs of the service has core/seal; " +
-					"with another one, retries get 503"},
-			&cli.BoolFlag{Name: "no-codecs", Usage: "Keep.Codecs of the service is empty, or has core/compress only"},
-		),
+		)...),
 	}, 2, 0, p.resolve)
+}
+
+// storedFormFlags returns the flags that say how the service stores outcomes, and for how long.
+func storedFormFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.DurationFlag{Name: "retention", Value: 24 * time.Hour, Usage: "Keep.Retention: how long the outcome is kept"},
+		&cli.DurationFlag{Name: "late-retry", Usage: "Keep.LateRetry: how much longer the key is remembered"},
+		&cli.StringFlag{Name: "seal-key",
+			Usage: "`ID=FILE` with the ID and the 32 bytes of the first key, if Keep.Codecs of the service has core/seal; " +
+				"with another one, retries get 503"},
+		&cli.BoolFlag{Name: "no-codecs", Usage: "Keep.Codecs of the service is empty, or has core/compress only"},
+	}
 }
 
 // resolve settles the outcome of a request or task.
@@ -89,6 +95,11 @@ func (o *storeOperator) settle(
 	return o.explain(ctx, err, mayBeDone)
 }
 
+// errWhichForm refuses to store outcomes in a form that nobody has named.
+var errWhichForm = fail(badUsage, "how does the service store outcomes? Set --no-codecs if its Keep.Codecs is empty or has "+
+	"core/compress only, or --seal-key ID=FILE if it has core/seal. With codecs of its own the service could not read the outcome: "+
+	"use core/operator; %s", nothingChanged)
+
 // checkResolution refuses flags that do not say what happened, or how the service stores outcomes. An outcome in another form
 // would make all retries fail, so the command does not guess the form.
 func checkResolution(cmd *cli.Command) error {
@@ -96,9 +107,7 @@ func checkResolution(cmd *cli.Command) error {
 	case cmd.IsSet("outcome") == cmd.Bool("not-done"):
 		return fail(badUsage, "did it happen? Set --outcome FILE or --not-done")
 	case cmd.IsSet("outcome") && cmd.IsSet("seal-key") == cmd.Bool("no-codecs"):
-		return fail(badUsage, "how does the service store outcomes? Set --no-codecs if its Keep.Codecs is empty or has core/compress "+
-			"only, or --seal-key ID=FILE if it has core/seal. With codecs of its own the service could not read the outcome: use core/operator; %s",
-			nothingChanged)
+		return errWhichForm
 	}
 	return nil
 }
@@ -121,21 +130,27 @@ func (o *storeOperator) lookToAct(ctx context.Context, cmd *cli.Command, task co
 
 // resolution returns the outcome that the flags give, nil for none, and how the engine is to keep it.
 func resolution(cmd *cli.Command) (outcome *core.Response, keep func(*core.Config), err error) {
-	codecs, err := sealing(cmd.String("seal-key"))
-	if err != nil {
-		return nil, nil, err
-	}
-	longest := 1 << 20
+	longest := longestBody
 	if cmd.IsSet("outcome") {
 		if outcome, err = readOutcome(cmd.String("outcome")); err != nil {
 			return nil, nil, err
 		}
 		longest = max(longest, len(outcome.Body)) // no body is left out
 	}
-	return outcome, func(c *core.Config) {
+	keep, err = keeping(cmd, longest)
+	return outcome, keep, err
+}
+
+// longestBody is the longest body of an outcome that is stored, if none is longer.
+const longestBody = 1 << 20
+
+// keeping returns how the engine is to keep outcomes, as storedFormFlags say.
+func keeping(cmd *cli.Command, longest int) (func(*core.Config), error) {
+	codecs, err := sealing(cmd.String("seal-key"))
+	return func(c *core.Config) {
 		c.Keep.Retention, c.Keep.LateRetry = cmd.Duration("retention"), cmd.Duration("late-retry")
 		c.Keep.MaxBody, c.Keep.Codecs = longest, codecs
-	}, nil
+	}, err
 }
 
 // sealing returns the codec of a service that seals outcomes with this key, or none for "".
