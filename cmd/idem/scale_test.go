@@ -113,8 +113,9 @@ func onlyRecord(t *testing.T, client *redis.Client) string {
 	keys, err := client.Keys(t.Context(), "*").Result()
 	require.NoError(t, err)
 	require.Len(t, keys, 1)
-	text, err := client.GetDel(t.Context(), keys[0]).Result()
+	text, err := client.Get(t.Context(), keys[0]).Result()
 	require.NoError(t, err)
+	require.NoError(t, client.Del(t.Context(), keys[0]).Err())
 	return text
 }
 

@@ -130,7 +130,7 @@ func (s *Store) checkServer(ctx context.Context, node *redis.Client, info map[st
 // isActiveActive reports whether INFO says that other servers accept writes to the same keys: active replicas of KeyDB, and the
 // module of conflict-free databases of Redis Enterprise.
 func isActiveActive(info map[string]string) bool {
-	return info["role"] == "active-replica" || strings.HasPrefix(info["module"], "name=crdt,") || info["crdt_enabled"] == "1"
+	return info["role"] == "active-replica" || strings.Contains(info["module"], "name=crdt,") || info["crdt_enabled"] == "1"
 }
 
 // maxClockSkew is the difference of clocks that Check does not report.
@@ -157,7 +157,7 @@ func (s *Store) clockSkew(ctx context.Context, node *redis.Client, replica strin
 	return max(there.Sub(here).Abs()-time.Since(before), 0), err
 }
 
-// readInfo returns the fields of INFO by name.
+// readInfo returns the fields of INFO by name. The field module stands for all modules, since each has one.
 func readInfo(ctx context.Context, node *redis.Client) (map[string]string, error) {
 	text, err := node.Info(ctx).Result()
 	if err != nil {
@@ -166,6 +166,9 @@ func readInfo(ctx context.Context, node *redis.Client) (map[string]string, error
 	info := map[string]string{}
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name == "module" {
+			value = info[name] + value + "; "
+		}
 		info[name] = value
 	}
 	return info, nil

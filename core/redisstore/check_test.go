@@ -89,7 +89,7 @@ func TestCheckSeesThatOtherServersAcceptWritesToTheSameKeys(t *testing.T) {
 	server := redistest.Start(t, "--appendonly", "yes")
 	for name, change := range map[string][2]string{
 		"KeyDB":            {"role:master", "role:active-replica"},
-		"Redis Enterprise": {"# Modules\r\n", "# Modules\r\nmodule:name=crdt,ver=1\r\n"},
+		"Redis Enterprise": {"# Cluster\r\n", "module:name=crdt,ver=1\r\nmodule:name=search,ver=1\r\n# Cluster\r\n"},
 	} {
 		client := server.Client(t)
 		client.AddHook(&changedReply{command: "info", change: func(cmd redis.Cmder) {
