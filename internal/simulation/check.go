@@ -81,6 +81,7 @@ func (h *history) checkResult(d *do, result *core.Result, err error) (satisfied 
 func (h *history) checkReplay(d *do, status int, body string, isOmitted bool) {
 	c := h.keyOf(d).completed()
 	switch {
+	case h.keyOf(d).hasLost(): // a process may remember the outcome that the store has lost
 	case c == nil:
 		h.broken("replays are outcomes", "%s gets a replay, and no outcome was stored", d)
 	case c.run == nil:

@@ -3,6 +3,7 @@ package simulation
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,6 +29,8 @@ type history struct {
 	story     []string
 	violation *violation // the first one
 	calls     sync.WaitGroup
+
+	failedOver time.Duration // when the store lost its last writes; 0: never
 }
 
 // violation is a promise that was broken.
@@ -48,6 +51,7 @@ type record struct {
 	completed *claim // nil while no outcome is stored
 	claims    map[int64]*claim
 	withdrawn map[[16]byte]time.Duration // until when the store refuses the claim of an owner that has withdrawn it
+	hasLost   bool                       // a failover has lost its outcome
 }
 
 // claim is a claim that the store granted.
@@ -61,6 +65,8 @@ type claim struct {
 	run      *run          // nil if no handler was started under the claim
 
 	hasEnded     bool          // the store executed Complete or Fail
+	isLost       bool          // in a failover
+	hasLostEnd   bool          // a failover has lost its Complete or Fail, which its owner does not repeat
 	taken        time.Duration // when another claim replaced it; 0: never
 	next         *claim        // the claim that replaced it
 	renewed      time.Duration // when the last extension was sent whose reply the process has got, or when the run started
@@ -139,6 +145,11 @@ func (k *keyHistory) completed() *claim {
 	return nil
 }
 
+// hasLost reports whether a failover has lost an outcome of the key.
+func (k *keyHistory) hasLost() bool {
+	return slices.ContainsFunc(k.records, func(r *record) bool { return r.hasLost })
+}
+
 // lasting returns the claim whose request the engines compare with others: that of the outcome, or else the last one. If the key
 // has records under two names, claims that were withdrawn before a run do not count. It returns nil if there is none.
 func (k *keyHistory) lasting() (last *claim) {
@@ -211,7 +222,7 @@ func (h *history) couldHold(c *claim) bool {
 	if r != nil && r.end != 0 && now-c.process.troubleUntil <= c.lease+quick {
 		return false // of all commits that are pending, one at a time finds out whether the store is back
 	}
-	if r == nil || c.process.dead || c.do.counts["lost"] > 0 || now-c.troubleUntil <= c.lease+quick {
+	if r == nil || c.hasLostEnd || c.process.dead || c.do.counts["lost"] > 0 || now-c.troubleUntil <= c.lease+quick {
 		return false
 	}
 	for _, sent := range c.calls {
@@ -256,6 +267,8 @@ func (h *history) completed(d *do, key [32]byte, fence int64) {
 	switch {
 	case c == nil:
 		h.broken("outcomes have claims", "an outcome of %s has the fence %d, which was never granted", name, fence)
+	case c.isLost:
+		h.broken("a claim that the store has lost stays lost", "%s stores an outcome of %s", c.do, name)
 	case r.completed == c:
 	case r.completed != nil:
 		h.broken("one outcome", "%s stores an outcome of %s after %s", c.do, name, r.completed.do)
@@ -290,7 +303,10 @@ func (h *history) extends(d *do, key [32]byte, fence int64) {
 		return
 	}
 	c.leaseEnd = h.now() + c.lease
-	if c != r.last {
+	switch {
+	case c.isLost:
+		h.broken("a claim that the store has lost stays lost", "%s extends a claim of %s", c.do, d.record())
+	case c != r.last:
 		h.broken("extensions are fenced", "%s extends a claim of %s that %s has taken", c.do, d.record(), r.last.do)
 	}
 }
@@ -347,6 +363,7 @@ func (h *history) started(d *do, s script, fence int64, isCanceled func() bool) 
 		return nil // a message inside a run of the same message
 	case c.run != nil:
 		h.broken("one run per claim", "%s runs twice under the fence %d", d, fence)
+	case c.isLost: // the process does not know that yet
 	case completed != nil:
 		h.broken("no run after an outcome", "%s runs %s after %s has stored an outcome", d, d.record(), completed.do)
 	case rec.last != c:
@@ -370,10 +387,14 @@ func (h *history) started(d *do, s script, fence int64, isCanceled func() bool) 
 // checkFollows checks that a run may start under claim c after an earlier run of its key. The caller holds mu.
 func (h *history) checkFollows(c *claim, earlier *run) {
 	d, cfg := c.do, &earlier.do.process.config
+	if earlier.claim.isLost {
+		return // for the store, that run never was
+	}
 	if !d.isSameAs(earlier.do) && !earlier.isFree() {
 		h.broken("no other request after effects", "%s runs after %s, which was another request", d, earlier.do)
 	}
-	isPending := earlier.end > 0 && earlier.isKept() && !earlier.wasTold && !earlier.claim.hasEnded && earlier.claim.next == c
+	isUnsent := !earlier.claim.hasEnded && !earlier.claim.hasLostEnd
+	isPending := earlier.end > 0 && earlier.isKept() && !earlier.wasTold && isUnsent && earlier.claim.next == c
 	isLate := d.start > earlier.end+cfg.Limits.StoreTimeout+quick && h.now() < earlier.end+9*cfg.Lease.Duration
 	if isPending && isLate && earlier.do.process == d.process && !earlier.do.isDeaf {
 		h.broken("a process holds the claims of pending outcomes", "%s runs while the outcome of %s is pending", d, earlier.do)

@@ -49,6 +49,9 @@ func (p *plan) smaller() (plans []*plan) {
 	if p.refusesLong {
 		add(func(q *plan) { q.refusesLong = false })
 	}
+	if p.failover.promoted > 0 {
+		add(func(q *plan) { q.failover = failoverPlan{} })
+	}
 	for i := range p.faults {
 		add(func(q *plan) { q.faults = slices.Delete(q.faults, i, i+1) })
 	}
@@ -81,6 +84,9 @@ func (h *history) text() string {
 	}
 	fmt.Fprintf(&b, "messages are handled %d times at most\n", h.plan.maxAttempts)
 	fmt.Fprintf(&b, "the store refuses long outcomes: %t\n", h.plan.refusesLong)
+	if f := h.plan.failover; f.promoted > 0 {
+		fmt.Fprintf(&b, "failover after %v; writes after %v are lost\n", f.promoted, f.lastWrite)
+	}
 	for _, f := range h.plan.faults {
 		fmt.Fprintf(&b, "fault: %s\n", f)
 	}

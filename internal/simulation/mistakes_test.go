@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -54,6 +55,15 @@ var mistakes = map[string]func(*mistaken){
 			}
 			owners[c.Owner] = true
 			return entry, nil
+		}
+	},
+	"Extend brings a record back that a failover has lost": func(m *mistaken) {
+		m.extend = func(ctx context.Context, c driver.Claim) error {
+			err := m.Store.Extend(ctx, c)
+			if seen, _ := m.Store.Look(ctx, c.Key); errors.Is(err, driver.ErrLost) && seen.State == driver.Absent {
+				_, err = m.Store.Begin(ctx, c)
+			}
+			return err
 		}
 	},
 	"Extend is not fenced": func(m *mistaken) {

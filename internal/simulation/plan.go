@@ -17,7 +17,12 @@ type plan struct {
 	maxAttempts int  // how often a message is handled at most
 	refusesLong bool // the store never accepts an outcome longer than longOutcome
 	rotates     bool // the processes are in two neighbouring steps of a change of the secret
+	failover    failoverPlan
 }
+
+// failoverPlan is a failover that loses what the store has acknowledged since the replica got its last write. There is none if both
+// times are 0.
+type failoverPlan struct{ lastWrite, promoted time.Duration }
 
 // slotPlan is one place where a process runs. When a process dies, another one with the same options takes its place.
 type slotPlan struct {
@@ -149,6 +154,10 @@ func newPlan(seed uint64) *plan {
 	}
 	for range r.IntN(5) {
 		p.faults = append(p.faults, newFault(r, len(p.slots)))
+	}
+	if r.IntN(8) == 0 {
+		p.failover.lastWrite = upTo(r, 8*lease)
+		p.failover.promoted = p.failover.lastWrite + upTo(r, 2*lease)
 	}
 	return p
 }

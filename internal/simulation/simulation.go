@@ -19,10 +19,17 @@ func execute(t *testing.T, p *plan, wrap func(*memstore.Store) backend, verbose 
 	messageRecords() // outside of the bubble, which forbids to share what is made in it
 	synctest.Test(t, func(*testing.T) {
 		h.begin = time.Now()
-		inner := memstore.New()
-		h.store = inner
-		if wrap != nil {
-			h.store = wrap(inner)
+		newStore := func() backend {
+			if wrap != nil {
+				return wrap(memstore.New())
+			}
+			return memstore.New()
+		}
+		h.store = newStore()
+		if p.failover.promoted > 0 {
+			store := &replicated{backend: h.store, replica: newStore()}
+			h.store = store
+			h.calls.Go(func() { h.failOver(store) })
 		}
 		h.play()
 	})
@@ -47,6 +54,7 @@ func (h *history) play() {
 	for _, f := range h.plan.faults {
 		time.Sleep(f.to - h.now())
 	}
+	time.Sleep(h.plan.failover.promoted - h.now())
 	h.calls.Wait()
 	time.Sleep(3*lease + lease/2) // late calls take up to two leases, and the claims that they get last another one
 	h.settles()
