@@ -3,7 +3,7 @@
 # make tools       installs the servers that the tests start, where it can, and says what is missing where it cannot
 # make servers     runs the tests of the stores on versions of Redis, Valkey and PostgreSQL, which it downloads; ONLY=redis-6.2
 # make bench       measures beside rivals and writes docs/PERFORMANCE.md; BENCH=-short takes 3 minutes, not 25
-# make soak        30 minutes of traffic under faults, 30 minutes of simulated histories,
+# make soak        30 minutes of traffic under faults, an hour of simulated histories,
 #                  then the tests in their long forms and 10 minutes of each fuzz target
 # make mutants     small mistakes in the library, one at a time; prints those that no test notices: hours; ONLY='^core/settle' chooses
 
@@ -31,7 +31,7 @@ vet:
 	$(GO) vet ./...
 	@set -e; for module in $(NESTED); do $(GO) -C $$module vet ./...; done
 	@test -z "$$(gofmt -l .)" || { echo "gofmt wants to change:"; gofmt -l .; exit 1; }
-	@sh -n .ci/servers && sh -n .ci/unit
+	@for script in servers unit simulate; do sh -n .ci/$$script || exit 1; done
 
 lint:
 	$(GO) run $(STATICCHECK) ./...
@@ -53,7 +53,8 @@ bench:
 
 soak:
 	SOAK=1 $(GO) test -run '^TestSoak$$' -v -timeout 60m ./adapters_test
-	SOAK=1 SOAK_FOR=30m $(GO) test -run 'Histories|Mutants' -v -timeout 60m ./internal/simulation
+	GO=$(GO) .ci/simulate
+	SOAK=1 $(GO) test -run 'Mutants' -v -timeout 60m ./internal/simulation
 	SOAK=1 $(GO) test -run Waiters -v -timeout 30m ./faults_test
 	SOAK=1 SOAK_FOR=1m $(GO) test -race -shuffle=on -count=3 -timeout 120m ./...
 	@set -e; for module in $(NESTED); do echo "$$module:"; SOAK=1 $(GO) -C $$module test -race -shuffle=on -timeout 120m ./...; done

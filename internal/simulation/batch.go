@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 	"time"
 
@@ -11,11 +12,13 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// dispatchBatch delivers the message of d in a batch, with another message if the script names one.
+// dispatchBatch delivers the message of d in a batch, with the other messages that the script names.
 func (h *history) dispatchBatch(ctx context.Context, d *do) (satisfied bool) {
 	all := []*do{d}
-	if also := d.script.also; also != d.key && kinds[also%len(kinds)] == "message" {
-		all = append(all, h.newDo(d.name+"/also", also, d.variant, d.script, d.process))
+	for i := range 4 {
+		if key := i*len(kinds) + 2; d.script.also&(1<<i) != 0 && key != d.key {
+			all = append(all, h.newDo(d.name+"/"+strconv.Itoa(key), key, d.variant, d.script, d.process))
+		}
 	}
 	messages := make([]consumer.Message, len(all))
 	h.mu.Lock()

@@ -111,6 +111,7 @@ func (h *history) checkDelivery(d *do, delivery *consumer.Delivery[string]) (sat
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.tell("%s gets: %s %v", d, delivery.Verdict, delivery.Err)
+	h.checkHooksOf(d, delivery)
 	isDuplicate := delivery.Verdict == consumer.Duplicate
 	switch {
 	case isDuplicate && d.isFound && d.counts["replay"] == 0:
@@ -132,6 +133,22 @@ func (h *history) checkDelivery(d *do, delivery *consumer.Delivery[string]) (sat
 		h.checkDead(d, delivery.Err)
 	}
 	return isDuplicate || delivery.Verdict == consumer.Done || delivery.Verdict == consumer.Dead
+}
+
+// checkHooksOf checks that the hooks count what became of a delivery. The caller holds mu.
+func (h *history) checkHooksOf(d *do, delivery *consumer.Delivery[string]) {
+	// A claim without a handler stores what OnUnknown has found, or that the message is dead. A claim of a batch can be lost before
+	// all others are there.
+	wasLost := d.script.isBatch && d.counts["lost"]+d.counts["unknown"] > 0
+	wasNotHandled := d.runs == 0 && (d.isFound || delivery.Verdict == consumer.Dead || wasLost)
+	if runs := d.counts["begin"] + d.counts["unprotected"]; runs > 1 || runs != d.runs && !d.isInside && !wasNotHandled {
+		h.broken("hooks count what results say", "%s: %d runs, and hooks counted %d", d, d.runs, runs)
+	}
+	h.expect(d, "conflict", delivery.Verdict == consumer.Busy && delivery.Err == nil)
+	h.expect(d, "mismatch", delivery.Err != nil && strings.Contains(delivery.Err.Error(), "another payload"))
+	if wasDead := delivery.Verdict == consumer.Dead && d.runs == 0; !wasDead && !d.isFound {
+		h.expect(d, "replay", delivery.Verdict == consumer.Duplicate)
+	}
 }
 
 // checkDead checks that a message that is dead had all its attempts. A claim that its owner

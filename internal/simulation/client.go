@@ -28,6 +28,7 @@ type do struct {
 	busy   time.Duration  // how long the handler ran
 	isDeaf bool           // a call to the store did not end with its context, so the do has no bound
 
+	isInside    bool // of a run of the same message, which passes by
 	isFound     bool // OnUnknown has returned an outcome
 	mayOmitBody bool // the store, or the store of blobs, has not accepted the body of its outcome at once
 	hasNoBlob   bool // the blob of the outcome could not be read

@@ -360,6 +360,7 @@ func (h *history) started(d *do, s script, fence int64, isCanceled func() bool) 
 		h.broken("runs have claims", "the fence %d of %s was never granted", fence, d)
 		return nil
 	case c.run != nil && c.do != d:
+		d.isInside = true
 		return nil // a message inside a run of the same message
 	case c.run != nil:
 		h.broken("one run per claim", "%s runs twice under the fence %d", d, fence)

@@ -56,7 +56,7 @@ type script struct {
 	steps   int
 	isLong  bool // the response is longer than longOutcome
 	isBatch bool // a message is delivered in a batch
-	also    int  // the key of another message in that batch; the key of another kind, or the same: there is none
+	also    int  // a bit for each of the first four keys of messages: whether that message is in the batch, too
 	nested  int  // the key of a request that the handler sends through the same engine; -1: none
 }
 
@@ -139,12 +139,18 @@ const lease = 3 * time.Second
 // newPlan makes the plan of a seed.
 func newPlan(seed uint64) *plan {
 	r := rand.New(rand.NewPCG(seed, 17))
-	p := &plan{seed: seed, maxAttempts: 1 + r.IntN(3), refusesLong: r.IntN(8) == 0, rotates: r.IntN(6) == 0}
+	p := &plan{seed: seed, maxAttempts: 1 + r.IntN(3), refusesLong: r.IntN(8) == 0, rotates: r.IntN(4) == 0}
 	step := r.IntN(len(rotation) - 1)
 	for range 2 + r.IntN(2) {
 		s := slotPlan{option: r.IntN(len(options)), diesAfter: r.IntN(2) == 0, step: step + r.IntN(2)}
 		if r.IntN(3) == 0 {
 			s.diesAt = 1 + r.IntN(12)
+			if p.rotates { // most that can go wrong then is in the first calls
+				s.diesAt = 1 + s.diesAt/4
+			}
+		}
+		if r.IntN(8) == 0 {
+			s.option = optionNamed("blobs")
 		}
 		p.slots = append(p.slots, s)
 	}
@@ -155,7 +161,7 @@ func newPlan(seed uint64) *plan {
 	for range r.IntN(5) {
 		p.faults = append(p.faults, newFault(r, len(p.slots)))
 	}
-	if r.IntN(8) == 0 {
+	if r.IntN(10) == 0 {
 		p.failover.lastWrite = upTo(r, 8*lease)
 		p.failover.promoted = p.failover.lastWrite + upTo(r, 2*lease)
 	}
@@ -193,7 +199,7 @@ func newScript(r *rand.Rand, keys int) script {
 	if r.IntN(5) == 0 {
 		s.steps = 1 + r.IntN(3)
 	}
-	s.isBatch, s.also = r.IntN(3) == 0, r.IntN(2*len(kinds))
+	s.isBatch, s.also = r.IntN(3) == 0, r.IntN(16)&r.IntN(16)
 	if r.IntN(8) == 0 {
 		s.nested = r.IntN(keys)
 	}
@@ -207,6 +213,9 @@ func newFault(r *rand.Rand, slots int) fault {
 	f := fault{
 		from: upTo(r, 8*lease), slot: r.IntN(slots+1) - 1, kind: 1 + faultKind(r.IntN(int(faultKinds)-1)),
 		call: calls[r.IntN(len(calls))],
+	}
+	if f.call == "Watch" && r.IntN(2) == 0 { // a subscription that hangs does the most
+		f.kind = deaf
 	}
 	f.to = f.from + upTo(r, 4*lease)
 	f.percent = []int{30, 70, 100}[r.IntN(3)]

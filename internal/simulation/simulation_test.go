@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,9 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// With one processor, the scheduler has less to decide, and a seed is more certain to make the same history again.
+// With one processor, the scheduler has less to decide, and a seed is more certain to make the same history again. A history leaves
+// little behind, so the garbage can wait.
 func TestMain(m *testing.M) {
 	runtime.GOMAXPROCS(1)
+	debug.SetGCPercent(1000)
 	os.Exit(m.Run())
 }
 
