@@ -123,6 +123,7 @@ var imports = map[string]string{
 	"redis": "github.com/redis/go-redis/v9", "pgx": "github.com/jackc/pgx/v5", "pgxpool": "github.com/jackc/pgx/v5/pgxpool",
 	"core": "github.com/go-idem/idem/core", "expvar": "expvar",
 	"driver":     "github.com/go-idem/idem/core/driver",
+	"inspect":    "github.com/go-idem/idem/core/inspect",
 	"operator":   "github.com/go-idem/idem/core/operator",
 	"consumer":   "github.com/go-idem/idem/core/consumer",
 	"memstore":   "github.com/go-idem/idem/core/memstore",
@@ -140,6 +141,9 @@ var adapters = map[string]string{
 var known = [][2]string{
 	{"ctx", "var ctx context.Context"}, {"engine", "var engine *core.Engine"}, {"addr", "var addr string"},
 	{"ops", "var ops *operator.Operator"}, {"task", "var task core.Task"}, {"seen", "var seen driver.Record"}, {"by", "var by operator.By"},
+	{"cfg", "var cfg core.Config"}, {"audit", "var audit func(context.Context, operator.Act) error"},
+	{"operatorOf", "func operatorOf(*http.Request) string { return \"\" }"},
+	{"authenticate", "func authenticate(http.Handler) http.Handler { return nil }"},
 	{"messages", "var messages *consumer.Consumer"},
 	{"router", "var router *gin.Engine"}, {"e", "var e *echo.Echo"}, {"app", "var app *fiber.App"}, {"mux", "var mux *http.ServeMux"},
 	{"pool", "var pool *pgxpool.Pool"}, {"userOf", "func userOf(context.Context) string { return \"\" }"},
@@ -165,6 +169,9 @@ func snippet(block, adapter string) string {
 		if adapter == "" && strings.Contains(block, function) {
 			adapter = name
 		}
+	}
+	if adapter == "" && strings.Contains(block, "idem.Status") { // each adapter has one
+		adapter = "http"
 	}
 	declared := ""
 	for _, name := range slices.Backward(known) {

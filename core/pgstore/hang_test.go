@@ -95,6 +95,10 @@ var calls = map[string]func(context.Context, *hanging) error{
 		_, err := pgstore.Check(ctx, h.pool, pgstore.ListenOn(h.pool))
 		return err
 	},
+	"SchemaVersion": func(ctx context.Context, h *hanging) error {
+		_, _, err := pgstore.SchemaVersion(ctx, h.pool)
+		return err
+	},
 	"Migrate": func(ctx context.Context, h *hanging) error { return pgstore.Migrate(ctx, h.pool) },
 	"InTx": func(ctx context.Context, h *hanging) error {
 		return pgstore.InTx(ctx, h.pool, pgx.TxOptions{}, func(pgx.Tx) error { return errTest })

@@ -74,6 +74,10 @@ var calls = map[string]func(context.Context, *hanging) error{
 		_, err := redisstore.Check(ctx, h.client)
 		return err
 	},
+	"CheckGrowth": func(ctx context.Context, h *hanging) error {
+		_, err := redisstore.CheckGrowth(ctx, h.client, time.Hour)
+		return err
+	},
 }
 
 // hangs are the ways in which a server does not reply.
