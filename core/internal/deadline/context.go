@@ -69,17 +69,17 @@ func (c *Context) Value(key any) any {
 func (c *Context) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.check()
+	c.check(time.Now())
 	return c.err
 }
 
 // check ends the context if its parent has ended or its deadline has passed. The caller holds mu.
-func (c *Context) check() {
+func (c *Context) check(now time.Time) {
 	switch {
 	case c.err != nil:
 	case c.mode != CancelNever && c.parent.Err() != nil:
 		c.end(c.parent.Err())
-	case !time.Now().Before(c.deadline):
+	case !now.Before(c.deadline):
 		c.end(context.DeadlineExceeded)
 	}
 }
@@ -91,14 +91,15 @@ func (c *Context) Done() <-chan struct{} {
 	if c.done != nil {
 		return c.done
 	}
-	c.check()
+	now := time.Now()
+	c.check(now)
 	c.done = make(chan struct{})
 	first, _ := c.Deadline()
 	switch {
 	case c.err != nil:
 		close(c.done)
-	case c.mode == CancelLazily && first.Equal(c.deadline) && time.Until(first) > cancelCheckDelay:
-		c.queue.AfterFunc(&c.timer, cancelCheckDelay, (*timeout)(c))
+	case c.mode == CancelLazily && first.Equal(c.deadline) && first.Sub(now) > cancelCheckDelay:
+		c.queue.At(&c.timer, now.Add(cancelCheckDelay), (*timeout)(c))
 	default:
 		c.watch()
 	}
@@ -110,7 +111,7 @@ func (c *Context) watch() {
 	if c.mode != CancelNever {
 		c.stopParent = context.AfterFunc(c.parent, func() { _ = c.Err() })
 	}
-	c.queue.AfterFunc(&c.timer, time.Until(c.deadline), (*timeout)(c))
+	c.queue.At(&c.timer, c.deadline, (*timeout)(c))
 }
 
 // timeout is the Context as the Func of its timer.
@@ -121,7 +122,7 @@ func (t *timeout) Fire() {
 	c := (*Context)(t)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.check(); c.err == nil {
+	if c.check(time.Now()); c.err == nil {
 		c.watch()
 	}
 }

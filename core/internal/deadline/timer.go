@@ -21,7 +21,7 @@ type Queue struct {
 type Func interface{ Fire() }
 
 // Timer calls a Func once, in a goroutine of its own, like a timer of time.AfterFunc. The zero value is a stopped timer. Calls of
-// AfterFunc and Stop for one Timer must not overlap each other; they may overlap its Func.
+// At and Stop for one Timer must not overlap each other; they may overlap its Func.
 type Timer struct {
 	queue *Queue // nil before the first use
 	f     Func
@@ -29,12 +29,13 @@ type Timer struct {
 	index int // in queue.timers, counted from 1; 0: stopped
 }
 
-// AfterFunc starts t, or starts it again if it is running: it calls f.Fire after d, in a goroutine of its own. A Timer must be used
-// with one queue only.
-func (q *Queue) AfterFunc(t *Timer, d time.Duration, f Func) {
+// At starts t, or starts it again if it is running: it calls f.Fire when due is reached, in a goroutine of its own. It takes a time
+// and not a duration, because callers know the time and reading the clock costs more than the rest. A Timer must be used with one
+// queue only.
+func (q *Queue) At(t *Timer, due time.Time, f Func) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	t.queue, t.f, t.due = q, f, time.Now().Add(d)
+	t.queue, t.f, t.due = q, f, due
 	if t.index == 0 {
 		heap.Push(&q.timers, t)
 	} else {

@@ -49,7 +49,7 @@ func FuzzTimer(f *testing.F) {
 					assert.Equal(t, plain[i].Stop(), ours[i].Stop())
 				default:
 					plain[i].Reset(length)
-					queue.AfterFunc(&ours[i], length, &got[i])
+					queue.At(&ours[i], time.Now().Add(length), &got[i])
 				}
 				synctest.Wait()
 			}
@@ -65,7 +65,7 @@ func TestStoppedTimersLeaveTheQueueAtOnce(t *testing.T) {
 	var queue Queue
 	var never, stopped Timer
 	assert.False(t, never.Stop())
-	queue.AfterFunc(&stopped, time.Hour, &recorder{})
+	queue.At(&stopped, time.Now().Add(time.Hour), &recorder{})
 	assert.Equal(t, 1, queue.Len())
 	assert.True(t, stopped.Stop())
 	assert.False(t, stopped.Stop())
@@ -81,7 +81,7 @@ func TestManyTimersFireInOrder(t *testing.T) {
 		var fired [timers]recorder
 		for i := range timers {
 			fired[i].began = time.Now()
-			queue.AfterFunc(&all[i], time.Duration(1+i*7919%timers)*time.Second, &fired[i])
+			queue.At(&all[i], time.Now().Add(time.Duration(1+i*7919%timers)*time.Second), &fired[i])
 		}
 		for i := range timers {
 			if i%3 == 0 {
@@ -104,7 +104,7 @@ func TestTimersAllocateNothing(t *testing.T) {
 	var timer Timer
 	f := &recorder{}
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
-		queue.AfterFunc(&timer, time.Hour, f)
+		queue.At(&timer, time.Now().Add(time.Hour), f)
 		timer.Stop()
 	}))
 }

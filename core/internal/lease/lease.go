@@ -70,15 +70,15 @@ func (r *Renewer) Start(c Config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.holder, r.timers, r.inflight, r.lease, r.confirmed = c.Holder, c.Timers, c.Inflight, c.Lease, c.Began
-	r.scheduleExtension(time.Until(c.Began.Add(c.Lease / 3)))
+	r.scheduleExtension(c.Began.Add(c.Lease / 3))
 	if c.MaxRun > 0 {
 		r.limit = time.AfterFunc(time.Until(c.Began.Add(c.MaxRun)), r.markOverdue)
 	}
 }
 
-// scheduleExtension has the next extension sent after d. The caller holds mu.
-func (r *Renewer) scheduleExtension(d time.Duration) {
-	r.timers.AfterFunc(&r.renewal, d, (*renewal)(r))
+// scheduleExtension has the next extension sent at due. The caller holds mu.
+func (r *Renewer) scheduleExtension(due time.Time) {
+	r.timers.At(&r.renewal, due, (*renewal)(r))
 }
 
 // scheduleExpiry sets the timer for the end of the lease that was confirmed last. The caller holds mu.
@@ -196,10 +196,11 @@ func (r *Renewer) renewed(sent time.Time, err error) {
 		if r.isLost { // the first claim that reaches the store when the store is back gets the key
 			pause = min(pause, retry.MaxPause)
 		}
-		r.scheduleExtension(max(time.Until(sent.Add(pause)), retry.FirstPause))
+		rest := max(time.Until(sent.Add(pause)), retry.FirstPause)
+		r.scheduleExtension(time.Now().Add(rest))
 	default:
 		r.confirmed = sent
-		r.scheduleExtension(time.Until(sent.Add(r.lease / 3)))
+		r.scheduleExtension(sent.Add(r.lease / 3))
 		r.scheduleExpiry()
 	}
 }
