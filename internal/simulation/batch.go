@@ -102,17 +102,10 @@ func (s script) inBatch() script {
 }
 
 // fenceOf returns the fence of the claim under which a message of a batch runs, 0 for a run without a claim.
-func (h *history) fenceOf(d *do) (fence int64) {
+func (h *history) fenceOf(d *do) int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, r := range h.keyOf(d).records {
-		for _, c := range r.claims {
-			if c.do == d && c.run == nil && !c.hasEnded && d.counts["unprotected"] == 0 {
-				fence = max(fence, c.fence)
-			}
-		}
-	}
-	return fence
+	return d.fence
 }
 
 // messageRecords returns the keys of messages by the names of their records, under each secret.

@@ -137,10 +137,10 @@ func (h *history) checkDelivery(d *do, delivery *consumer.Delivery[string]) (sat
 
 // checkHooksOf checks that the hooks count what became of a delivery. The caller holds mu.
 func (h *history) checkHooksOf(d *do, delivery *consumer.Delivery[string]) {
-	// A claim without a handler stores what OnUnknown has found, or that the message is dead. A claim of a batch can be lost before
-	// all others are there.
-	wasLost := d.script.isBatch && d.counts["lost"]+d.counts["unknown"] > 0
-	wasNotHandled := d.runs == 0 && (d.isFound || delivery.Verdict == consumer.Dead || wasLost)
+	// A claim without a handler stores what OnUnknown has found, or that the message is dead. A message of a batch can lose its
+	// claim, or have been about to run without one, before all others are there.
+	wasLost := d.script.isBatch && d.counts["lost"]+d.counts["unknown"]+d.counts["unprotected"] > 0
+	wasNotHandled := d.runs == 0 && (d.isFound || d.attempt > h.plan.maxAttempts || wasLost)
 	if runs := d.counts["begin"] + d.counts["unprotected"]; runs > 1 || runs != d.runs && !d.isInside && !wasNotHandled {
 		h.broken("hooks count what results say", "%s: %d runs, and hooks counted %d", d, d.runs, runs)
 	}

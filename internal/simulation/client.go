@@ -22,11 +22,13 @@ type do struct {
 	start   time.Duration
 
 	// The history's lock guards these.
-	counts map[string]int // calls of hooks
-	sent   map[string]int // calls to the store
-	runs   int            // handlers that were started
-	busy   time.Duration  // how long the handler ran
-	isDeaf bool           // a call to the store did not end with its context, so the do has no bound
+	counts  map[string]int // calls of hooks
+	sent    map[string]int // calls to the store
+	fence   int64          // of the claim under which the handler runs; 0 for none
+	attempt int            // of that claim
+	runs    int            // handlers that were started
+	busy    time.Duration  // how long the handler ran
+	isDeaf  bool           // a call to the store did not end with its context, so the do has no bound
 
 	isInside    bool // of a run of the same message, which passes by
 	isFound     bool // OnUnknown has returned an outcome

@@ -109,5 +109,6 @@ func (h *history) revert(c *claim, claims map[*claim]claim) {
 		return
 	}
 	c.hasLostEnd = c.hasLostEnd || c.hasEnded && !before.hasEnded
-	c.hasEnded, c.leaseEnd, c.taken, c.next = before.hasEnded, before.leaseEnd, before.taken, before.next
+	c.hasEnded, c.hasWithdrawn = before.hasEnded, before.hasWithdrawn
+	c.leaseEnd, c.taken, c.next = before.leaseEnd, before.taken, before.next
 }

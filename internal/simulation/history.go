@@ -65,6 +65,7 @@ type claim struct {
 	run      *run          // nil if no handler was started under the claim
 
 	hasEnded     bool          // the store executed Complete or Fail
+	hasWithdrawn bool          // that was a Fail which said that no handler has run
 	isLost       bool          // in a failover
 	hasLostEnd   bool          // a failover has lost its Complete or Fail, which its owner does not repeat
 	taken        time.Duration // when another claim replaced it; 0: never
@@ -161,7 +162,7 @@ func (k *keyHistory) lasting() (last *claim) {
 	}
 	for _, r := range k.records {
 		for _, c := range r.claims {
-			if (c.run != nil || !c.hasEnded) && (last == nil || last.fence < c.fence) {
+			if (c.run != nil || !c.hasWithdrawn) && (last == nil || last.fence < c.fence) {
 				last = c
 			}
 		}
@@ -281,7 +282,7 @@ func (h *history) completed(d *do, key [32]byte, fence int64) {
 }
 
 // failed notes that the store has executed a Fail. The caller holds mu.
-func (h *history) failed(d *do, c *driver.Claim, err error) {
+func (h *history) failed(d *do, c *driver.Claim, f driver.Failure, err error) {
 	r := h.record(d, c.Key)
 	switch {
 	case c.Fence != 0, r.withdrawn[c.Owner] > 0: // a repeated withdrawal does not renew the first one
@@ -291,7 +292,7 @@ func (h *history) failed(d *do, c *driver.Claim, err error) {
 		r.withdrawn[c.Owner] = forever
 	}
 	if r.last != nil && r.last.owner == c.Owner && err == nil {
-		r.last.hasEnded = true
+		r.last.hasEnded, r.last.hasWithdrawn = true, f.NotRun
 	}
 }
 

@@ -75,6 +75,9 @@ func (h *history) hooks() core.Hooks {
 			defer h.mu.Unlock()
 			d := doOfRecord(ctx, e.Record)
 			d.counts[name]++
+			if name == "begin" {
+				d.fence, d.attempt = e.Fence, e.Attempt
+			}
 			h.tell("%s: %s of %s: %v", d.process.name, strings.ToUpper(name), d, e.Err)
 		}
 	}

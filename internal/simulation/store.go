@@ -233,7 +233,7 @@ func (l *link) mayOmitBody(d *do) {
 func (l *link) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	h := l.history
 	return l.change(ctx, "Fail", &c, func(ctx context.Context) error { return h.store.Fail(ctx, c, f) }, func(err error) {
-		h.failed(doOf(ctx, c.Key), &c, err)
+		h.failed(doOf(ctx, c.Key), &c, f, err)
 	})
 }
 
