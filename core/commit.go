@@ -20,6 +20,7 @@ type commit struct {
 
 	firstSent   time.Time
 	isUncertain bool // a call had no response, so that commit may have taken effect, or may do so later
+	isPending   bool // the first call had no response; the commit is sent again in the background
 }
 
 // cause returns the error that hooks receive for a failure, and nil for an outcome.
@@ -45,7 +46,10 @@ func (r *run) sendCommit(ctx context.Context) error {
 		f.firstSent = time.Now()
 	}
 	if f.failure != nil {
-		return r.engine.cfg.Store.Fail(ctx, claim, *f.failure)
+		began := r.engine.callBegins()
+		err := r.engine.cfg.Store.Fail(ctx, claim, *f.failure)
+		r.engine.callEnded(ctx, "Fail", began, err)
+		return err
 	}
 	err := r.sendOutcome(ctx, &claim)
 	switch {
@@ -70,7 +74,9 @@ func (r *run) sendOutcome(ctx context.Context, c *driver.Claim) (err error) {
 		forms = [][]byte{f.withoutBody, f.outcome}
 	}
 	for _, outcome := range forms {
+		began := r.engine.callBegins()
 		err = r.engine.cfg.Store.Complete(ctx, *c, outcome)
+		r.engine.callEnded(ctx, "Complete", began, err)
 		if err == nil {
 			r.engine.replays.Put(c.Key, c.Fingerprint, outcome, f.firstSent, c.Retention)
 		}
@@ -122,6 +128,7 @@ func (r *run) finish(f commit) error {
 	if p == nil {
 		p = r.addPending(lost)
 	}
+	r.commit.isPending = true
 	r.engine.commits.Failed()
 	r.engine.inflight.Go(func(int) { p.sendUntilSettled() })
 	if lost || time.Until(leaseEnd) <= 0 {
@@ -156,7 +163,7 @@ func (r *run) emitCommit(lost bool, err error) {
 	hooks, f := &r.engine.cfg.Hooks, &r.commit
 	switch {
 	case err == nil:
-		r.emit(f.hook, f.status, f.cause())
+		r.emitCommitted()
 	case errors.Is(err, ErrOutcomeUnknown):
 		r.emit(hooks.Unknown, f.status, err)
 	case !errors.Is(err, ErrLost):
@@ -164,6 +171,17 @@ func (r *run) emitCommit(lost bool, err error) {
 	case !lost:
 		r.emit(hooks.Lost, f.status, err)
 	}
+}
+
+// emitCommitted calls the hook for a commit that the store has accepted.
+func (r *run) emitCommitted() {
+	f := &r.commit
+	if f.hook == nil {
+		return
+	}
+	e := r.event(f.status, f.cause())
+	e.Size, e.Took = len(f.outcome), f.firstSent.Sub(epoch)-r.started
+	f.hook(r.detached(), e)
 }
 
 // isSettled reports whether a commit that returned err is not to be sent again.

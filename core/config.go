@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/internal/sfv"
@@ -21,6 +22,9 @@ type Config struct {
 	// Store holds the records. All processes of a service, and the deployments that replace them, share one: processes on
 	// different stores MAY RUN A KEY TWICE (SKW-01). Required.
 	Store driver.Store
+
+	// Name is the Engine of all Events, so that those of several engines can be told apart. It has at most 64 bytes. Default "".
+	Name string
 
 	// Scope returns the caller to which a key belongs: one key of two callers is two keys (SCP-01). Read the caller from what
 	// authentication stored in the context, never from what the client claims. A request with an empty scope is refused with
@@ -157,6 +161,9 @@ func (c *Config) clearDerived(original *Config) {
 	}
 }
 
+// maxLabel is the length in bytes of the longest Config.Name, and of what is stored of the result of Keep.Origin.
+const maxLabel = 64
+
 // validate returns an error that joins a ConfigError for every bad field. It expects a config with defaults.
 func (c Config) validate() error {
 	var f configErrors
@@ -164,6 +171,7 @@ func (c Config) validate() error {
 		"is required; memstore.New() needs no server, redisstore.New(client) shares records between processes")
 	f.require(c.Scope != nil, "Scope",
 		"is required: say who a key belongs to, or core.SingleTenant if every caller may share one set of keys")
+	f.require(len(c.Name) <= maxLabel && utf8.ValidString(c.Name), "Name", "%q: must be UTF-8 of at most %d bytes", c.Name, maxLabel)
 	f.requireSecret(c.Secret, "Secret")
 	for i, previous := range c.PreviousSecrets {
 		f.requireSecret(previous, "PreviousSecrets")

@@ -91,16 +91,20 @@ func (e *Engine) Config() Config { return e.cfg.withDefaults() }
 // share what is pending. If ctx ends first, Close returns its cause.
 func (e *Engine) Close(ctx context.Context) error { return e.inflight.Wait(ctx) }
 
-// call calls the store once, with the deadline Limits.StoreTimeout.
-func (e *Engine) call(ctx context.Context, send func(context.Context) error) error {
-	return e.callUntil(ctx, time.Now().Add(e.cfg.Limits.StoreTimeout), send)
+// call calls the store once, with the deadline Limits.StoreTimeout. Hooks.StoreCall gets the name of the call.
+func (e *Engine) call(ctx context.Context, name string, send func(context.Context) error) error {
+	return e.callUntil(ctx, time.Now().Add(e.cfg.Limits.StoreTimeout), name, send)
 }
 
-// callUntil is call with another deadline.
-func (e *Engine) callUntil(ctx context.Context, deadline time.Time, send func(context.Context) error) error {
+// callUntil is call with another deadline. Without a name, send calls Hooks.StoreCall itself.
+func (e *Engine) callUntil(ctx context.Context, deadline time.Time, name string, send func(context.Context) error) error {
 	call := e.timers.WithDeadline(ctx, deadline)
 	defer call.Cancel()
+	began := e.callBegins()
 	err := send(call)
+	if name != "" {
+		e.callEnded(ctx, name, began, err)
+	}
 	e.reportCall(err)
 	return err
 }

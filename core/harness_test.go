@@ -53,6 +53,7 @@ type fixture struct {
 	inner driver.Store // never fails
 	store *storetest.Faulty
 	heard *eventLog
+	ends  *doneLog // nil, unless a test sets it
 	runs  *atomic.Int64
 
 	settings consumer.Config

@@ -45,6 +45,12 @@ type KeepConfig struct {
 	// use. Default nil: every replay is sent (RPL-34).
 	OnReplay func(context.Context, *Request, *Response) (*Response, error)
 
+	// Origin returns what is stored beside the outcome of a run, so that the events of its replays, in other processes too, tell
+	// which run has made it (Event.Origin), for example the ids of its trace and span. Its context has the values of the request.
+	// At most 64 bytes are stored; a longer text is cut. Replays do not show it to clients. It must be safe for concurrent use.
+	// Processes of an older version of this module refuse such outcomes as unreadable. Default nil: nothing is stored (TEL-03).
+	Origin func(context.Context) string
+
 	// Policy decides by a handler's response what becomes of the key. It must be safe for concurrent use, and must not keep or
 	// change the response. KeepAll, KeepOnly2xx and ReleaseOn are ready-made. Default DefaultPolicy.
 	Policy func(*Response) Disposition

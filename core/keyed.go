@@ -20,10 +20,13 @@ type keyed struct {
 	claim    driver.Claim // as the next call to the store sends it
 	begun    time.Time    // when Begin was last sent
 
-	hasher    digest.Hasher // of the naming that the claim's record has
-	isTask    bool          // req stands for a task
-	isRenamed bool          // the naming is not the engine's own
-	ownKey    [32]byte      // if isRenamed, the record's name under the engine's own naming
+	hasher  digest.Hasher // of the naming that the claim's record has
+	isTask  bool          // req stands for a task
+	isLocal bool          // the outcome is that of the local cache
+	ownKey  *[32]byte     // the record's name under the engine's own naming, if the claim is under another; else nil
+
+	started time.Duration // when the handler began, from epoch on; 0 before that, or if no hook is told
+	waited  time.Duration // for runs in progress, once that is over
 }
 
 // newClaim makes ready to ask the store: it fills in what a claim asks for, whatever it is of.
@@ -43,10 +46,8 @@ func (k *keyed) identify() {
 	k.root = plainHasher.Sum(nil, "idem child root 1", k.identity.scope, k.identity.key, k.req.Method, k.req.Path)
 }
 
-// emit calls a hook, if there is one.
-func (k *keyed) emit(h Hook, status int, err error) {
-	h.call(k.ctx, &k.req, &k.claim, status, err)
-}
+// isRenamed reports whether the claim is not under the engine's own naming.
+func (k *keyed) isRenamed() bool { return k.ownKey != nil }
 
 // granted fills in what Begin returned for a claim that it granted.
 func (k *keyed) granted(entry driver.Entry) {

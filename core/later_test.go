@@ -17,7 +17,13 @@ import (
 // stream sends K, whose answer ends later, and returns its run's context and what ends it.
 func (f *fixture) stream(t *testing.T) (run context.Context, end func(*core.Response, error)) {
 	t.Helper()
-	result := f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+	return f.streamOf(t, request("K", "B"))
+}
+
+// streamOf is stream for another request.
+func (f *fixture) streamOf(t *testing.T, r core.Request) (run context.Context, end func(*core.Response, error)) {
+	t.Helper()
+	result := f.send(r, func(ctx context.Context) (*core.Response, error) {
 		run = ctx
 		return &core.Response{Later: func(e func(*core.Response, error)) { end = e }}, nil
 	})

@@ -12,8 +12,9 @@ import (
 // rename changes op's claim to one of the record that n names, and removes what Begin returned for the previous name.
 func (op *operation) rename(n recordname.Naming) {
 	e := op.engine
-	if !op.isRenamed {
-		op.ownKey, op.isRenamed = op.claim.Key, true
+	if !op.isRenamed() {
+		own := op.claim.Key
+		op.ownKey = &own
 	}
 	config, a := &e.cfg.Fingerprint, e.algorithm
 	if op.isTask {
@@ -29,7 +30,7 @@ func (op *operation) rename(n recordname.Naming) {
 // failed.
 func (op *operation) startOver() {
 	op.rename(op.engine.namings[0])
-	op.isRenamed = false
+	op.ownKey = nil
 	rand.Read(op.claim.Owner[:])
 }
 
@@ -59,7 +60,7 @@ func (op *operation) lookBack(own driver.Entry) (found driver.Entry, isSettled b
 		}
 		return found, true, err
 	}
-	op.claim, op.begun, op.hasher, op.isRenamed = claim, began, hashing, false
+	op.claim, op.begun, op.hasher, op.ownKey = claim, began, hashing, nil
 	return own, true, nil
 }
 
@@ -72,11 +73,11 @@ func (op *operation) findOutcome(own driver.Entry) (driver.Entry, error) {
 		if op.rename(n); op.claim.Key == claim.Key {
 			continue
 		}
-		if seen, err := op.inspect(); err == nil && seen.State == driver.Completed {
+		if seen, err := op.inspect(op.claim.Key); err == nil && seen.State == driver.Completed {
 			return op.acquireRecord()
 		}
 	}
-	op.claim, op.begun, op.hasher, op.comparison, op.isRenamed = claim, began, hashing, comparison, false
+	op.claim, op.begun, op.hasher, op.comparison, op.ownKey = claim, began, hashing, comparison, nil
 	return own, nil
 }
 
@@ -84,7 +85,7 @@ func (op *operation) findOutcome(own driver.Entry) (driver.Entry, error) {
 // would stay there if the process died before it has released it. Begin decides what an Inspector cannot tell: whether a claim
 // finds a tombstone.
 func (op *operation) look() (hasRecord bool, err error) {
-	seen, err := op.inspect()
+	seen, err := op.inspect(op.claim.Key)
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
 	case err != nil:
@@ -111,15 +112,15 @@ type looker interface {
 	Look(ctx context.Context, name [32]byte) (driver.Record, error)
 }
 
-// inspect returns what the store knows of the record that op's claim names. It returns an error that is errors.ErrUnsupported if
+// inspect returns what the store knows of the record with this name. It returns an error that is errors.ErrUnsupported if
 // the store is no looker.
-func (op *operation) inspect() (seen driver.Record, err error) {
+func (op *operation) inspect(name [32]byte) (seen driver.Record, err error) {
 	store, ok := op.engine.cfg.Store.(looker)
 	if !ok {
 		return seen, errors.ErrUnsupported
 	}
-	err = op.engine.call(op.ctx, func(ctx context.Context) error {
-		seen, err = store.Look(ctx, op.claim.Key)
+	err = op.engine.call(op.ctx, "Look", func(ctx context.Context) error {
+		seen, err = store.Look(ctx, name)
 		return err
 	})
 	return seen, err

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -55,23 +56,23 @@ type handler = func(context.Context) (*Response, error)
 // (Result.Bypassed), and only the outer engine stores the outcome.
 func (e *Engine) Do(ctx context.Context, req Request, run func(context.Context) (*Response, error)) (Result, error) {
 	if !slices.Contains(e.cfg.Key.Methods, req.Method) {
-		return Result{Bypassed: true}, nil
+		return e.ended(ctx, &req, Result{Bypassed: true}), nil
 	}
 	req.Path = originForm(req.Path)
 	key, problem := e.cfg.Key.read(&req)
 	if problem == codeKeyMissing && !e.cfg.Key.Required {
-		return Result{Bypassed: true}, nil
+		return e.ended(ctx, &req, Result{Bypassed: true}), nil
 	}
 	if problem != "" {
-		return e.refusals.refuseKey(problem, &e.cfg.Key), nil
+		return e.ended(ctx, &req, e.refusals.refuseKey(problem, &e.cfg.Key)), nil
 	}
 	op := &operation{keyed: keyed{engine: e, ctx: ctx, req: req}, handler: run}
 	problem, bypassed := op.admit(key)
 	switch {
 	case problem != "":
-		return op.refuseEarly(problem), nil
+		return op.ended(op.refuseEarly(problem)), nil
 	case bypassed:
-		return Result{Bypassed: true}, nil
+		return op.ended(Result{Bypassed: true}), nil
 	}
 	return op.claimAndRun()
 }
@@ -163,7 +164,6 @@ func (op *operation) claimAndRun() (Result, error) {
 	if err != nil {
 		return op.beginFailed(err)
 	}
-	hooks := &op.engine.cfg.Hooks
 	switch entry.State {
 	case driver.Claimed:
 		if time.Since(op.begun) >= op.claim.Lease { // the claim was granted so long ago that another run may have the key
@@ -173,19 +173,27 @@ func (op *operation) claimAndRun() (Result, error) {
 		return op.execute()
 	case driver.Completed:
 		return op.replay(entry.Outcome), nil
+	}
+	return op.ended(op.refuseEntry(entry)), nil
+}
+
+// refuseEntry refuses a request by what Begin has found, which is neither a claim nor an outcome.
+func (op *operation) refuseEntry(entry driver.Entry) Result {
+	hooks := &op.engine.cfg.Hooks
+	switch entry.State {
 	case driver.InProgress:
 		op.emit(hooks.Conflict, 0, nil)
-		return op.refuse(codeInProgress, retryAfter(entry.Remaining)), nil
+		return op.refuse(codeInProgress, retryAfter(entry.Remaining))
 	case driver.Mismatch:
 		if op.comparison == cannotTell {
-			return op.unreadable(errUnknownAlgorithm), nil
+			return op.unreadable(errUnknownAlgorithm)
 		}
 		op.emit(hooks.Mismatch, 0, nil)
-		return op.refuse(codeMismatch, 0), nil
+		return op.refuse(codeMismatch, 0)
 	case driver.Expired:
-		return op.refuse(codeRetentionOver, 0), nil
+		return op.refuse(codeRetentionOver, 0)
 	}
-	return op.refuse(codeOutcomeUnknown, 0), nil // driver.Unknown, or a state of a newer store
+	return op.refuse(codeOutcomeUnknown, 0) // driver.Unknown, or a state of a newer store
 }
 
 // acquire calls Begin until the result is final: it waits for a run in progress, makes the fingerprint anew with the record's
@@ -205,7 +213,7 @@ func (op *operation) acquire() (driver.Entry, error) {
 		op.startOver()
 		entry, err = op.acquireRecord()
 	}
-	if err == nil && !op.isRenamed && (entry.State == driver.Mismatch || entry.State == driver.Unknown) {
+	if err == nil && !op.isRenamed() && (entry.State == driver.Mismatch || entry.State == driver.Unknown) {
 		return op.findOutcome(entry)
 	}
 	return entry, err
@@ -256,7 +264,9 @@ func (op *operation) sendBegin() (driver.Entry, error) {
 	op.begun = time.Now()
 	ctx.Init(&e.timers, op.ctx, op.begun.Add(e.cfg.Limits.StoreTimeout), deadline.CancelLazily)
 	defer ctx.Cancel()
+	began := e.callBegins()
 	entry, err := e.cfg.Store.Begin(ctx, op.claim)
+	e.callEnded(op.ctx, "Begin", began, err)
 	e.reportCall(err)
 	if entry.State == driver.Completed {
 		e.replays.Put(op.claim.Key, op.claim.Fingerprint, entry.Outcome, op.begun, entry.Remaining)
@@ -282,10 +292,10 @@ func (op *operation) beginFailed(err error) (Result, error) {
 	e := op.engine
 	if errors.Is(err, ErrLost) {
 		op.emit(e.cfg.Hooks.Lost, 0, err)
-		return op.refuse(codeClaimLost, 0), nil
+		return op.ended(op.refuse(codeClaimLost, 0)), nil
 	}
 	if errors.Is(err, driver.ErrUnreadable) {
-		return op.unreadable(err), nil
+		return op.ended(op.unreadable(err)), nil
 	}
 	hasWaited := op.waiter != nil // then the request knows of a run
 	runsUnprotected := e.cfg.DangerouslyFailOpen && op.ctx.Err() == nil && !hasWaited
@@ -301,16 +311,24 @@ func (op *operation) beginFailed(err error) (Result, error) {
 		code = codeNotDurable
 	}
 	if hasWaited {
-		return op.refuseAfterRun(code), nil
+		return op.ended(op.refuseAfterRun(code)), nil
 	}
-	return op.refuse(code, 0), nil
+	return op.ended(op.refuse(code, 0)), nil
 }
 
 // runUnprotected runs the handler without a claim, and says so in a header field of the response (LSE-08).
-func (op *operation) runUnprotected() (Result, error) {
+func (op *operation) runUnprotected() (result Result, err error) {
 	op.emit(op.engine.cfg.Hooks.Unprotected, 0, nil)
 	op.identify()
+	op.startTime()
+	route := ""
+	defer func() {
+		op.emitDone("unprotected", &result, func(e *Event) { e.Route = cmp.Or(route, e.Route) })
+	}()
 	response, err := op.handler(in(op.ctx, place{keyed: &op.keyed, isUnprotected: true}))
+	if response != nil {
+		route = response.Route
+	}
 	if err != nil || response == nil || response.Sent {
 		return Result{}, err
 	}
@@ -327,22 +345,30 @@ func (op *operation) unreadable(err error) Result {
 }
 
 // execute runs the handler under the claim, and ends the run however the handler ends.
-func (op *operation) execute() (Result, error) {
+func (op *operation) execute() (result Result, err error) {
 	op.identify()
-	r, hooks := &op.run, &op.engine.cfg.Hooks
+	op.startTime()
+	r, hooks, route := &op.run, &op.engine.cfg.Hooks, ""
 	ctx, hasBegun := r.start(&op.keyed), false
-	defer func() { r.handlerEnded(hasBegun) }()
+	defer func() {
+		if r.handlerEnded(hasBegun); !r.isStreaming {
+			r.done(&result, route)
+		}
+	}()
 	if op.claim.Takeover {
-		op.emit(hooks.Takeover, 0, nil)
+		op.emitBegin(hooks.Takeover)
 	}
-	op.emit(hooks.Begin, 0, nil)
+	op.emitBegin(hooks.Begin)
 	hasBegun = true
 	response, err := op.handler(ctx)
 	if err == nil && response != nil && response.Later != nil {
-		r.endLater(response.Later)
+		r.endLater(response)
 		return Result{}, nil
 	}
-	result, err := r.settle(response, err)
+	if response != nil {
+		route = response.Route
+	}
+	result, err = r.settle(response, err)
 	r.isEnded = true
 	return result, err
 }

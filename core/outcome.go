@@ -12,7 +12,7 @@ import (
 
 // An outcome is a Response in the form in which stores hold it:
 //
-//	format 1 byte '1' | flags 1 byte | status | removed names | header fields | body, or id of a blob | CRC-32C 4 bytes
+//	format 1 byte '1' | flags 1 byte | status | removed names | header fields | origin, if any | body, or id of a blob | CRC-32C 4 bytes
 //
 // Numbers are unsigned varints. Lists and texts begin with their length. The body takes the rest. Names and fields that are
 // common are numbers of entries in the dictionary of package wire.
@@ -20,6 +20,7 @@ const (
 	outcomeFormat  = '1'
 	flagOmitted    = 1 // there is no body
 	flagBlob       = 2 // the whole outcome is in a blob
+	flagOrigin     = 4 // there is an origin
 	checksumLength = 4
 )
 
@@ -28,7 +29,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // encodeOutcome encodes what a replay of r needs. If blob is not empty, it is the id of the blob that has the body.
 func encodeOutcome(r *Response, blob string) []byte {
-	size := 2 + 3*binary.MaxVarintLen32 + len(r.Body) + checksumLength
+	size := 2 + 4*binary.MaxVarintLen32 + len(r.origin) + len(r.Body) + checksumLength
 	for _, f := range r.Header {
 		size += 2*binary.MaxVarintLen32 + len(f.Name) + len(f.Value)
 	}
@@ -48,7 +49,12 @@ func encodeOutcome(r *Response, blob string) []byte {
 	for _, f := range r.Header {
 		b = wire.AppendField(b, wire.Field(f))
 	}
-	switch b[1] {
+	content := b[1]
+	if r.origin != "" {
+		b[1] |= flagOrigin
+		b = wire.AppendText(b, r.origin)
+	}
+	switch content {
 	case 0:
 		b = append(b, r.Body...)
 	case flagBlob:
@@ -69,7 +75,8 @@ func decodeOutcome(b []byte) (r *Response, blob string, err error) {
 		return nil, "", fmt.Errorf("%w: checksum differs", driver.ErrUnreadable)
 	}
 	d := wire.NewDecoder(b[:sealed], 2)
-	r = &Response{Status: int(d.Number()), Omitted: b[1] == flagOmitted}
+	content := b[1] &^ flagOrigin
+	r = &Response{Status: int(d.Number()), Omitted: content == flagOmitted}
 	d.ReadTexts()
 	for n := d.Count(); n > 0 && !d.Malformed; n-- {
 		r.Removed = append(r.Removed, d.Name())
@@ -80,10 +87,14 @@ func decodeOutcome(b []byte) (r *Response, blob string, err error) {
 			r.Header = append(r.Header, Field(d.Field()))
 		}
 	}
-	if r.Body = slices.Clip(d.Rest()); b[1] == flagBlob { // clipped: what is appended to it must not reach the checksum
+	if b[1] != content {
+		r.origin = d.OwnText()
+	}
+	if r.Body = slices.Clip(d.Rest()); content == flagBlob { // clipped: what is appended to it must not reach the checksum
 		r.Body, blob = nil, string(r.Body)
 	}
-	isConsistent := b[1] <= flagBlob && (b[1] != flagBlob || blob != "") && (!r.Omitted || len(r.Body) == 0)
+	isConsistent := content <= flagBlob && (content != flagBlob || blob != "") && (!r.Omitted || len(r.Body) == 0) &&
+		(b[1] == content || r.origin != "")
 	if d.Malformed || !isConsistent || r.Status < 100 || r.Status > 999 {
 		return nil, "", fmt.Errorf("%w: malformed outcome", driver.ErrUnreadable)
 	}

@@ -37,7 +37,7 @@ func (p *pendingCommit) sendUntilSettled() { p.queued.Run(p.run.commit.firstSent
 
 // Send implements retry.Commit.
 func (p *pendingCommit) Send() (settled bool) {
-	err := p.call(p.run.sendCommit)
+	err := p.call("", p.run.sendCommit)
 	p.run.emitCommit(p.isLost, err)
 	return isSettled(err)
 }
@@ -45,7 +45,7 @@ func (p *pendingCommit) Send() (settled bool) {
 // Extend implements retry.Commit.
 func (p *pendingCommit) Extend() retry.Extension {
 	claim := p.run.commitClaim()
-	err := p.call(func(ctx context.Context) error { return p.run.engine.cfg.Store.Extend(ctx, claim) })
+	err := p.call("Extend", func(ctx context.Context) error { return p.run.engine.cfg.Store.Extend(ctx, claim) })
 	switch {
 	case err == nil:
 		return retry.Extended
@@ -68,14 +68,14 @@ func (p *pendingCommit) GivenUp() {
 
 // call makes one call to the store. While the store responds to other calls, the call may last longer than those of new
 // requests, because the store serves these first.
-func (p *pendingCommit) call(f func(context.Context) error) error {
+func (p *pendingCommit) call(name string, f func(context.Context) error) error {
 	e := p.run.engine
 	bound := e.patience()
 	if e.commits.IsSilent(bound) {
 		bound = e.cfg.Limits.StoreTimeout
 	}
 	deadline := earlier(time.Now().Add(bound), p.queued.Deadline())
-	return e.callUntil(p.run.detached(), deadline, func(ctx context.Context) error { return p.queued.Call(ctx, f) })
+	return e.callUntil(p.run.detached(), deadline, name, func(ctx context.Context) error { return p.queued.Call(ctx, f) })
 }
 
 func earlier(a, b time.Time) time.Time {

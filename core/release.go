@@ -37,7 +37,7 @@ func (k *keyed) release(claim driver.Claim) {
 func (k *keyed) releaseCall(claim driver.Claim, failure driver.Failure) func() (responded bool) {
 	e, ctx := k.engine, context.WithoutCancel(k.ctx)
 	return func() bool {
-		err := e.call(ctx, func(ctx context.Context) error { return e.cfg.Store.Fail(ctx, claim, failure) })
+		err := e.call(ctx, "Fail", func(ctx context.Context) error { return e.cfg.Store.Fail(ctx, claim, failure) })
 		return err == nil || errors.Is(err, ErrLost)
 	}
 }

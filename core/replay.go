@@ -11,30 +11,38 @@ import (
 // replay returns the stored outcome as the result, or refuses the request if the outcome cannot be read or Keep.OnReplay does not
 // let it go.
 func (op *operation) replay(outcome []byte) Result {
-	result := Result{Replayed: true, Response: op.cached}
-	if result.Response == nil {
-		stored, isInBlob, lost, err := op.readOutcome(outcome)
-		switch {
-		case errors.Is(err, errBlobUnavailable):
-			op.emit(op.engine.cfg.Hooks.StoreError, 0, err)
-			return op.refuseAfterRun(codeStoreUnavailable)
-		case err != nil:
-			return op.unreadable(err)
-		}
-		response, problem, err := op.askOnReplay(stored)
-		if problem != "" {
-			refused := op.refuse(problem, 0)
-			refused.Err = err
-			return refused
-		}
-		op.prepareReplay(response)
-		if !isInBlob {
-			op.cacheReplay(outcome, response)
-		}
-		result.Response, result.Err = response, lost
+	result, origin := op.makeReplay(outcome)
+	if result.Replayed {
+		op.emitReplay(result.Response, len(outcome), origin)
 	}
-	op.emit(op.engine.cfg.Hooks.Replay, result.Response.Status, nil)
+	op.done(&result, op.isLocal, len(outcome), origin)
 	return result
+}
+
+// makeReplay is replay without its hooks. origin is what Keep.Origin returned for the run that made the outcome.
+func (op *operation) makeReplay(outcome []byte) (result Result, origin string) {
+	if op.cached != nil {
+		return Result{Replayed: true, Response: op.cached}, op.cached.origin
+	}
+	stored, isInBlob, lost, err := op.readOutcome(outcome)
+	switch {
+	case errors.Is(err, errBlobUnavailable):
+		op.emit(op.engine.cfg.Hooks.StoreError, 0, err)
+		return op.refuseAfterRun(codeStoreUnavailable), ""
+	case err != nil:
+		return op.unreadable(err), ""
+	}
+	response, problem, err := op.askOnReplay(stored)
+	if problem != "" {
+		refused := op.refuse(problem, 0)
+		refused.Err = err
+		return refused, stored.origin
+	}
+	op.prepareReplay(response)
+	if !isInBlob {
+		op.cacheReplay(outcome, response)
+	}
+	return Result{Replayed: true, Response: response, Err: lost}, stored.origin
 }
 
 // readOutcome decodes an outcome, and fetches its body if that is in a blob. lost says why the response has no body, if its blob
@@ -71,6 +79,7 @@ func (op *operation) cachedEntry(r *replay.Record[preparedReplay]) driver.Entry 
 	if r.Fingerprint != op.claim.Fingerprint {
 		return driver.Entry{State: driver.Mismatch, Fingerprint: r.Fingerprint}
 	}
+	op.isLocal = true
 	if r.Prepared.engine == op.engine {
 		response := r.Prepared.response
 		op.cached = &response

@@ -17,6 +17,9 @@ type Request struct {
 	// it is going to claim.
 	Body func(limit int64) ([]byte, error)
 
+	// Route is the router's pattern for the path, such as "/payments/:id", if it is known before the handler runs. Events have it.
+	Route string
+
 	// Scope, if not nil, replaces Config.Scope. The Scope options of adapters use it, since they read values of the framework.
 	Scope func() string
 }
@@ -36,6 +39,11 @@ type Response struct {
 	Unfinished bool // the response streams, and its client left before the end, or may leave; implies Omitted; the run goes on
 	Hijacked   bool // the handler took over the connection: there is no response to store
 	Unrouted   bool // a router's own 404 or 405: no handler ran, so the key is released unless the run has decided otherwise
+
+	// Route is the router's pattern for the path, if it is known only now. The Done event of the run has it.
+	Route string
+
+	origin string // of a stored outcome: see KeepConfig.Origin
 
 	// Later, if not nil, says that the response is made after run has returned, as Fiber's streams are. Do calls Later once and
 	// then returns at once, with nothing to send. The claim is held and renewed until end is called, once, from any goroutine.

@@ -39,6 +39,7 @@ type run struct {
 	inProgress int32         // steps and enclosed runs
 	isOver     bool          // the run has ended, or its claim is lost
 	isClosed   bool          // no step may begin
+	ending     ending        // how the run has ended, for Hooks.Done; only its own goroutine uses it
 	idle       chan struct{} // closed when none is in progress, or the claim is lost; nil while nobody waits for that
 	unwatch    func() bool   // ends the watch for the client's leaving; nil without one
 }
@@ -161,7 +162,7 @@ func (r *run) ownDecision() (Disposition, bool) {
 func (r *run) isOf(record [32]byte) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return !r.isOver && (r.claim.Key == record || r.isRenamed && r.ownKey == record)
+	return !r.isOver && (r.claim.Key == record || r.isRenamed() && *r.ownKey == record)
 }
 
 // watchClient makes the handler's context end when the client leaves.
@@ -211,7 +212,7 @@ type holder run
 func (h *holder) Extend() (isLost bool, err error) {
 	r, e := (*run)(h), h.engine
 	claim := r.commitClaim()
-	err = e.callUntil(r.detached(), time.Now().Add(e.patience()), func(ctx context.Context) error { return e.cfg.Store.Extend(ctx, claim) })
+	err = e.callUntil(r.detached(), time.Now().Add(e.patience()), "Extend", func(ctx context.Context) error { return e.cfg.Store.Extend(ctx, claim) })
 	return errors.Is(err, ErrLost), err
 }
 

@@ -21,7 +21,7 @@ func (r *run) settle(response *Response, err error) (Result, error) {
 		err = errNoResponse
 	}
 	if err != nil {
-		_ = r.fail(driver.Failure{Cause: r.cause(err)}, 0)
+		r.ending = endingOf(Retry, r.fail(driver.Failure{Cause: r.cause(err)}, 0))
 		return Result{}, err
 	}
 	keep := &r.engine.cfg.Keep
@@ -40,19 +40,20 @@ func (r *run) settle(response *Response, err error) (Result, error) {
 		response.Omitted = response.Omitted || keep.OmitBody != nil && keep.OmitBody(response)
 		err = r.complete(response)
 	}
+	r.ending = endingOf(decision, err)
 	return r.result(response, err), nil
 }
 
-// truncate cuts a text to driver.MaxCauseBytes, between two characters.
-func truncate(text string) string {
-	return strings.ToValidUTF8(text[:min(len(text), driver.MaxCauseBytes)], "")
+// truncate cuts a text to so many bytes, between two characters.
+func truncate(text string, size int) string {
+	return strings.ToValidUTF8(text[:min(len(text), size)], "")
 }
 
 // cause returns what is stored of a handler's error. The text of an error is stored for tasks only, because an error of a
 // request's handler may hold data of the request.
 func (r *run) cause(err error) string {
 	if r.isTask {
-		return truncate(err.Error())
+		return truncate(err.Error(), driver.MaxCauseBytes)
 	}
 	return "handler returned an error"
 }
@@ -63,6 +64,9 @@ func (r *run) complete(response *Response) error {
 	rules := r.engine.rules
 	header, removed := rules.appendKept(fields[:0], response), rules.removals(response)
 	kept := Response{Status: response.Status, Header: header, Removed: removed, Body: response.Body, Omitted: response.Omitted}
+	if origin := r.engine.cfg.Keep.Origin; origin != nil {
+		kept.origin = truncate(origin(r.detached()), maxLabel)
+	}
 	outcome, blob := r.storeBody(&kept)
 	r.isEnded = true // even if a hook panics now
 	if busy := r.closeIfIdle(); busy != nil {
@@ -75,10 +79,10 @@ func (r *run) complete(response *Response) error {
 // the end of its lease, so that OnUnknown is asked about the outcome. Otherwise the run fails, and a retry runs again.
 func (r *run) endIncomplete(cause string) {
 	if r.engine.cfg.Lease.OnUnknown == nil {
-		_ = r.fail(driver.Failure{Cause: cause}, 0)
+		r.ending = endingOf(Retry, r.fail(driver.Failure{Cause: cause}, 0))
 		return
 	}
-	_ = r.abandon(0, errors.New(cause))
+	r.ending = endingOf(LeaveUnknown, r.abandon(0, errors.New(cause)))
 }
 
 // abandon leaves the claim to the end of its lease, because the outcome is unknown.
@@ -139,7 +143,7 @@ func (r *run) disposition(response *Response) Disposition {
 func (r *run) released(response *Response) driver.Failure {
 	failure := driver.Failure{Cause: "status " + strconv.Itoa(response.Status), NoEffects: true, NotRun: r.isTask}
 	if r.releaseErr != nil {
-		failure.Cause = truncate(r.releaseErr.Error())
+		failure.Cause = truncate(r.releaseErr.Error(), driver.MaxCauseBytes)
 	}
 	return failure
 }
@@ -156,7 +160,7 @@ func (r *run) handlerEnded(hasBegun bool) {
 	case hasBegun:
 		r.endIncomplete("handler panicked")
 	default:
-		_ = r.fail(driver.Failure{Cause: "a hook panicked", NoEffects: true, NotRun: true}, 0)
+		r.ending = endingOf(Release, r.fail(driver.Failure{Cause: "a hook panicked", NoEffects: true, NotRun: true}, 0))
 	}
 }
 
@@ -177,9 +181,9 @@ func (r *run) whenIdle(end func() error) error {
 	return nil
 }
 
-// endLater ends the run when its stream ends. later gets the function that does so, and may call it from any goroutine; the lease
-// is renewed until then. If later panics, nobody can end the run, so it counts as broken off.
-func (r *run) endLater(later func(func(*Response, error))) {
+// endLater ends the run when its stream ends. first.Later gets the function that does so, and may call it from any goroutine; the
+// lease is renewed until then. If Later panics, nobody can end the run, so it counts as broken off.
+func (r *run) endLater(first *Response) {
 	var isTaken atomic.Bool
 	r.engine.inflight.Add()
 	r.isStreaming = true
@@ -190,11 +194,12 @@ func (r *run) endLater(later func(func(*Response, error))) {
 			r.engine.inflight.Done()
 		}
 	}()
-	later(func(response *Response, err error) {
+	first.Later(func(response *Response, err error) {
 		if !isTaken.CompareAndSwap(false, true) {
 			return
 		}
 		defer r.engine.inflight.Done()
+		defer func() { r.done(&Result{}, first.Route) }()
 		defer r.endSessionUnlessHeld()
 		defer r.endUnlessEnded()
 		if err != nil || r.isBrokenOff(response) {

@@ -500,9 +500,9 @@ A secret changes in three deploys:
 
 Processes of neighbouring steps never run a key twice, if the store is a ` + "`driver.Inspector`" + `, as all stores here are: a
 process then looks for the other name without a claim, so it leaves nothing there if it dies. If a process dies between its claim
-and that look while a request with another body has an unknown outcome under the other name, both requests can be refused until
-the retention ends, or until an operator forgets the claim that nothing has run under. Step 2 without step 1 replays what was
-stored before, but does not see runs of older processes in the meantime.
+and that look, or runs the handler without protection, while a request with another body has an unknown outcome under the other
+name, both requests can be refused until the retention ends, or until an operator forgets that claim. Step 2 without step 1 replays
+what was stored before, but does not see runs of older processes in the meantime.
 
 ` + "`Key.PerRoute`" + ` changes in the same way: set ` + "`Key.PerRouteChanged`" + `, change ` + "`Key.PerRoute`" + `, and unset
 ` + "`Key.PerRouteChanged`" + ` after twice ` + "`Keep.Retention`" + `.

@@ -61,7 +61,7 @@ func (e *Engine) lookUp(
 ) (found driver.Record, err error) {
 	for i, name := range e.namesOf(scope, key, req) {
 		var seen driver.Record
-		err := e.call(ctx, func(ctx context.Context) (err error) {
+		err := e.call(ctx, "Look", func(ctx context.Context) (err error) {
 			seen, err = store.Look(ctx, name)
 			return err
 		})

@@ -104,7 +104,7 @@ func (r *run) recall(name string) (result []byte, found bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.loaded && r.claim.Attempt > 1 {
-		err = r.engine.call(r.detached(), func(ctx context.Context) (err error) {
+		err = r.engine.call(r.detached(), "Checkpoints", func(ctx context.Context) (err error) {
 			s.kept, err = store.Checkpoints(ctx, r.claim)
 			return err
 		})
@@ -150,7 +150,9 @@ func (r *run) checkpoint(name string, result []byte) error {
 	store := r.engine.cfg.Store.(driver.Checkpointer)
 	var err error
 	retry.Until(time.Now().Add(r.engine.cfg.Limits.StoreTimeout), func() bool {
-		err = r.engine.call(r.detached(), func(ctx context.Context) error { return store.Checkpoint(ctx, r.claim, name, packed) })
+		err = r.engine.call(r.detached(), "Checkpoint", func(ctx context.Context) error {
+			return store.Checkpoint(ctx, r.claim, name, packed)
+		})
 		return err == nil || errors.Is(err, ErrLost) || errors.Is(err, driver.ErrUnreadable) || errors.Is(err, errors.ErrUnsupported)
 	})
 	switch {

@@ -21,6 +21,9 @@ type Task struct {
 	// Key names the operation in its scope and kind. It is used as it is: Config.Key does not apply.
 	Key string
 
+	// Route is the Route of the task's Events: a name that many tasks share, such as that of a queue. Messages have their group.
+	Route string
+
 	// Input makes two tasks with one key the same. It may be nil. DoTask does not keep it.
 	Input []byte
 
@@ -61,22 +64,26 @@ func (e *Engine) DoTask(ctx context.Context, task Task, run func(context.Context
 	case !isTask:
 		return Result{}, errKind
 	case task.Scope == "":
-		return e.refusals.refuse(codeScopeMissing, 0), nil
+		return e.ended(ctx, task.request(), e.refusals.refuse(codeScopeMissing, 0)), nil
 	case task.Key == "":
-		return e.refusals.refuse(codeKeyMissing, 0), nil
+		return e.ended(ctx, task.request(), e.refusals.refuse(codeKeyMissing, 0)), nil
 	}
 	op := e.newTask(ctx, &task)
 	if k := e.enclosing(ctx, task.Scope, task.Key, &op.req, true); k != nil {
-		return op.nestedIn(k), nil
+		return op.ended(op.nestedIn(k)), nil
 	}
 	return op.doTask(run)
 }
 
-// newTask returns the operation of a task. The kind takes the place of a method, and the scope that of a path.
+// request returns the request that stands for a task. The kind takes the place of a method, and the scope that of a path.
+func (t *Task) request() *Request {
+	return &Request{Method: t.Kind, Path: t.Scope, Route: t.Route, Header: func(string) []string { return nil }}
+}
+
+// newTask returns the operation of a task.
 func (e *Engine) newTask(ctx context.Context, task *Task) *operation {
-	req := Request{Method: task.Kind, Path: task.Scope, Header: func(string) []string { return nil }}
 	op := &operation{onWait: task.OnWait}
-	op.keyed = keyed{engine: e, ctx: ctx, req: req, identity: identity{task.Scope, task.Key}, body: task.Input, isTask: true}
+	op.keyed = keyed{engine: e, ctx: ctx, req: *task.request(), identity: identity{task.Scope, task.Key}, body: task.Input, isTask: true}
 	op.claim.Key = recordName(e.namings[0], task.Scope, task.Key, &op.req, true)
 	op.claim.Fingerprint = (&FingerprintConfig{}).of(e.hasher, algorithm{algorithmBase}, &op.req, task.Input)
 	return op

@@ -24,6 +24,7 @@ func (op *operation) wait(leaseRemaining time.Duration) (retry bool) {
 		return false
 	}
 	op.claim.Subscribed = true
+	op.emit(e.cfg.Hooks.Wait, 0, nil)
 	if err := op.subscribe(); err != nil && op.ctx.Err() == nil {
 		op.emit(e.cfg.Hooks.StoreError, 0, err)
 	}
@@ -38,7 +39,7 @@ func (op *operation) subscribe() error {
 		deadline = w.Deadline()
 	}
 	return w.Subscribe(client, deadline, func(notify func()) (stop func(), err error) {
-		err = e.callUntil(client, deadline, func(ctx context.Context) error {
+		err = e.callUntil(client, deadline, "Watch", func(ctx context.Context) error {
 			stop, err = e.cfg.Store.(driver.Notifier).Watch(ctx, key, notify)
 			return err
 		})
@@ -50,6 +51,7 @@ func (op *operation) subscribe() error {
 func (op *operation) stopWaiting() {
 	if op.waiter != nil {
 		op.claim.Subscribed = false
+		op.waited = max(time.Since(op.waiter.Deadline())+op.engine.cfg.Wait.Timeout, 1)
 		op.waiter.Close()
 	}
 }

@@ -69,6 +69,7 @@ func Echo(e *core.Engine, opts ...Option) echo.MiddlewareFunc {
 			x := capture.NewExchange(c.Request())
 			x.TooLarge = echo.ErrStatusRequestEntityTooLarge // the error of middleware.BodyLimit
 			req := x.Request()
+			req.Route = c.Path()
 			if o.scope != nil {
 				req.Scope = func() string { return o.scope(c) }
 			}

@@ -33,6 +33,9 @@ func (a *handlerResponse) run(ctx context.Context, c *fiber.Ctx, keep *core.Keep
 	isUnrouted := runHandlers(ctx, c)
 	r, response, isSent := &a.response, c.Response(), c.Context().Hijacked()
 	r.Hijacked, r.Unrouted = isSent, isUnrouted
+	if !isUnrouted { // Only now does Fiber know the route: before, it is that of the middleware.
+		r.Route = c.Route().Path
+	}
 	if timedOut := c.Context().LastTimeoutErrorResponse(); timedOut != nil {
 		response, isSent = timedOut, true
 		core.Decide(ctx, core.LeaveUnknown) // The handler that was timed out still works.
@@ -98,7 +101,10 @@ func (a *handlerResponse) endWithStream(response *fasthttp.Response, limit int) 
 	a.isStream = true
 	s := wrapStream(response, limit, a.response)
 	s.clientCtx = a.clientCtx
-	return &core.Response{Status: a.response.Status, Sent: true, Later: func(end func(*core.Response, error)) { s.end = end }}
+	return &core.Response{
+		Status: a.response.Status, Sent: true, Route: a.response.Route,
+		Later: func(end func(*core.Response, error)) { s.end = end },
+	}
 }
 
 // resetResponse removes what the handlers left in response. The header is then as it was before them.

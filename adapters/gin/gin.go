@@ -84,6 +84,7 @@ func Gin(e *core.Engine, opts ...Option) gin.HandlerFunc {
 		}
 		x := capture.NewExchange(c.Request)
 		req := x.Request()
+		req.Route = c.FullPath()
 		if o.scope != nil {
 			req.Scope = func() string { return o.scope(c) }
 		}

@@ -68,7 +68,7 @@ func HTTP(e *core.Engine, opts ...Option) func(http.Handler) http.Handler {
 				defer x.Finish(inner)
 				next.ServeHTTP(held, inner)
 				response := held.Response()
-				response.Unrouted = isUnrouted(next, inner, response.Status)
+				response.Unrouted, response.Route = isUnrouted(next, inner, response.Status), capture.Route(inner)
 				return response, nil
 			})
 			switch {

@@ -48,9 +48,16 @@ func (x *Exchange) Request() core.Request {
 		Method:   x.request.Method,
 		Path:     path,
 		RawQuery: query,
+		Route:    Route(x.request),
 		Header:   x.header,
 		Body:     x.Read,
 	}
+}
+
+// Route returns the path of the pattern by which an http.ServeMux, or a router like it, has found the handler of r. It returns ""
+// before that.
+func Route(r *http.Request) string {
+	return r.Pattern[max(strings.IndexByte(r.Pattern, '/'), 0):]
 }
 
 // header returns the values of all header fields with this name. net/http keeps Host outside of the header.

@@ -67,7 +67,7 @@ func consume[T any](ctx context.Context, c *Consumer, m Message, onWait func() f
 	if m.Group == "" || m.ID == "" {
 		return Delivery[T]{Verdict: Dead, Err: errMissing}
 	}
-	task := core.Task{Kind: Kind, Scope: m.Group, Key: m.ID, Input: m.Payload, OnWait: onWait}
+	task := core.Task{Kind: Kind, Scope: m.Group, Route: m.Group, Key: m.ID, Input: m.Payload, OnWait: onWait}
 	result, err := c.engine.DoTask(ctx, task, func(ctx context.Context) (*core.Response, error) {
 		core.Decide(ctx, core.Keep)
 		if c.isExhausted(ctx, 1) {

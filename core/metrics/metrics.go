@@ -42,7 +42,8 @@ func hooks(h *core.Hooks) []named {
 	return []named{
 		{"runs", &h.Begin}, {"takeovers", &h.Takeover}, {"replays", &h.Replay}, {"conflicts", &h.Conflict},
 		{"mismatches", &h.Mismatch}, {"kept", &h.Kept}, {"failed", &h.Failed}, {"unknown", &h.Unknown}, {"lost", &h.Lost},
-		{"store_errors", &h.StoreError}, {"unprotected", &h.Unprotected},
+		{"store_errors", &h.StoreError}, {"unprotected", &h.Unprotected}, {"waits", &h.Wait}, {"refused", &h.Refused},
+		{"store_calls", &h.StoreCall}, {"operations", &h.Done},
 	}
 }
 
@@ -66,8 +67,9 @@ func Observe(next core.Hooks, observe func(ctx context.Context, name string, e c
 	return next
 }
 
-// Counts returns the counts by name: runs, takeovers, replays, conflicts, mismatches, kept, failed, unknown, lost,
-// store_errors and unprotected. core.Hooks says when each of these hooks is called; runs counts calls of Begin.
+// Counts returns the counts by name: runs, takeovers, replays, conflicts, mismatches, kept, failed, unknown, lost, store_errors,
+// unprotected, waits, refused, store_calls and operations. core.Hooks says when each of these hooks is called; runs counts calls of
+// Begin, and operations those of Done.
 func (c *Counters) Counts() map[string]int64 {
 	counts := make(map[string]int64, len(c.names))
 	for i, name := range c.names {

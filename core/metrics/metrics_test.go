@@ -48,9 +48,11 @@ func TestCountersCountWhatHooksHear(t *testing.T) {
 
 	counts := counters.Counts()
 	for name, n := range counts {
-		want := map[string]int64{"runs": 1, "kept": 1, "replays": 2, "mismatches": 1, "store_errors": 1, "unprotected": 1}[name]
+		want := map[string]int64{"runs": 1, "kept": 1, "replays": 2, "mismatches": 1, "store_errors": 1, "unprotected": 1,
+			"refused": 1, "operations": 5, "store_calls": counts["store_calls"]}[name]
 		assert.Equal(t, want, n, name)
 	}
+	assert.GreaterOrEqual(t, counts["store_calls"], int64(7), "five Begin, a Complete and a Fail")
 	assert.Equal(t, 2, replays, "the hooks that were there are called, too")
 	var read map[string]int64
 	require.NoError(t, json.Unmarshal([]byte(counters.String()), &read))

@@ -28,7 +28,7 @@ func AppendField(b []byte, f Field) []byte {
 	if place := headerIndex[f]; place > 0 && f.Value != "" {
 		return append(b, place)
 	}
-	return appendText(AppendName(b, f.Name), f.Value)
+	return AppendText(AppendName(b, f.Name), f.Value)
 }
 
 // AppendName appends the name of a header field: one byte if the dictionary has the name, else a zero byte and the name.
@@ -36,11 +36,11 @@ func AppendName(b []byte, name string) []byte {
 	if place := headerIndex[Field{Name: name}]; place > 0 {
 		return append(b, place)
 	}
-	return appendText(append(b, 0), name)
+	return AppendText(append(b, 0), name)
 }
 
-// appendText appends the length of s and s.
-func appendText(b []byte, s string) []byte {
+// AppendText appends the length of s and s.
+func AppendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
@@ -78,6 +78,12 @@ func (d *Decoder) ReadTexts() {
 		}
 	}
 	d.base, d.texts = d.at, string(d.b[d.at:ahead.end])
+}
+
+// OwnText reads a text that is not in the lists of ReadTexts.
+func (d *Decoder) OwnText() string {
+	from, to := d.span()
+	return string(d.b[from:to])
 }
 
 // Number reads an unsigned varint. Only its shortest form is accepted.
