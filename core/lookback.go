@@ -54,14 +54,51 @@ func (op *operation) lookBack(own driver.Entry) (found driver.Entry, isSettled b
 		if err != nil {
 			return found, false, err
 		}
-		if found, err = op.acquireRecord(); err == nil && isFresh(found) {
-			op.release(op.claim)
-			return found, false, nil
-		}
-		return found, true, err
+		return op.acquireEarlier(claim.Fence)
 	}
 	op.claim, op.begun, op.hasher, op.ownKey = claim, began, hashing, nil
 	return own, true, nil
+}
+
+// acquireEarlier acquires the record under the name that op's claim has now, after the own claim, with the fence own, was released.
+// A claim for that record holds only if no other process has claimed the operation under another name meanwhile: of two processes
+// that move from one name to the other in opposite directions, at least one sees the other's claim.
+func (op *operation) acquireEarlier(own int64) (found driver.Entry, isSettled bool, err error) {
+	found, err = op.acquireRecord()
+	if err != nil || found.State != driver.Claimed {
+		return found, true, err
+	}
+	hasRival, err := op.hasRival(own)
+	if hasRival || err != nil || isFresh(found) {
+		op.release(op.claim)
+		return found, false, err
+	}
+	return found, true, nil
+}
+
+// hasRival reports whether the operation is claimed or completed under another name than that of op's claim. The claim with the
+// fence own is not counted: op had it, and its release may be on the way.
+func (op *operation) hasRival(own int64) (bool, error) {
+	for _, n := range op.engine.namings {
+		name := recordName(n, op.identity.scope, op.identity.key, &op.req, op.isTask)
+		if name == op.claim.Key {
+			continue
+		}
+		seen, err := op.inspect(name)
+		switch {
+		case errors.Is(err, errors.ErrUnsupported):
+			return false, nil
+		case err != nil:
+			return false, err
+		}
+		switch seen.State {
+		case driver.InProgress, driver.Unknown, driver.Completed:
+			if seen.Fence != own {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
 }
 
 // findOutcome looks for an outcome under the other namings when the record under the own name is another request's, or has an

@@ -360,3 +360,39 @@ func TestAWaiterWhoseRecordHasAPreviousNameGivesItsPlaceBack(t *testing.T) {
 		after.ran(1)
 	})
 }
+
+// lateFail is a store whose first Fail is executed late: do comes before it.
+type lateFail struct {
+	*storetest.Faulty
+	do func()
+}
+
+func (s *lateFail) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
+	if do := s.do; do != nil {
+		s.do = nil
+		do()
+	}
+	return s.Faulty.Fail(ctx, c, f)
+}
+
+// Two neighbours in a rotation can move to each other's name of a record at the same time: one releases the claim under its own name
+// so late that its lease has ended, and the other takes that claim over.
+func TestProcessesThatMoveInOppositeDirectionsRunAKeyOnce(t *testing.T) {
+	inBubble(t, "a release is late", func(t *testing.T) {
+		before := newFixture(t, secrets(oneSecret, anotherSecret))
+		first := before.hold(ctx, request("K", "B"), answers(503, ""))
+		var second *held
+		store := &lateFail{Faulty: before.store, do: func() {
+			first.finish()
+			time.Sleep(2 * lease)
+			second = before.hold(ctx, request("K", "B"), made)
+		}}
+		after := before.with(secrets(anotherSecret, oneSecret)).with(func(c *core.Config) { c.Store = store })
+		after.refused(after.send(request("K", "B"), answers(201, "made twice")), 409, "in-progress")
+		before.answered(second.finish(), 201, "made")
+		after.replayed(after.send(request("K", "B"), made), 201, "made")
+		before.ran(2)
+		after.close()
+		before.close()
+	})
+}

@@ -175,6 +175,7 @@ func (h *history) checkEnd() {
 		if d.process.dead {
 			continue
 		}
+		h.expect(d, "done", true)
 		ends := d.counts["kept"] + d.counts["failed"]
 		if ends > 1 {
 			h.broken("a run ends once", "%s: hooks %v", d, d.counts)

@@ -110,5 +110,6 @@ func (h *history) revert(c *claim, claims map[*claim]claim) {
 	}
 	c.hasLostEnd = c.hasLostEnd || c.hasEnded && !before.hasEnded
 	c.hasEnded, c.hasWithdrawn = before.hasEnded, before.hasWithdrawn
+	c.believedEnd = max(c.believedEnd, c.leaseEnd)
 	c.leaseEnd, c.taken, c.next = before.leaseEnd, before.taken, before.next
 }

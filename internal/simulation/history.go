@@ -62,7 +62,9 @@ type claim struct {
 	owner    [16]byte
 	lease    time.Duration
 	leaseEnd time.Duration // by the calls of the owner
-	run      *run          // nil if no handler was started under the claim
+	// believedEnd is the leaseEnd that a failover has taken back, since the owner does not know that. 0: none.
+	believedEnd time.Duration
+	run         *run // nil if no handler was started under the claim
 
 	hasEnded     bool          // the store executed Complete or Fail
 	hasWithdrawn bool          // that was a Fail which said that no handler has run
@@ -170,12 +172,12 @@ func (k *keyHistory) lasting() (last *claim) {
 	return last
 }
 
-// isTorn reports whether a process has died between its claim under one name and its look under another, where a run has left no
-// outcome. Of two requests with different bodies, both can then be refused until the retention ends: see docs/deploys.md.
+// isTorn reports whether a process has died, or has run its handler without protection, between its claim under one name and its
+// look under another, where a run has left no outcome. Of two requests with different bodies, both can then be refused until the retention ends: see docs/deploys.md.
 func (k *keyHistory) isTorn() bool {
 	for _, r := range k.records {
 		for _, c := range r.claims {
-			if len(k.records) > 1 && c.run == nil && !c.hasEnded {
+			if len(k.records) > 1 && c.run == nil && !c.hasWithdrawn {
 				return k.completed() == nil
 			}
 		}
@@ -365,7 +367,7 @@ func (h *history) started(d *do, s script, fence int64, isCanceled func() bool) 
 		return nil // a message inside a run of the same message
 	case c.run != nil:
 		h.broken("one run per claim", "%s runs twice under the fence %d", d, fence)
-	case c.isLost: // the process does not know that yet
+	case c.isLost, h.now() <= c.believedEnd: // the process does not know that yet
 	case completed != nil:
 		h.broken("no run after an outcome", "%s runs %s after %s has stored an outcome", d, d.record(), completed.do)
 	case rec.last != c:

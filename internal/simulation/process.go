@@ -84,6 +84,6 @@ func (h *history) hooks() core.Hooks {
 	return core.Hooks{
 		Begin: count("begin"), Takeover: count("takeover"), Replay: count("replay"), Conflict: count("conflict"),
 		Mismatch: count("mismatch"), Kept: count("kept"), Failed: count("failed"), Unknown: count("unknown"), Lost: count("lost"),
-		Unprotected: count("unprotected"), StoreError: count("store error"),
+		Unprotected: count("unprotected"), StoreError: count("store error"), Done: count("done"),
 	}
 }
