@@ -10,8 +10,10 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// The problems of a proxy. Title, Status, Detail and Code are fixed.
+// The problems of a proxy, which docs/problems.md explains. A problem without a SafeNewKey says that the proxy cannot tell.
 var (
+	isUnsafe = false
+
 	unreachable = core.Problem{
 		Code: "upstream-unreachable", Status: http.StatusBadGateway, Title: "Upstream unreachable",
 		Detail: "The service could not be reached, so nothing was done. Send the request again later with the same key.",
@@ -20,11 +22,13 @@ var (
 		Code: "upstream-cut", Status: http.StatusBadGateway, Title: "No whole response of the upstream",
 		Detail: "The connection to the service broke, so the outcome of this request is not known. Send it again later with the same " +
 			"key, and never with another one.",
+		SafeNewKey: &isUnsafe,
 	}
 	timedOut = core.Problem{
 		Code: "upstream-timeout", Status: http.StatusGatewayTimeout, Title: "Upstream did not respond in time",
 		Detail: "The service did not respond in time, so the outcome of this request is not known. Send it again later with the same " +
 			"key, and never with another one.",
+		SafeNewKey: &isUnsafe,
 	}
 )
 

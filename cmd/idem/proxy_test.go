@@ -188,6 +188,18 @@ func TestAProxyIsNotReadyWithoutItsStore(t *testing.T) {
 	assert.Contains(t, body, "scope-missing")
 }
 
+func TestAProxyIsReadyIfItsUserIsNotAllowedToSendPing(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rules := []any{"ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "-ping"}
+	require.NoError(t, server.Client(t).Do(t.Context(), rules...).Err())
+	first := guarded(t, "redis://app:secret@"+server.Addr, &service{addr: "127.0.0.1:1"}, "--health-listen", "127.0.0.1:0")
+	health := strings.TrimPrefix(first.readLine(t), "--health-listen ")
+	assert.Equal(t, http.StatusOK, probe(t, health, "/ready"))
+	server.Kill()
+	assert.Equal(t, http.StatusServiceUnavailable, probe(t, health, "/ready"))
+}
+
 func TestBadFlagsOfAProxyAreNamed(t *testing.T) {
 	t.Parallel()
 	ended, end := context.WithCancel(t.Context())

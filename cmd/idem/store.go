@@ -106,9 +106,18 @@ func openRedis(at *url.URL, prefix string, limit timeout) (*store, error) {
 		growth: func(ctx context.Context, wait time.Duration) ([]driver.Finding, error) {
 			return redisstore.CheckGrowth(ctx, client, wait)
 		},
-		ping:      func(ctx context.Context) error { return client.Ping(ctx).Err() },
+		ping:      func(ctx context.Context) error { return pong(client.Ping(ctx).Err()) },
 		elsewhere: func(ctx context.Context) ([]string, error) { return otherPrefixes(ctx, client, prefix) },
 	}, nil
+}
+
+// pong returns nil if the reply to a PING shows that the server executes commands. A user that is not allowed to send PING may be
+// allowed all that the store needs.
+func pong(err error) error {
+	if redis.HasErrorPrefix(err, "NOPERM") {
+		return nil
+	}
+	return err
 }
 
 // newRedisClient returns a client of one server, of a group with Sentinels, or of a Cluster.
