@@ -33,12 +33,18 @@ func exchangeOf(ctx context.Context) *exchange { return ctx.Value(exchangeKey{})
 // errBodyTimeout is the cause of a context that ends because the upstream did not end a response that is held back.
 var errBodyTimeout = errors.New("the upstream did not end its response in time")
 
+// errStatus says that the upstream sent a status that no server can send.
+var errStatus = errors.New("the status of the response is less than 100")
+
 // receive implements ReverseProxy.ModifyResponse. It reads a response that is held back before the writer gets anything of it, so
 // that a response that breaks off is not sent in part.
 func (p *Proxy) receive(res *http.Response) error {
 	x := exchangeOf(res.Request.Context())
 	isUnbuffered := strings.EqualFold(strings.TrimSpace(res.Header.Get("X-Accel-Buffering")), "no")
 	res.Header.Del("X-Accel-Buffering")
+	if res.StatusCode < 100 { // http.ResponseWriter would panic, and the run would count as failed and not as unknown
+		return errStatus
+	}
 	if !x.isRun || res.StatusCode == http.StatusSwitchingProtocols {
 		return nil
 	}

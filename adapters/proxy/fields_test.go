@@ -60,6 +60,29 @@ func TestAClientCannotSetTheFieldsOfTheRun(t *testing.T) {
 	assert.NotContains(t, header, proxy.FenceHeader, "a request without a key is not in a run")
 }
 
+// A service behind CGI or its successors takes X_Account_Id for X-Account-Id.
+func TestAClientCannotBeAnotherCallerForTheUpstream(t *testing.T) {
+	forged := []string{
+		"X_account_id", "bob", "Idempotency_key", "other", "X_key", "other", "Content_length", "3", "Transfer_encoding", "chunked", "Host_", "h",
+	}
+	known := []string{"X-Account-Id", "alice", "Idempotency-Key", "k"}
+	at := serve(t, upstream(t, echo), func(c *proxy.Config, e *core.Config) {
+		c.ScopeHeader, e.Key.Aliases = "X-Account-Id", []string{"X-Key"}
+	})
+	for _, fields := range [][]string{forged, append(known, forged...)} {
+		header := send(t, at, http.MethodPost, "", fields...).received(t)
+		assert.Equal(t, "h", header.Get("Host_"), "this is no name of Host")
+		header.Del("Host_")
+		for name := range header {
+			assert.NotContains(t, name, "_")
+		}
+	}
+	at = serve(t, upstream(t, echo), func(c *proxy.Config, _ *core.Config) { c.ScopeHeader = "X_Account_Id" })
+	header := post(t, at, "k", "X_account_id", "alice", "X-Account-Id", "bob").received(t)
+	assert.Equal(t, []string{"alice"}, header["X_account_id"], "the configured name stays")
+	assert.Empty(t, header["X-Account-Id"])
+}
+
 func TestFieldsOfOneHopEndAtTheProxy(t *testing.T) {
 	at := serve(t, upstream(t, echo), func(c *proxy.Config, _ *core.Config) { c.ScopeHeader = "X-Account-Id" })
 	header := post(t, at, "k", "X-Account-Id", "alice", "X-Hop", "1", "Keep-Alive", "timeout=5", "Proxy-Authorization", "secret",

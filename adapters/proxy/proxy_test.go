@@ -191,6 +191,7 @@ var cuts = map[string]string{
 	"in a body that is too long":        "HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\r\n" + strings.Repeat("x", 20),
 	"after early hints":                 "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n",
 	"with what is not HTTP":             "paid",
+	"with a status that is none":        "HTTP/1.1 099 Paid\r\nContent-Length: 0\r\n\r\n",
 	"before a length that is too short": "HTTP/1.1 201 Created\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
 }
 

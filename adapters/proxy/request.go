@@ -27,6 +27,9 @@ var ownFields = []string{FenceHeader, OperationHeader, AttemptHeader, TakeoverHe
 // forwardedFields say which hops a request has passed.
 var forwardedFields = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
 
+// framingFields say where a request goes, and where its body ends. http.Transport sets them.
+var framingFields = []string{"Host", "Content-Length", "Transfer-Encoding"}
+
 // isOwnField reports whether only the proxy sets the header field with this name.
 func isOwnField(name string) bool {
 	return slices.ContainsFunc(ownFields, func(own string) bool { return isSameField(own, name) })
@@ -44,12 +47,7 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.RawQuery = r.In.URL.RawQuery // ReverseProxy removes parameters that it cannot parse.
 	r.Out.Host = r.In.Host
 	p.restoreFields(r)
-	for name := range r.Out.Header {
-		isForwarded := func(field string) bool { return name != field && isSameField(field, name) }
-		if isOwnField(name) || slices.ContainsFunc(forwardedFields, isForwarded) {
-			delete(r.Out.Header, name)
-		}
-	}
+	p.removeImpostors(r.Out.Header)
 	p.setForwarded(r)
 	x := exchangeOf(r.In.Context())
 	if x.isRun {
@@ -64,13 +62,34 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	preventRepeats(r.Out.Header)
 }
 
+// readFields returns the names of the fields that say whose key a request has, and which.
+func (p *Proxy) readFields() []string {
+	names := append([]string{p.engine.Key.Header, p.cfg.ScopeHeader}, p.engine.Key.Aliases...)
+	for i := range names {
+		names[i] = http.CanonicalHeaderKey(names[i])
+	}
+	return names
+}
+
 // restoreFields restores the fields that the engine has read. A client can make a proxy remove any field by its name in
 // Connection, and the upstream would then not know the caller or the key.
 func (p *Proxy) restoreFields(r *httputil.ProxyRequest) {
-	for _, name := range append([]string{p.engine.Key.Header, p.cfg.ScopeHeader}, p.engine.Key.Aliases...) {
-		name = http.CanonicalHeaderKey(name)
+	for _, name := range p.readFields() {
 		if values, isThere := r.In.Header[name]; isThere {
 			r.Out.Header[name] = values
+		}
+	}
+}
+
+// removeImpostors removes the fields that only the proxy sets, and those that an upstream can take for a field that the proxy has
+// read or sets, such as X_Account_Id for X-Account-Id. With them a client could be another caller for the upstream than for the
+// engine.
+func (p *Proxy) removeImpostors(header http.Header) {
+	known := slices.Concat(p.readFields(), forwardedFields, framingFields)
+	for name := range header {
+		isImpostor := func(field string) bool { return name != field && isSameField(field, name) }
+		if isOwnField(name) || slices.ContainsFunc(known, isImpostor) {
+			delete(header, name)
 		}
 	}
 }
