@@ -31,7 +31,6 @@ type Server struct {
 	engine   *core.Engine
 	options  Options
 	keyNames []string // of the metadata that may carry a key
-	required bool     // Key.Required
 }
 
 // NewServer returns a server that runs calls under e.
@@ -41,7 +40,7 @@ func NewServer(e *core.Engine, o Options) *Server {
 		c.Problems.Render, c.Problems.Link = renderProblem, false
 	})
 	key := own.Config().Key
-	return &Server{own, o, append([]string{key.Header}, key.Aliases...), key.Required}
+	return &Server{own, o, append([]string{key.Header}, key.Aliases...)}
 }
 
 // Call is an incoming unary call.
@@ -73,12 +72,11 @@ type Result struct {
 
 // Do takes a call through its whole life. run calls the handler, at most once, and may panic.
 func (s *Server) Do(ctx context.Context, call *Call, run func(context.Context) *Reply) Result {
-	hasKey := s.HasKey(call.Header)
-	if s.isUnguarded(call) || !hasKey && !s.required {
+	if s.isUnguarded(call) {
 		return Result{Bypassed: true}
 	}
 	message, isMessage := call.Message.(proto.Message)
-	if hasKey && (call.Schema == nil || !isMessage) {
+	if s.HasKey(call.Header) && (call.Schema == nil || !isMessage) {
 		return Result{Reply: *internal("idem: %s has a key, but it is no method of the protobuf registry, or its request is a %T: "+
 			"its response could not be replayed", call.Procedure, call.Message)}
 	}
@@ -128,7 +126,7 @@ func (s *Server) HasKey(header func(string) []string) bool {
 
 // request returns what the engine reads of a call.
 func (s *Server) request(ctx context.Context, call *Call, message proto.Message) core.Request {
-	req := core.Request{Method: requestMethod, Path: call.Procedure}
+	req := core.Request{Method: requestMethod, Path: call.Procedure, Route: call.Procedure}
 	req.Header = func(name string) []string {
 		if strings.EqualFold(name, "Content-Type") { // says how the message was sent, and not what is in Body
 			return nil

@@ -62,6 +62,7 @@ func Run(t *testing.T, a Adapter) {
 		"OnReplay can refuse a replay":                              testOnReplay,
 		"OnReplay cannot replace a reply by what is none":           testOnReplayOfAnotherForm,
 		"the key comes back, and first replies can have the marker": testEcho,
+		"hooks learn what became of each call":                      testHooks,
 		"a quoted key is the same key":                              testQuoted,
 		"a text that is no UTF-8 is stored":                         testInvalidText,
 		"a handler may decide what becomes of its key":              testDecide,
@@ -590,6 +591,28 @@ func testEcho(t *testing.T, a Adapter) {
 	}
 	assert.Equal(t, []string{"false"}, first.Header["idempotent-replayed"])
 	assert.Equal(t, []string{"true"}, replay.Header["idempotent-replayed"])
+}
+
+func testHooks(t *testing.T, a Adapter) {
+	events := make(chan string, 10)
+	s := a.newService(t, accepted, func(c *core.Config) {
+		c.Hooks.Done = func(_ context.Context, e core.Event) {
+			events <- strings.Join([]string{e.Method, e.Route, e.Result, e.Code}, " ")
+		}
+	})
+	for _, send := range []struct {
+		change func(*Request)
+		want   string
+	}{
+		{keys("k"), "RPC " + Pay + " run "},
+		{keys("k"), "RPC " + Pay + " replay "},
+		{method(Refund), "RPC " + Refund + " mismatch fingerprint-mismatch"},
+		{keys(""), "RPC " + Pay + " refused key-empty"},
+		{noKey, "RPC " + Pay + " bypass "},
+	} {
+		s.pay(send.change)
+		assert.Equal(t, send.want, <-events)
+	}
 }
 
 func testQuoted(t *testing.T, a Adapter) {
