@@ -57,6 +57,8 @@ const (
 	callTimeout = 10 * time.Second // of all calls of the store for one request
 	mostListed  = 100              // how many unknown outcomes a scan shows
 	formRoom    = 64 << 10         // bytes of a form besides a response
+
+	longestTyped = 16 << 20 // bytes of the longest response that a form can have, whatever Keep.MaxBody is
 )
 
 //go:embed page.html style.css
@@ -186,7 +188,7 @@ func (p *page) serve(w http.ResponseWriter, r *http.Request) {
 		p.render(w, r, refusal(http.StatusNotFound, "There is no such page."))
 		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, int64(3*p.longest+formRoom)) // in a form a byte can take three
+	r.Body = http.MaxBytesReader(w, r.Body, p.formLimit(name))
 	if err := r.ParseForm(); err != nil {
 		p.render(w, r, refusal(http.StatusBadRequest, "The form cannot be read, so nothing was done: "+err.Error()))
 		return
@@ -194,6 +196,14 @@ func (p *page) serve(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
 	defer cancel()
 	p.render(w, r, show(r.WithContext(ctx)))
+}
+
+// formLimit returns how long the form of a page may be. The form of an act can have a response, of which each byte can take three.
+func (p *page) formLimit(name string) int64 {
+	if name != "act" {
+		return formRoom
+	}
+	return formRoom + 3*int64(min(p.longest, longestTyped))
 }
 
 // refusal is a page with a problem alone.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"html"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -538,6 +539,22 @@ func TestThePageDrawsWhatTheHooksHaveCounted(t *testing.T) {
 		none := newSite(t, func(o *inspect.Options) { o.Monitor = nil }).send("GET", "", nil)
 		assert.Contains(t, none.text, "This page has no Monitor")
 	})
+}
+
+func TestFormsHaveALimitWhateverTheEngineStores(t *testing.T) {
+	cfg := core.Config{Store: memstore.New(), Scope: core.SingleTenant}
+	cfg.Keep.MaxBody = math.MaxInt
+	engine, err := core.New(cfg)
+	require.NoError(t, err)
+	page, err := inspect.Handler(engine, inspect.Options{})
+	require.NoError(t, err)
+	s := &site{Handler: page, t: t}
+	assert.Equal(t, 404, s.look("K").status, "the form is read")
+	for path, length := range map[string]int{"record": 1 << 17, "act": 1 << 26} {
+		got := s.send("POST", path, url.Values{"key": {strings.Repeat("k", length)}})
+		assert.Equal(t, 400, got.status)
+		assert.Contains(t, got.text, "The form cannot be read")
+	}
 }
 
 func TestThePageIsSmall(t *testing.T) {

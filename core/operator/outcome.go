@@ -6,16 +6,18 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"net/http"
 	"net/textproto"
 	"regexp"
 	"slices"
 	"strconv"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/internal/sfv"
 )
 
 // statusLine is the first line of a response. The reason after the status may be missing, as it is in HTTP/2.
-var statusLine = regexp.MustCompile(`^HTTP/\d(?:\.\d)? ([2-5]\d\d)(?: .*)?$`)
+var statusLine = regexp.MustCompile(`^HTTP/\d(?:\.\d)? ([2-5]\d\d)(?: [^\r]*)?$`)
 
 // ParseOutcome parses a response that an operator has written for Resolve, as HTTP/1.1 has it: a status line, header fields, an
 // empty line, and the body as it is.
@@ -44,7 +46,13 @@ func ParseOutcome(text []byte) (*core.Response, error) {
 	header.Del("Content-Length")
 	outcome := &core.Response{Body: body}
 	outcome.Status, _ = strconv.Atoi(match[1])
+	if len(body) > 0 && (outcome.Status == http.StatusNoContent || outcome.Status == http.StatusNotModified) {
+		return nil, errors.New("a response with the status " + match[1] + " has no body; has an editor added a line end?")
+	}
 	for _, name := range slices.Sorted(maps.Keys(header)) {
+		if !sfv.IsToken(name) {
+			return nil, errors.New(strconv.Quote(name) + " is no name of a header field")
+		}
 		for _, value := range header[name] {
 			outcome.Header = append(outcome.Header, core.Field{Name: name, Value: value})
 		}
