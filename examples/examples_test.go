@@ -58,6 +58,10 @@ func TestExamples(t *testing.T) {
 				t.Run("SIGTERM ends it with exit code 0", s.endsOnSIGTERM)
 			})
 		}
+		t.Run(framework+"/the page for operators is served on request", func(t *testing.T) {
+			assert.GreaterOrEqual(t, b.start(t, framework, "").page(t, "").status, http.StatusUnauthorized)
+			b.start(t, framework, "", "-page").showsPage(t)
+		})
 		t.Run(framework+"/an invalid REDIS_URL ends it with a clear message", func(t *testing.T) {
 			out, code := b.run(t, framework, "REDIS_URL=http://:secret@127.0.0.1")
 			assert.Equal(t, 1, code)
@@ -183,6 +187,33 @@ func requireReplay(t *testing.T, first, second reply) {
 	assert.Equal(t, first.header.Values("Content-Type"), second.header.Values("Content-Type"))
 }
 
+// page gets a page for operators, or sends it a form.
+func (s *service) page(t *testing.T, path string, form ...string) reply {
+	t.Helper()
+	method := http.MethodGet
+	if form != nil {
+		method = http.MethodPost
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, s.url+"/idem/"+path, strings.NewReader(strings.Join(form, "&")))
+	require.NoError(t, err)
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return send(t, r)
+}
+
+func (s *service) showsPage(t *testing.T) {
+	key := newKey()
+	require.Equal(t, http.StatusCreated, s.post(t, key, euros).status)
+	home := s.page(t, "")
+	assert.Equal(t, http.StatusOK, home.status)
+	assert.Contains(t, home.body, "kept 1<", "the monitor hears of the run")
+	assert.Equal(t, http.StatusOK, s.page(t, "style.css").status)
+	assert.Contains(t, s.page(t, "record", "scope=alice", "key="+key).body, "the outcome is stored")
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/idem/", nil)
+	require.NoError(t, err)
+	r.Host = "hostile.example"
+	assert.Equal(t, http.StatusForbidden, send(t, r).status, "a hostile name server has sent a browser here")
+}
+
 func (s *service) endsOnSIGTERM(t *testing.T) {
 	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
 	select {
@@ -229,9 +260,9 @@ type service struct {
 var listening = regexp.MustCompile(`http://127\.0\.0\.1:\d+`)
 
 // start starts a service on a free port, and waits until it says that it listens.
-func (b binaries) start(t *testing.T, name, redisURL string) *service {
+func (b binaries) start(t *testing.T, name, redisURL string, args ...string) *service {
 	t.Helper()
-	s := &service{cmd: exec.Command(b.path(name)), log: &output{}, ended: make(chan struct{})}
+	s := &service{cmd: exec.Command(b.path(name), args...), log: &output{}, ended: make(chan struct{})}
 	s.cmd.Env = append(os.Environ(), "ADDR=127.0.0.1:0", "REDIS_URL="+redisURL)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	require.NoError(t, tied.Start(s.cmd, syscall.SIGKILL))

@@ -21,7 +21,7 @@
 //	[{"id":"3CXG7N2WVQJ4KZ5BHLTAYMD6RE","amount":100,"currency":"EUR"}]
 //
 // ADDR sets the address that it listens on (default 127.0.0.1:8080). REDIS_URL sets the Redis that stores the records; without
-// it they are in memory.
+// it they are in memory. With -page, http://localhost:8080/idem/ is a page for operators, read-only and only for this machine.
 package main
 
 import (
@@ -29,6 +29,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"flag"
 	"log"
 	"net"
 	"net/http"
@@ -46,17 +47,22 @@ import (
 	idem "github.com/go-idem/idem/adapters/echo"
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/inspect"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/redisstore"
 )
 
 func main() {
+	withPage := flag.Bool("page", false, "serve a page for operators at /idem/")
+	flag.Parse()
 	store, err := newStore(os.Getenv("REDIS_URL"))
 	if err != nil {
 		log.Fatal(err)
 	}
+	monitor := inspect.NewMonitor() // tells the page what this process does
 	engine, err := core.New(core.Config{
 		Store: store,
+		Hooks: monitor.Hooks(core.Hooks{}),
 		Scope: func(ctx context.Context, _ *core.Request) string { return userOf(ctx) }, // Each user has keys of their own.
 		Key:   core.KeyConfig{Required: true, Accept: core.UUIDKey},                     // 400 without a UUID as key
 		Lease: core.LeaseConfig{OnUnknown: core.RefuseUnknown},                          // after a crash 409, no second run
@@ -64,7 +70,13 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := serve(newEcho(engine), engine); err != nil {
+	var page http.Handler
+	if *withPage {
+		if page, err = inspect.Handler(engine, inspect.Options{Monitor: monitor}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := serve(newEcho(engine, page), engine); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -84,14 +96,18 @@ func newStore(redisURL string) (driver.Store, error) {
 	return redisstore.New(redis.NewClient(options)), nil
 }
 
-func newEcho(engine *core.Engine) *echo.Echo {
+// newEcho serves page at /idem/, unless it is nil. The page comes before authentication, since it refuses other machines itself.
+func newEcho(engine *core.Engine, page http.Handler) *echo.Echo {
 	p := payments{made: map[string][]payment{}}
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
 	e.Server.ReadHeaderTimeout = 5 * time.Second
-	e.Use(middleware.Recover(), authenticate)
-	e.POST("/payments", p.create, idem.Echo(engine))
-	e.GET("/payments", p.list)
+	e.Use(middleware.Recover())
+	e.POST("/payments", p.create, authenticate, idem.Echo(engine))
+	e.GET("/payments", p.list, authenticate)
+	if page != nil {
+		e.Any("/idem/*", echo.WrapHandler(page))
+	}
 	return e
 }
 

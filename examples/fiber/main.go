@@ -21,7 +21,7 @@
 //	[{"id":"3CXG7N2WVQJ4KZ5BHLTAYMD6RE","amount":100,"currency":"EUR"}]
 //
 // ADDR sets the address that it listens on (default 127.0.0.1:8080). REDIS_URL sets the Redis that stores the records; without
-// it they are in memory.
+// it they are in memory. With -page, http://localhost:8080/idem/ is a page for operators, read-only and only for this machine.
 package main
 
 import (
@@ -29,8 +29,10 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"flag"
 	"log"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -39,23 +41,29 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/middleware/adaptor"
 	"github.com/gofiber/fiber/v2/middleware/recover"
 	"github.com/redis/go-redis/v9"
 
 	idem "github.com/go-idem/idem/adapters/fiber"
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/inspect"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/redisstore"
 )
 
 func main() {
+	withPage := flag.Bool("page", false, "serve a page for operators at /idem/")
+	flag.Parse()
 	store, err := newStore(os.Getenv("REDIS_URL"))
 	if err != nil {
 		log.Fatal(err)
 	}
+	monitor := inspect.NewMonitor() // tells the page what this process does
 	engine, err := core.New(core.Config{
 		Store: store,
+		Hooks: monitor.Hooks(core.Hooks{}),
 		Scope: func(ctx context.Context, _ *core.Request) string { return userOf(ctx) }, // Each user has keys of their own.
 		Key:   core.KeyConfig{Required: true, Accept: core.UUIDKey},                     // 400 without a UUID as key
 		Lease: core.LeaseConfig{OnUnknown: core.RefuseUnknown},                          // after a crash 409, no second run
@@ -63,7 +71,13 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := serve(newApp(engine), engine); err != nil {
+	var page http.Handler
+	if *withPage {
+		if page, err = inspect.Handler(engine, inspect.Options{Monitor: monitor}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := serve(newApp(engine, page), engine); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -83,10 +97,15 @@ func newStore(redisURL string) (driver.Store, error) {
 	return redisstore.New(redis.NewClient(options)), nil
 }
 
-func newApp(engine *core.Engine) *fiber.App {
+// newApp serves page at /idem/, unless it is nil. The page comes before authentication, since it refuses other machines itself.
+func newApp(engine *core.Engine, page http.Handler) *fiber.App {
 	p := payments{made: map[string][]payment{}}
 	app := fiber.New(fiber.Config{DisableStartupMessage: true, ReadTimeout: 5 * time.Second})
-	app.Use(recover.New(), authenticate)
+	app.Use(recover.New())
+	if page != nil {
+		app.All("/idem/*", adaptor.HTTPHandler(page))
+	}
+	app.Use(authenticate)
 	app.Post("/payments", idem.Fiber(engine), p.create)
 	app.Get("/payments", p.list)
 	return app
