@@ -154,7 +154,8 @@ func (k *keyHistory) hasLost() bool {
 }
 
 // lasting returns the claim whose request the engines compare with others: that of the outcome, or else the last one. If the key
-// has records under two names, claims that were withdrawn before a run do not count. It returns nil if there is none.
+// has records under two names, claims that were withdrawn before a run, or lost in a failover, do not count. It returns nil if there
+// is none.
 func (k *keyHistory) lasting() (last *claim) {
 	if c := k.completed(); c != nil {
 		return c
@@ -164,7 +165,7 @@ func (k *keyHistory) lasting() (last *claim) {
 	}
 	for _, r := range k.records {
 		for _, c := range r.claims {
-			if (c.run != nil || !c.hasWithdrawn) && (last == nil || last.fence < c.fence) {
+			if !c.isLost && (c.run != nil || !c.hasWithdrawn) && (last == nil || last.fence < c.fence) {
 				last = c
 			}
 		}
