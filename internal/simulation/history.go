@@ -223,7 +223,7 @@ func (h *history) claimed(d *do, p *process, c *driver.Claim, fence int64) {
 // couldHold reports whether the owner of a claim lives, wants to hold the claim, and had no trouble with the store for a lease.
 func (h *history) couldHold(c *claim) bool {
 	now, r := h.now(), c.run
-	if r != nil && r.end != 0 && now-c.process.troubleUntil <= c.lease+quick {
+	if r != nil && r.end != 0 && (now-c.process.troubleUntil <= c.lease+quick || h.hangs(c.process)) {
 		return false // of all commits that are pending, one at a time finds out whether the store is back
 	}
 	if r == nil || c.hasLostEnd || c.process.dead || c.do.counts["lost"] > 0 || now-c.troubleUntil <= c.lease+quick {
@@ -238,6 +238,20 @@ func (h *history) couldHold(c *claim) bool {
 		return !r.isCanceled()
 	}
 	return !r.wasTold && !r.isAbandoned() && now < r.end+10*c.lease
+}
+
+// hangs reports whether a call of a process for one of its claims has no reply yet.
+func (h *history) hangs(p *process) bool {
+	for _, r := range h.records {
+		for _, c := range r.claims {
+			for _, sent := range c.calls {
+				if c.process == p && h.now()-sent > quick {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // isAbandoned reports whether the engine leaves the claim of the run to the end of its lease.
