@@ -128,6 +128,7 @@ var imports = map[string]string{
 	"operator":   "github.com/go-idem/idem/core/operator",
 	"consumer":   "github.com/go-idem/idem/core/consumer",
 	"memstore":   "github.com/go-idem/idem/core/memstore",
+	"slogidem":   "github.com/go-idem/idem/observe/slogidem",
 	"metrics":    "github.com/go-idem/idem/core/metrics",
 	"pgstore":    "github.com/go-idem/idem/core/pgstore",
 	"redisstore": "github.com/go-idem/idem/core/redisstore",

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -22,6 +23,7 @@ import (
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/core/redisstore"
+	"github.com/go-idem/idem/observe/slogidem"
 )
 
 const (
@@ -43,6 +45,7 @@ func main() {
 	engine, err := core.New(core.Config{
 		Store: redisstore.New(rdb), Scope: core.SingleTenant,
 		Lease: core.LeaseConfig{Duration: lease},
+		Hooks: slogidem.Hooks(slog.Default(), core.Hooks{}), // a line for each delivery
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -31,6 +31,7 @@ import (
 	"errors"
 	"flag"
 	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -50,6 +51,7 @@ import (
 	"github.com/go-idem/idem/core/inspect"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/redisstore"
+	"github.com/go-idem/idem/observe/slogidem"
 )
 
 func main() {
@@ -66,6 +68,7 @@ func main() {
 		Scope: func(ctx context.Context, _ *core.Request) string { return userOf(ctx) }, // Each user has keys of their own.
 		Key:   core.KeyConfig{Required: true, Accept: core.UUIDKey},                     // 400 without a UUID as key
 		Lease: core.LeaseConfig{OnUnknown: core.RefuseUnknown},                          // after a crash 409, no second run
+		Hooks: slogidem.Hooks(slog.Default(), core.Hooks{}),                             // a line for each request
 	})
 	if err != nil {
 		log.Fatal(err)

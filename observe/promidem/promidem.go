@@ -1,0 +1,147 @@
+// Package promidem counts what engines do for Prometheus.
+//
+//	collector := promidem.New(promidem.Config{})
+//	prometheus.MustRegister(collector)
+//	cfg.Hooks = collector.Hooks(cfg.Hooks)
+//
+// docs/telemetry.md lists the metrics. Histograms have classic and native buckets. No label has a key, a scope, a record, an owner or
+// a path, so that the number of series has a bound: it does not depend on what clients send.
+package promidem
+
+import (
+	"context"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/operator"
+	"github.com/go-idem/idem/internal/telemetry"
+)
+
+// Config configures a Collector. Its zero value is valid.
+type Config struct {
+	// ConstLabels are labels that all metrics have, such as the store. Default none.
+	ConstLabels prometheus.Labels
+
+	// Exemplar returns the labels of the exemplar of a measurement, such as the id of the trace in ctx, or nil for no exemplar. It is
+	// called for each measurement of a counter or a histogram, and must be safe for concurrent use. Default nil: no exemplars.
+	Exemplar func(ctx context.Context) prometheus.Labels
+
+	// DurationBuckets are the upper bounds in seconds of the classic buckets of durations. Default: 0.5 ms to 30 s.
+	DurationBuckets []float64
+}
+
+// Collector counts events of engines. It is a prometheus.Collector, and safe for concurrent use. Several engines may share one.
+type Collector struct {
+	exemplar   func(context.Context) prometheus.Labels
+	counters   map[*telemetry.Instrument]*prometheus.CounterVec
+	gauges     map[*telemetry.Instrument]*prometheus.GaugeVec
+	histograms map[*telemetry.Instrument]*prometheus.HistogramVec
+}
+
+// New returns a Collector without measurements.
+func New(cfg Config) *Collector {
+	c := &Collector{
+		exemplar:   cfg.Exemplar,
+		counters:   map[*telemetry.Instrument]*prometheus.CounterVec{},
+		gauges:     map[*telemetry.Instrument]*prometheus.GaugeVec{},
+		histograms: map[*telemetry.Instrument]*prometheus.HistogramVec{},
+	}
+	for _, i := range telemetry.All {
+		switch opts := (prometheus.Opts{Name: i.PrometheusName(), Help: i.Description, ConstLabels: cfg.ConstLabels}); i.Kind {
+		case telemetry.Counter:
+			c.counters[i] = prometheus.NewCounterVec(prometheus.CounterOpts(opts), i.Attributes)
+		case telemetry.UpDown:
+			c.gauges[i] = prometheus.NewGaugeVec(prometheus.GaugeOpts(opts), i.Attributes)
+		case telemetry.Histogram:
+			c.histograms[i] = prometheus.NewHistogramVec(cfg.histogramOpts(i, opts), i.Attributes)
+		}
+	}
+	return c
+}
+
+// histogramOpts returns the options of a histogram.
+func (cfg *Config) histogramOpts(i *telemetry.Instrument, opts prometheus.Opts) prometheus.HistogramOpts {
+	buckets := i.Buckets
+	if i.Unit == "s" && cfg.DurationBuckets != nil {
+		buckets = cfg.DurationBuckets
+	}
+	return prometheus.HistogramOpts{
+		Name: opts.Name, Help: opts.Help, ConstLabels: opts.ConstLabels, Buckets: buckets,
+		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
+	}
+}
+
+// Hooks returns hooks that count, and then call the same hook of next, if it is not nil.
+func (c *Collector) Hooks(next core.Hooks) core.Hooks { return telemetry.Hooks((*recorder)(c), next) }
+
+// OperatorDone returns a function for operator.Config.Done that counts acts of operators, and then calls next, if it is not nil.
+func (c *Collector) OperatorDone(next func(context.Context, operator.Act, error)) func(context.Context, operator.Act, error) {
+	return telemetry.OperatorDone((*recorder)(c), next)
+}
+
+// all returns the metrics in the order of the instruments.
+func (c *Collector) all() (all []prometheus.Collector) {
+	for _, i := range telemetry.All {
+		switch i.Kind {
+		case telemetry.Counter:
+			all = append(all, c.counters[i])
+		case telemetry.UpDown:
+			all = append(all, c.gauges[i])
+		case telemetry.Histogram:
+			all = append(all, c.histograms[i])
+		}
+	}
+	return all
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(to chan<- *prometheus.Desc) {
+	for _, m := range c.all() {
+		m.Describe(to)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(to chan<- prometheus.Metric) {
+	for _, m := range c.all() {
+		m.Collect(to)
+	}
+}
+
+// recorder is the Collector as package telemetry sees it.
+type recorder Collector
+
+// Record implements telemetry.Recorder.
+func (r *recorder) Record(ctx context.Context, i *telemetry.Instrument, value float64, _ *core.Event, labels ...string) {
+	for n, label := range labels {
+		labels[n] = strings.ToValidUTF8(label, "\uFFFD") // Prometheus panics at other bytes
+	}
+	switch i.Kind {
+	case telemetry.UpDown:
+		r.gauges[i].WithLabelValues(labels...).Add(value)
+	case telemetry.Counter:
+		counter := r.counters[i].WithLabelValues(labels...)
+		if exemplar := r.exemplarOf(ctx); exemplar != nil {
+			counter.(prometheus.ExemplarAdder).AddWithExemplar(value, exemplar)
+			return
+		}
+		counter.Add(value)
+	case telemetry.Histogram:
+		histogram := r.histograms[i].WithLabelValues(labels...)
+		if exemplar := r.exemplarOf(ctx); exemplar != nil {
+			histogram.(prometheus.ExemplarObserver).ObserveWithExemplar(value, exemplar)
+			return
+		}
+		histogram.Observe(value)
+	}
+}
+
+// exemplarOf returns the labels of an exemplar, or nil.
+func (r *recorder) exemplarOf(ctx context.Context) prometheus.Labels {
+	if r.exemplar == nil {
+		return nil
+	}
+	return r.exemplar(ctx)
+}
