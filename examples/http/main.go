@@ -63,11 +63,10 @@ func main() {
 	monitor := inspect.NewMonitor() // tells the page what this process does
 	engine, err := core.New(core.Config{
 		Store: store,
-		Hooks: monitor.Hooks(core.Hooks{}),
+		Hooks: slogidem.Hooks(slog.Default(), monitor.Hooks(core.Hooks{})),              // log lines, and what the page shows
 		Scope: func(ctx context.Context, _ *core.Request) string { return userOf(ctx) }, // Each user has keys of their own.
 		Key:   core.KeyConfig{Required: true, Accept: core.UUIDKey},                     // 400 without a UUID as key
 		Lease: core.LeaseConfig{OnUnknown: core.RefuseUnknown},                          // after a crash 409, no second run
-		Hooks: slogidem.Hooks(slog.Default(), core.Hooks{}),                             // a line for each request
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -191,8 +191,12 @@ func FuzzTheNumberOfSeriesHasABound(f *testing.F) {
 	engine := telemetrytest.Engine(f, made.Hooks(core.Hooks{}))
 	f.Add("POST", "/orders/1", "key-one", "scope-one", "body-one", uint16(1))
 	f.Add("PATCH", "/orders/\xff", "", "", "", uint16(300))
+	calls := 0
 	f.Fuzz(func(t *testing.T, method, path, key, scope, body string, status uint16) {
 		telemetrytest.Fuzz(t, engine, method, path, key, scope, body, status)
+		if calls++; calls%50 > 2 { // all series are those of all calls so far
+			return
+		}
 		series := 0
 		for _, m := range measured() {
 			series += len(points(m))
