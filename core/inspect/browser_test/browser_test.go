@@ -5,6 +5,7 @@ package browser_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"image"
 	"image/color/palette"
@@ -190,11 +191,12 @@ func (b *browser) press(form string) {
 	require.NoError(b.t, err)
 }
 
-// text returns what the page shows. Nothing on it is wider than the window.
+// text returns what the page shows. Nothing on it is wider than the window, and no text of others has become an element.
 func (b *browser) text() string {
 	b.t.Helper()
 	text, width := get(b, chromedp.Text(chromedp.CSS("body"))), get(b, chromedp.Evaluate[int](`document.documentElement.scrollWidth`))
 	assert.LessOrEqual(b.t, width, narrow, "the page must not scroll sideways: %s", text)
+	assert.Zero(b.t, get(b, chromedp.Evaluate[int](`document.querySelectorAll("script, img, [onerror]").length`)))
 	return text
 }
 
@@ -279,12 +281,18 @@ func TestHostileTextRunsNoScript(t *testing.T) {
 	s.run(bad, func(ctx context.Context) (*core.Response, error) {
 		b.do(chromedp.Navigate(s.url))
 		assert.Contains(t, b.text(), hostile, "OPR-06: what runs here now")
-		return nil, context.Canceled
+		return nil, errors.New(hostile)
 	})
 	text := b.lookUp(s, bad)
-	assert.Equal(t, 2, strings.Count(text, hostile), "scope and key")
-	b.confirm("forget")
-	assert.Zero(t, get(b, chromedp.Evaluate[int](`document.querySelectorAll("script, img, [onerror]").length`)))
+	assert.Equal(t, 3, strings.Count(text, hostile), "scope, key and cause")
+	assert.Contains(t, b.confirm("forget"), hostile)
+	bad.Key = "K"
+	s.vanish(bad)
+	b.lookUp(s, bad)
+	b.confirm("resolve")
+	b.do(fill("response", hostile), fill("why", hostile))
+	b.press(`form[action="act"]`)
+	assert.Contains(t, b.text(), "The response cannot be read", "it is shown again, as it was typed")
 	assert.Zero(t, b.dialogs.Load())
 }
 
