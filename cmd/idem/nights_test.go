@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,6 +21,7 @@ import (
 
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/consumer"
+	"github.com/go-idem/idem/internal/pgserver"
 	"github.com/go-idem/idem/internal/redistest"
 )
 
@@ -27,11 +31,13 @@ const nightKey = "8e03978e-40d5-43dd-bc93-6894a57f9324"
 // night is a section of docs/operations.md that a test follows.
 type night struct {
 	t      *testing.T
-	server *redistest.Server
+	server *redistest.Server // nil on PostgreSQL
 	url    string
 	dir    string   // in which the commands run
 	env    []string // beside IDEM_STORE
 	blocks []string // the commands of the section, block by block
+	onPage []string // what the section says that the page shows
+	page   string   // the URL of the page
 }
 
 // nights are the sections, by their headings.
@@ -63,15 +69,64 @@ func TestEachNightGoesAsItIsWritten(t *testing.T) {
 		t.Run(heading, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t, "--appendonly", "yes")
-			n := &night{t: t, server: server, url: "redis://" + server.Addr, dir: t.TempDir()}
-			for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(text, -1) {
-				n.blocks = append(n.blocks, block[1])
-			}
-			require.NotEmpty(t, n.blocks)
-			follow(n)
-			assert.Empty(t, n.blocks, "all blocks are followed")
+			(&night{t: t, server: server, url: "redis://" + server.Addr}).play(text, follow)
 		})
+		if strings.Contains(text, "On the page:") {
+			t.Run(heading+" (PostgreSQL)", func(t *testing.T) {
+				t.Parallel()
+				(&night{t: t, url: pgserver.Database(t)}).play(text, follow)
+			})
+		}
 	}
+}
+
+// The blocks of commands of a section, its sentences about the page, and the words in them that the page shows.
+var (
+	commandBlock  = regexp.MustCompile("(?s)```sh\n(.*?)```")
+	pageSentences = regexp.MustCompile(`(?s)On the page: (.*?)\n\n`)
+	pageWords     = regexp.MustCompile(`\*([^*]+)\*`)
+)
+
+// play follows a section to its end.
+func (n *night) play(text string, follow func(*night)) {
+	n.dir = n.t.TempDir()
+	for _, block := range commandBlock.FindAllStringSubmatch(text, -1) {
+		n.blocks = append(n.blocks, block[1])
+	}
+	require.NotEmpty(n.t, n.blocks)
+	for _, sentences := range pageSentences.FindAllString(text, -1) {
+		n.page = startPage(n.t, n.url, "--actor-header", "X-Operator", "--no-codecs")
+		for _, words := range pageWords.FindAllStringSubmatch(sentences, -1) {
+			n.onPage = append(n.onPage, strings.ReplaceAll(words[1], "\n", " "))
+		}
+	}
+	follow(n)
+	assert.Empty(n.t, n.blocks, "all blocks are followed")
+	assert.Empty(n.t, n.onPage, "the page shows all that the section says")
+}
+
+// open sends a form to the page, as somebody, and returns what it shows.
+func (n *night) open(path string, form url.Values) string {
+	n.t.Helper()
+	status, text := submit(n.t, n.page, path, "alice@example.com", form)
+	require.Equal(n.t, http.StatusOK, status, text)
+	home, err := http.Get(n.page)
+	require.NoError(n.t, err)
+	defer home.Body.Close()
+	start, err := io.ReadAll(home.Body)
+	require.NoError(n.t, err)
+	n.onPage = slices.DeleteFunc(n.onPage, func(words string) bool { return strings.Contains(string(start)+text, words) })
+	return text
+}
+
+// act does an act on the page, as the section says.
+func (n *night) act(key, act string) {
+	n.t.Helper()
+	form := url.Values{"scope": {"alice"}, "key": {key}, "act": {act}}
+	n.open("record", form)
+	form = formOf(n.open("confirm", form))
+	form.Set("why", "ticket 4711")
+	assert.Contains(n.t, n.open("act", form), "Done: ")
 }
 
 // run runs the next block as it is written, and returns what it prints, and the exit code of its last command. replace has
@@ -126,6 +181,7 @@ func (n *night) hangs() {
 	require.NoError(n.t, json.Unmarshal(refusal.Body.Bytes(), &problem))
 	n.must("in-progress: a process runs the handler")
 	n.must("in-progress: a process runs the handler", regexp.MustCompile(`urn:idem:\S+`).FindString(n.blocks[0]), problem.Instance)
+	n.open("record", url.Values{"scope": {"alice"}, "key": {nightKey}})
 	released <- true
 	<-ended
 	assert.Equal(n.t, "true", send(h, "alice", nightKey, "").Header().Get("Idempotent-Replayed"), "it was charged once")
@@ -139,10 +195,14 @@ func (n *night) unknown() {
 	assert.Equal(n.t, http.StatusCreated, replay.Code)
 	assert.Equal(n.t, `{"payment": "pay_7"}`, replay.Body.String())
 	assert.Equal(n.t, "application/json", replay.Header().Get("Content-Type"))
-	require.NoError(n.t, n.server.Client(n.t).FlushAll(n.t.Context()).Err())
-	makeKeyUnknown(n.t, n.url, nightKey)
-	n.must("it did not happen, and the next request runs")
-	assert.Equal(n.t, "very private", send(h, "alice", nightKey, "").Body.String())
+	const second, third = nightKey + "-2", nightKey + "-3"
+	makeKeyUnknown(n.t, n.url, second)
+	n.must("it did not happen, and the next request runs", nightKey, second)
+	assert.Equal(n.t, "very private", send(h, "alice", second, "").Body.String())
+	makeKeyUnknown(n.t, n.url, third)
+	assert.Contains(n.t, n.open("unknown", nil), `href="record?name=`)
+	n.act(third, "not-done")
+	assert.Equal(n.t, "very private", send(h, "alice", third, "").Body.String())
 }
 
 func (n *night) corrected() {
@@ -157,6 +217,9 @@ func (n *night) corrected() {
 	require.Equal(n.t, http.StatusUnprocessableEntity, other())
 	n.must("released: the next request is new")
 	assert.Equal(n.t, http.StatusOK, other())
+	const second = nightKey + "-2"
+	send(h, "alice", second, "fail")
+	n.act(second, "release")
 }
 
 func (n *night) halfway() {
