@@ -185,6 +185,7 @@ func (r *run) whenIdle(end func() error) error {
 // lease is renewed until then. If Later panics, nobody can end the run, so it counts as broken off.
 func (r *run) endLater(first *Response) {
 	var isTaken atomic.Bool
+	route := first.Route // the function below must not hold first: an adapter finds out that nobody reads a stream when it is collected
 	r.engine.inflight.Add()
 	r.isStreaming = true
 	isGiven := false
@@ -199,7 +200,7 @@ func (r *run) endLater(first *Response) {
 			return
 		}
 		defer r.engine.inflight.Done()
-		defer func() { r.done(&Result{}, first.Route) }()
+		defer func() { r.done(&Result{}, route) }()
 		defer r.endSessionUnlessHeld()
 		defer r.endUnlessEnded()
 		if err != nil || r.isBrokenOff(response) {

@@ -59,6 +59,7 @@ func TestEachNightGoesAsItIsWritten(t *testing.T) {
 	page, err := os.ReadFile("../../docs/operations.md")
 	require.NoError(t, err)
 	sections := strings.Split(string(page), "\n## ")
+	sections = slices.DeleteFunc(sections, func(text string) bool { return strings.HasPrefix(text, "Alerts\n") }) // no night
 	require.Len(t, sections[1:], len(nights))
 	for _, text := range sections[1:] {
 		heading, text, _ := strings.Cut(text, "\n")
