@@ -122,7 +122,7 @@ var imports = map[string]string{
 	"gin": "github.com/gin-gonic/gin", "echo": "github.com/labstack/echo/v4", "fiber": "github.com/gofiber/fiber/v2",
 	"redis": "github.com/redis/go-redis/v9", "pgx": "github.com/jackc/pgx/v5", "pgxpool": "github.com/jackc/pgx/v5/pgxpool",
 	"core": "github.com/go-idem/idem/core", "expvar": "expvar",
-	"grpc": "google.golang.org/grpc", "metadata": "google.golang.org/grpc/metadata",
+	"connect": "connectrpc.com/connect", "grpc": "google.golang.org/grpc", "metadata": "google.golang.org/grpc/metadata",
 	"driver":     "github.com/go-idem/idem/core/driver",
 	"inspect":    "github.com/go-idem/idem/core/inspect",
 	"operator":   "github.com/go-idem/idem/core/operator",
@@ -137,7 +137,7 @@ var imports = map[string]string{
 // adapters are the packages named idem, by a function that only this one has.
 var adapters = map[string]string{
 	"idem.HTTP": "http", "idem.Gin": "gin", "idem.Echo": "echo", "idem.Fiber": "fiber", "idem.Transport": "client", "idem.Watermill": "watermill",
-	"idem.UnaryServerInterceptor": "grpc",
+	"idem.UnaryServerInterceptor": "grpc", "idem.Interceptor": "connect",
 }
 
 // known are the names that the blocks take for granted, with their declarations. A later declaration may use an earlier name.
@@ -149,6 +149,8 @@ var known = [][2]string{
 	{"authenticate", "func authenticate(http.Handler) http.Handler { return nil }"},
 	{"messages", "var messages *consumer.Consumer"},
 	{"authenticateCall", "var authenticateCall grpc.UnaryServerInterceptor"},
+	{"authenticateConnect", "var authenticateConnect connect.Interceptor"}, {"payments", "var payments any"},
+	{"paymentsconnect", "var paymentsconnect interface{ NewPaymentsHandler(any, connect.HandlerOption) (string, http.Handler) }"},
 	{"authenticateStream", "var authenticateStream grpc.StreamServerInterceptor"}, {"key", "var key string"},
 	{"router", "var router *gin.Engine"}, {"e", "var e *echo.Echo"}, {"app", "var app *fiber.App"}, {"mux", "var mux *http.ServeMux"},
 	{"pool", "var pool *pgxpool.Pool"}, {"userOf", "func userOf(context.Context) string { return \"\" }"},
@@ -212,9 +214,12 @@ func snippet(block, adapter string) string {
 func compile(t *testing.T, source string) {
 	t.Helper()
 	module := ".."
-	for _, nested := range []string{"adapters/watermill", "adapters/grpc", "core/pgstore"} {
-		if strings.Contains(source, "/idem/"+nested+`"`) || nested == "adapters/grpc" && strings.Contains(source, `"google.golang.org/grpc`) {
-			module = "../" + nested
+	for needed, nested := range map[string]string{
+		"/idem/adapters/watermill\"": "../adapters/watermill", "/idem/core/pgstore\"": "../core/pgstore",
+		`"google.golang.org/grpc`: "../adapters/grpc", `"connectrpc.com/connect`: "../adapters/connect",
+	} {
+		if strings.Contains(source, needed) {
+			module = nested
 		}
 	}
 	module, err := filepath.Abs(module)

@@ -26,7 +26,6 @@ import (
 	"context"
 
 	"google.golang.org/genproto/googleapis/rpc/status"
-	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -73,9 +72,6 @@ func statusOf(err error) *status.Status {
 	s, isStatus := grpcstatus.FromError(err)
 	if !isStatus {
 		s = grpcstatus.FromContextError(err)
-	}
-	if s.Code() == codes.OK { // The error has a GRPCStatus method that says so.
-		s = grpcstatus.New(codes.Unknown, err.Error())
 	}
 	return s.Proto()
 }

@@ -21,8 +21,8 @@ func Schema(procedure string) protoreflect.MethodDescriptor {
 	return method
 }
 
-// IsReadOnly reports whether the option idempotency_level of a method is NO_SIDE_EFFECTS.
-func IsReadOnly(method protoreflect.MethodDescriptor) bool {
+// isReadOnly reports whether the option idempotency_level of a method is NO_SIDE_EFFECTS.
+func isReadOnly(method protoreflect.MethodDescriptor) bool {
 	if method == nil {
 		return false
 	}

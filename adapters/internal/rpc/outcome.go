@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -22,8 +23,9 @@ const statusField = "grpc-status"
 // encode returns a reply in the form in which the engine stores it. The header has the trailer, statusField, and the header, in
 // this order; the body is the message, or the status if that is not OK.
 func encode(r *Reply) (*core.Response, error) {
-	var body proto.Message = validStatus(r.Status)
-	if r.Status == nil {
+	failure := validStatus(r.Status)
+	var body proto.Message = failure
+	if failure == nil {
 		message, isMessage := r.Message.(proto.Message)
 		if !isMessage || !message.ProtoReflect().IsValid() {
 			return nil, fmt.Errorf("a %T is no protobuf message, or it is nil", r.Message)
@@ -34,17 +36,19 @@ func encode(r *Reply) (*core.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := r.Status.GetCode()
+	c := failure.GetCode()
 	header := append(ownFields(r.Trailer), core.Field{Name: statusField, Value: strconv.Itoa(int(c))})
 	return &core.Response{Status: httpStatus(c), Header: append(header, ownFields(r.Header)...), Body: encoded}, nil
 }
 
-// validStatus returns s with a text that protobuf can encode. gRPC sends the same replacement for bytes that are no UTF-8.
+// validStatus returns s with a text that protobuf can encode, and with a code that is an error: a handler that returns an error
+// has failed, even if the error has the code OK. gRPC sends the same replacement for bytes that are no UTF-8.
 func validStatus(s *status.Status) *status.Status {
-	if utf8.ValidString(s.GetMessage()) {
+	if s == nil || s.Code != int32(code.Code_OK) && utf8.ValidString(s.Message) {
 		return s
 	}
-	return &status.Status{Code: s.GetCode(), Message: strings.ToValidUTF8(s.GetMessage(), "\uFFFD"), Details: s.GetDetails()}
+	c := cmp.Or(s.Code, int32(code.Code_UNKNOWN))
+	return &status.Status{Code: c, Message: strings.ToValidUTF8(s.Message, "\uFFFD"), Details: s.Details}
 }
 
 // Response returns the stored form of a message, or of a status if s is not nil, for Lease.OnUnknown and Engine.Resolve.

@@ -52,6 +52,14 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
+func TestAnOutcomeWithTwoCodesIsRefused(t *testing.T) {
+	stored, err := rpc.Encode(&rpc.Reply{Status: &status.Status{Code: 5}})
+	require.NoError(t, err)
+	stored.Header[0].Value = "7"
+	reply := rpc.Decode(stored, rpc.Schema(rpctest.Pay))
+	assert.Equal(t, int32(code.Code_UNAVAILABLE), reply.Status.Code)
+}
+
 // Each code of the engine that the page of problems lists has a status code. Those of the proxy are at the end of the page.
 func TestEveryProblemHasACode(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/problems.md")

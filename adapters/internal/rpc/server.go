@@ -49,6 +49,7 @@ type Call struct {
 	Schema    protoreflect.MethodDescriptor // nil if it is not known
 	Header    func(name string) []string    // returns metadata; values of binary names may have any encoding
 	Message   any                           // the request
+	ReadOnly  bool                          // the framework knows that the method has no side effects
 }
 
 // Reply is what a handler returns, or what takes its place.
@@ -80,10 +81,11 @@ func (s *Server) Do(ctx context.Context, call *Call, run func(context.Context) *
 		return Result{Reply: *internal("idem: %s has a key, but it is no method of the protobuf registry, or its request is a %T: "+
 			"its response could not be replayed", call.Procedure, call.Message)}
 	}
-	var isRun bool
+	var isRun bool // and what the handler has returned is what replays say
 	result, _ := s.engine.Do(ctx, s.request(ctx, call, message), func(ctx context.Context) (*core.Response, error) {
-		response, err := encode(run(ctx))
-		isRun = err == nil
+		reply := run(ctx)
+		response, err := encode(reply)
+		isRun = err == nil && reply.Status == validStatus(reply.Status)
 		if err != nil {
 			response, err = encode(internal("idem: the response cannot be stored: %v", err))
 		}
@@ -101,7 +103,7 @@ func (s *Server) Do(ctx context.Context, call *Call, run func(context.Context) *
 
 // isUnguarded reports whether the handler runs without the engine, whatever metadata the call has.
 func (s *Server) isUnguarded(call *Call) bool {
-	return IsReadOnly(call.Schema) || s.options.Skip != nil && s.options.Skip(call.Procedure)
+	return call.ReadOnly || isReadOnly(call.Schema) || s.options.Skip != nil && s.options.Skip(call.Procedure)
 }
 
 // RefuseStream returns the status of a stream that is refused because it has a key, or nil. Streams cannot be replayed. A client

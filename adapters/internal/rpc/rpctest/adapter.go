@@ -52,6 +52,9 @@ type Adapter struct {
 	// the engine. Call sends a unary call, and Stream a call of Watch.
 	Start func(t testing.TB, e *core.Engine, h Handler, o rpc.Options) Client
 
+	// IsJSON says that Call sends JSON, which has no fields that the schema lacks.
+	IsJSON bool
+
 	// Response is the adapter's function of that name.
 	Response func(proto.Message, *status.Status) *core.Response
 }
