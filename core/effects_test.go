@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -250,11 +251,24 @@ func TestAFindingIsAboutTheRunThatWasLookedUp(t *testing.T) {
 	})
 }
 
-func TestAResolversOutcomeNeedsAStatus(t *testing.T) {
-	inBubble(t, "no status", func(t *testing.T) {
-		f := newFixture(t, onUnknown(func(context.Context, *core.Request) (*core.Response, error) { return &core.Response{}, nil }))
-		f.vanish(t)
-		f.refused(f.send(request("K", "B"), made), 409, "outcome-unknown")
-		f.ran(1)
-	})
+// notFinal are responses that can be no outcome: net/http would send 200 for a status below 200, and there is no connection to take
+// over.
+var notFinal = []core.Response{{}, {Status: 99}, {Status: 103}, {Status: 1000}, {Status: 200, Hijacked: true}}
+
+func TestAnOutcomeThatNoHandlerHasWrittenNeedsAStatus(t *testing.T) {
+	for _, response := range notFinal {
+		inBubble(t, fmt.Sprintf("OnUnknown/%+v", response), func(t *testing.T) {
+			f := newFixture(t, onUnknown(func(context.Context, *core.Request) (*core.Response, error) { return &response, nil }))
+			f.vanish(t)
+			f.refused(f.send(request("K", "B"), made), 409, "outcome-unknown")
+			f.ran(1)
+		})
+		inBubble(t, fmt.Sprintf("Resolve/%+v", response), func(t *testing.T) {
+			f := newFixture(t, onUnknown(core.RefuseUnknown))
+			f.vanish(t)
+			assert.ErrorContains(t, f.Resolve(ctx, k, &response), "status from 200 to 999")
+			f.refused(f.send(request("K", "B"), made), 409, "outcome-unknown")
+			f.ran(1)
+		})
+	}
 }

@@ -24,8 +24,8 @@ func (op *operation) askOnReplay(stored *Response) (response *Response, problem 
 		return nil, codeReplayUnavailable, err
 	case response == nil:
 		return nil, codeReplayRefused, nil
-	case !isValidResponse(response) || response.Hijacked:
-		return nil, codeReplayUnavailable, errNoResponse
+	case !isFinalResponse(response) && (response.Hijacked || response.Status != stored.Status): // Fiber can send, and store, a 1xx
+		return nil, codeReplayUnavailable, errNotFinal
 	}
 	return op.engine.sendable(response), "", nil
 }

@@ -120,6 +120,9 @@ func TestAReplayThatNobodyCanJudgeIsRefusedForNow(t *testing.T) {
 		"no status": {func(context.Context, *core.Request, *core.Response) (*core.Response, error) {
 			return &core.Response{}, nil
 		}, nil},
+		"a status that is none of a final response": {func(context.Context, *core.Request, *core.Response) (*core.Response, error) {
+			return &core.Response{Status: 103}, nil
+		}, nil},
 		"a connection": {func(context.Context, *core.Request, *core.Response) (*core.Response, error) {
 			return &core.Response{Status: 200, Hijacked: true}, nil
 		}, nil},

@@ -28,8 +28,8 @@ import (
 // Its error wraps [ErrNotUnknown] when there is nothing to settle: no record, a run in progress, or an outcome that is
 // kept. Other errors are the store's; it may be called again then.
 func (e *Engine) Resolve(ctx context.Context, which Task, outcome *Response) error {
-	if outcome != nil && !isValidResponse(outcome) {
-		return errNoResponse
+	if outcome != nil && !isFinalResponse(outcome) {
+		return errNotFinal
 	}
 	k := e.named(ctx, &which)
 	revived, err := k.takeOverAny(which)

@@ -14,6 +14,12 @@ func isValidResponse(response *Response) bool {
 	return response != nil && (response.Hijacked || response.Status >= 100 && response.Status <= 999)
 }
 
+// isFinalResponse reports whether a response that no handler has written can be the outcome of a run. A server of net/http sends
+// 200 in place of a status below 200, after which it expects another response.
+func isFinalResponse(response *Response) bool {
+	return isValidResponse(response) && !response.Hijacked && response.Status >= 200
+}
+
 // settle ends a run as the policy says, and returns what the client gets. response and err are what the handler has returned. The
 // response is held back until it is stored. Calls to the store do not end when the client leaves.
 func (r *run) settle(response *Response, err error) (Result, error) {

@@ -18,8 +18,8 @@ func (op *operation) resolve(vanished int64) (again bool) {
 		return false
 	}
 	found, err := op.engine.cfg.Lease.OnUnknown(op.contextWithoutRun(), &op.req)
-	if err == nil && found != nil && !isValidResponse(found) {
-		err = errNoResponse
+	if err == nil && found != nil && !isFinalResponse(found) {
+		err = errNotFinal
 	}
 	op.emit(op.engine.cfg.Hooks.Unknown, 0, err)
 	if err != nil {
