@@ -14,6 +14,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/go-idem/idem/adapters/internal/attempts"
 )
 
 // Transport is an http.RoundTripper that gives each request one key. It sends a request again, with the same key and body, when
@@ -146,15 +148,15 @@ func (t *Transport) withDefaults() *Transport {
 	if c.Methods == nil {
 		c.Methods = []string{http.MethodPost, http.MethodPatch}
 	}
-	if c.Pause == nil {
-		c.Pause = defaultPause
-	}
 	c.Header = cmp.Or(c.Header, "Idempotency-Key")
-	c.Attempts = cmp.Or(c.Attempts, 20)
-	c.MaxElapsed = cmp.Or(c.MaxElapsed, time.Minute)
-	c.Window = cmp.Or(c.Window, 24*time.Hour)
-	c.MaxPause = cmp.Or(c.MaxPause, time.Minute)
+	b := c.bounds().WithDefaults()
+	c.Attempts, c.MaxElapsed, c.Window, c.Pause, c.MaxPause = b.Attempts, b.MaxElapsed, b.Window, b.Pause, b.MaxPause
 	return &c
+}
+
+// bounds returns the bounds of the attempts.
+func (t *Transport) bounds() *attempts.Bounds {
+	return &attempts.Bounds{Attempts: t.Attempts, MaxElapsed: t.MaxElapsed, Window: t.Window, Pause: t.Pause, MaxPause: t.MaxPause}
 }
 
 // validate returns one error that names every field with an invalid value.
@@ -163,20 +165,10 @@ func (t *Transport) validate() error {
 	refuse := func(field string, value any, fix string) {
 		bad = append(bad, fmt.Errorf("idem: Transport.%s is %v; %s", field, value, fix))
 	}
-	if !isToken(t.Header) {
+	if !attempts.IsToken(t.Header) {
 		refuse("Header", fmt.Sprintf("%q", t.Header), "give it the name of a header line")
 	}
-	if t.Attempts < 0 {
-		refuse("Attempts", t.Attempts, "give it 1 or more, or 0 for the default")
-	}
-	for _, d := range []struct {
-		field string
-		value time.Duration
-	}{{"MaxElapsed", t.MaxElapsed}, {"Window", t.Window}, {"MaxPause", t.MaxPause}} {
-		if d.value < 0 {
-			refuse(d.field, d.value, "give it a positive duration, or 0 for the default")
-		}
-	}
+	t.bounds().Validate(refuse)
 	for i, name := range t.Origins {
 		if _, err := parseOrigin(name); err != nil {
 			refuse(fmt.Sprintf("Origins[%d]", i), fmt.Sprintf("%q", name), "give it a scheme and a host, such as https://api.example")

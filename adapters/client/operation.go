@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/go-idem/idem/adapters/internal/attempts"
 )
 
 // operation is one logical request. It lasts through all attempts and redirects.
@@ -48,7 +50,7 @@ func (t *Transport) newOperation(req *http.Request, from *url.URL) (*operation, 
 		return nil, err
 	}
 	if !isGiven {
-		key, err = t.formatKey(newKey())
+		key, err = attempts.FormatKey(attempts.NewKey(), t.Bare)
 	}
 	return &operation{headerValue: key, hasKey: true, origin: from, startedAt: time.Now()}, err
 }

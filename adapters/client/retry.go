@@ -7,29 +7,30 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/go-idem/idem/adapters/internal/attempts"
 )
 
 // sendWithRetries sends req until there is an outcome, or until the bounds allow no further attempt. It returns the last response
 // or error.
 func (t *Transport) sendWithRetries(op *operation, req *http.Request) (*http.Response, error) {
-	end := op.startedAt.Add(min(t.MaxElapsed, t.Window))
-	attempts := t.Attempts
+	bounds := t.bounds()
 	if !isRepeatable(req) {
-		attempts = 1
+		bounds.Attempts = 1
 	}
 	for attempt := 1; ; attempt++ {
 		res, release, err := t.sendOnce(req)
-		if attempt >= attempts || !shouldRetry(req, res, err) {
+		if !shouldRetry(req, res, err) {
 			return releaseAtEnd(res, release), err
 		}
-		pause := t.pause(attempt+1, res)
-		until := time.Now().Add(pause)
-		if pause > t.MaxPause || !until.Before(end) || !isBeforeDeadline(req.Context(), until) {
+		until, hasNext := bounds.Next(req.Context(), attempt, op.startedAt, askedPause(res))
+		if !hasNext {
 			return releaseAtEnd(res, release), err
 		}
 		bufferBody(req.Context(), res, release)
-		next, ended := req, wait(req, until)
-		if ended == nil && !time.Now().Before(end) { // the body was read for too long
+		//lint:ignore SA1019 An http.Client with a Timeout still sets Cancel.
+		next, ended := req, attempts.Wait(req.Context(), req.Cancel, until)
+		if ended == nil && !time.Now().Before(bounds.End(op.startedAt)) { // the body was read for too long
 			return res, err
 		}
 		if ended == nil {
