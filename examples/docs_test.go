@@ -137,7 +137,7 @@ var imports = map[string]string{
 // adapters are the packages named idem, by a function that only this one has.
 var adapters = map[string]string{
 	"idem.HTTP": "http", "idem.Gin": "gin", "idem.Echo": "echo", "idem.Fiber": "fiber", "idem.Transport": "client", "idem.Watermill": "watermill",
-	"idem.UnaryServerInterceptor": "grpc", "idem.Interceptor": "connect",
+	"idem.UnaryServerInterceptor": "grpc", "UnaryInterceptor()": "grpc", "idem.Interceptor": "connect",
 }
 
 // known are the names that the blocks take for granted, with their declarations. A later declaration may use an earlier name.

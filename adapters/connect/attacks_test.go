@@ -19,33 +19,7 @@ import (
 	idemhttp "github.com/go-idem/idem/adapters/http"
 	"github.com/go-idem/idem/adapters/internal/rpc/rpctest"
 	"github.com/go-idem/idem/core"
-	"github.com/go-idem/idem/core/memstore"
 )
-
-// newEngine returns an engine with a memory store.
-func newEngine(t testing.TB, changes ...func(*core.Config)) *core.Engine {
-	t.Helper()
-	cfg := core.Config{Store: memstore.New(), Scope: core.SingleTenant}
-	for _, change := range changes {
-		change(&cfg)
-	}
-	engine, err := core.New(cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = engine.Close(context.Background()) })
-	return engine
-}
-
-// pay is a request with the key "k".
-func pay() rpctest.Request {
-	return rpctest.Request{
-		Method: rpctest.Pay, Metadata: rpctest.Metadata{"idempotency-key": {"k"}}, Message: &structpb.Struct{},
-	}
-}
-
-// accepted is a handler that succeeds.
-func accepted(context.Context, *structpb.Struct, rpctest.Exchange) (*structpb.Struct, *status.Status) {
-	return &structpb.Struct{}, nil
-}
 
 // instead returns an interceptor that does its work in place of the handler.
 func instead(do func(context.Context) (connect.AnyResponse, error)) connect.Interceptor {
@@ -55,7 +29,7 @@ func instead(do func(context.Context) (connect.AnyResponse, error)) connect.Inte
 }
 
 func TestOneKeyIsTheSameKeyInEachProtocol(t *testing.T) {
-	engine := newEngine(t, func(c *core.Config) { c.Fingerprint.Headers = []string{"Content-Type"} })
+	engine := rpctest.NewEngine(t, func(c *core.Config) { c.Fingerprint.Headers = []string{"Content-Type"} })
 	var first rpctest.Reply
 	for i, protocol := range []connect.ClientOption{
 		connect.WithClientOptions(), connect.WithProtoJSON(), connect.WithGRPC(), connect.WithGRPCWeb(), connect.WithSendGzip(),
@@ -64,7 +38,7 @@ func TestOneKeyIsTheSameKeyInEachProtocol(t *testing.T) {
 			x.SetTrailer("cost", "7")
 			return nil, &status.Status{Code: 5, Message: "gone"}
 		}, protocol, idem.Interceptor(engine))
-		reply := client.Call(t.Context(), pay())
+		reply := client.Call(t.Context(), rpctest.NewRequest())
 		if i == 0 {
 			first = reply
 			continue
@@ -82,17 +56,16 @@ func TestTheMetadataOfAnErrorOfAnotherServiceAreNotStored(t *testing.T) {
 		x.SetHeader("session", "secret")
 		return nil, &status.Status{Code: 5, Message: "gone"}
 	}
-	server := httptest.NewServer(newMux(fail))
-	defer server.Close()
-	client := connect.NewClient[structpb.Struct, structpb.Struct](server.Client(), server.URL+rpctest.Pay)
+	httpClient, url := listen(t, newMux(fail))
+	client := connect.NewClient[structpb.Struct, structpb.Struct](httpClient, url+rpctest.Pay)
 	forwards := instead(func(ctx context.Context) (connect.AnyResponse, error) {
 		res, err := client.CallUnary(ctx, connect.NewRequest(&structpb.Struct{}))
 		assert.True(t, connect.IsWireError(err))
 		return res, err
 	})
-	guarded := serve(t, accepted, connect.WithGRPC(), idem.Interceptor(newEngine(t)), forwards)
+	guarded := serve(t, rpctest.Accepted, connect.WithGRPC(), idem.Interceptor(rpctest.NewEngine(t)), forwards)
 	for range 2 {
-		reply := guarded.Call(t.Context(), pay())
+		reply := guarded.Call(t.Context(), rpctest.NewRequest())
 		assert.EqualValues(t, 5, reply.Status.Code)
 		assert.Empty(t, reply.Header["session"])
 	}
@@ -110,11 +83,11 @@ func TestWhatManyCallsReturnIsNotChanged(t *testing.T) {
 		"response": func(context.Context) (connect.AnyResponse, error) { return res, nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := serve(t, accepted, connect.WithGRPC(), idem.Interceptor(newEngine(t)), instead(do))
+			client := serve(t, rpctest.Accepted, connect.WithGRPC(), idem.Interceptor(rpctest.NewEngine(t)), instead(do))
 			var done sync.WaitGroup
 			for i := range 8 {
 				done.Go(func() {
-					request := pay()
+					request := rpctest.NewRequest()
 					request.Metadata["idempotency-key"] = []string{strings.Repeat("k", i+1)}
 					reply := client.Call(t.Context(), request)
 					assert.Equal(t, []string{"1"}, append(reply.Header["hint"], reply.Trailer["hint"]...)[:1])
@@ -143,13 +116,13 @@ func TestInterceptorsOutsideSeeTheHandlersError(t *testing.T) {
 					return res, err
 				}
 			})
-			client := serve(t, accepted, connect.WithGRPC(), outside, idem.Interceptor(newEngine(t)),
+			client := serve(t, rpctest.Accepted, connect.WithGRPC(), outside, idem.Interceptor(rpctest.NewEngine(t)),
 				instead(func(ctx context.Context) (connect.AnyResponse, error) {
 					info, _ := connect.CallInfoForHandlerContext(ctx)
 					info.ResponseHeader().Set("Inside", "1")
 					return nil, failure
 				}))
-			reply := client.Call(t.Context(), pay())
+			reply := client.Call(t.Context(), rpctest.NewRequest())
 			assert.Equal(t, "no funds", reply.Status.Message)
 			assert.Equal(t, []string{"1"}, reply.Header["outside"])
 			assert.Equal(t, []string{"1"}, reply.Header["inside"])
@@ -159,7 +132,7 @@ func TestInterceptorsOutsideSeeTheHandlersError(t *testing.T) {
 
 // The middleware of net/http stores the bytes of one protocol. A key that it has used is never replayed as a message.
 func TestTheMiddlewareOfHTTPAndTheInterceptor(t *testing.T) {
-	engine := newEngine(t)
+	engine := rpctest.NewEngine(t)
 	call := func(h http.Handler) (int, http.Header, string) {
 		req := httptest.NewRequestWithContext(t.Context(), "POST", rpctest.Pay, http.NoBody)
 		req.Header.Set("Content-Type", "application/proto")
@@ -168,7 +141,7 @@ func TestTheMiddlewareOfHTTPAndTheInterceptor(t *testing.T) {
 		h.ServeHTTP(w, req)
 		return w.Code, w.Header(), w.Body.String()
 	}
-	mux := newMux(accepted, idem.Interceptor(engine))
+	mux := newMux(rpctest.Accepted, idem.Interceptor(engine))
 	for range 2 {
 		code, _, body := call(idemhttp.HTTP(engine)(mux))
 		assert.Equal(t, 200, code, body)
@@ -182,15 +155,14 @@ func TestTheMiddlewareOfHTTPAndTheInterceptor(t *testing.T) {
 // A handler that is made by hand may say so without a schema.
 func TestAHandlerWithoutSideEffectsPasses(t *testing.T) {
 	runs := 0
-	server := httptest.NewServer(connect.NewUnaryHandler(rpctest.Pay,
+	httpClient, url := listen(t, connect.NewUnaryHandler(rpctest.Pay,
 		func(context.Context, *connect.Request[structpb.Struct]) (*connect.Response[structpb.Struct], error) {
 			runs++
 			return connect.NewResponse(&structpb.Struct{}), nil
-		}, connect.WithIdempotency(connect.IdempotencyNoSideEffects), connect.WithInterceptors(idem.Interceptor(newEngine(t)))))
-	defer server.Close()
-	client := connect.NewClient[structpb.Struct, structpb.Struct](server.Client(), server.URL)
+		}, connect.WithIdempotency(connect.IdempotencyNoSideEffects), connect.WithInterceptors(idem.Interceptor(rpctest.NewEngine(t)))))
+	client := connect.NewClient[structpb.Struct, structpb.Struct](httpClient, url)
 	for range 2 {
-		_, err := client.CallUnary(t.Context(), outgoing(pay()))
+		_, err := client.CallUnary(t.Context(), outgoing(rpctest.NewRequest()))
 		require.NoError(t, err)
 	}
 	assert.Equal(t, 2, runs)
@@ -198,10 +170,10 @@ func TestAHandlerWithoutSideEffectsPasses(t *testing.T) {
 
 // A client may have the interceptor of its server, too, as when both have one list.
 func TestACallOfAClientPasses(t *testing.T) {
-	engine := newEngine(t)
-	client := serve(t, accepted, connect.WithClientOptions(connect.WithInterceptors(idem.Interceptor(engine))))
+	engine := rpctest.NewEngine(t)
+	client := serve(t, rpctest.Accepted, connect.WithClientOptions(connect.WithInterceptors(idem.Interceptor(engine))))
 	for range 2 {
-		reply := client.Call(t.Context(), pay())
+		reply := client.Call(t.Context(), rpctest.NewRequest())
 		assert.Zero(t, reply.Status.Code)
 		assert.Empty(t, reply.Header["idempotent-replayed"])
 	}

@@ -73,15 +73,9 @@ func errorOf(s *status.Status) error {
 
 // serve starts a server of the test service and returns a client for it. The first interceptor is the outermost.
 func serve(t testing.TB, h rpctest.Handler, protocol connect.ClientOption, interceptors ...connect.Interceptor) rpctest.Client {
-	server := httptest.NewUnstartedServer(newMux(h, interceptors...))
-	server.Config.Protocols = new(http.Protocols)
-	server.Config.Protocols.SetUnencryptedHTTP2(true)
-	server.Start()
-	t.Cleanup(server.Close)
-	transport := &http.Transport{Protocols: server.Config.Protocols}
-	t.Cleanup(transport.CloseIdleConnections)
+	httpClient, url := listen(t, newMux(h, interceptors...))
 	client := func(method string) *connect.Client[structpb.Struct, structpb.Struct] {
-		return connect.NewClient[structpb.Struct, structpb.Struct](&http.Client{Transport: transport}, server.URL+method, protocol)
+		return connect.NewClient[structpb.Struct, structpb.Struct](httpClient, url+method, protocol)
 	}
 	return rpctest.Client{
 		Call: func(ctx context.Context, r rpctest.Request) rpctest.Reply {
@@ -107,6 +101,18 @@ func serve(t testing.TB, h rpctest.Handler, protocol connect.ClientOption, inter
 			return rpctest.Reply{Status: &status.Status{}}
 		},
 	}
+}
+
+// listen starts a server that speaks HTTP/2, and returns a client for it and its URL.
+func listen(t testing.TB, h http.Handler) (client *http.Client, url string) {
+	server := httptest.NewUnstartedServer(h)
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	t.Cleanup(server.Close)
+	transport := &http.Transport{Protocols: server.Config.Protocols}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}, server.URL
 }
 
 // newMux returns handlers for the methods of the test service, as generated code does.

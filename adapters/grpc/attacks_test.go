@@ -18,45 +18,14 @@ import (
 	idem "github.com/go-idem/idem/adapters/grpc"
 	"github.com/go-idem/idem/adapters/internal/rpc/rpctest"
 	"github.com/go-idem/idem/core"
-	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 )
-
-// newEngine returns an engine with a memory store.
-func newEngine(t testing.TB, changes ...func(*core.Config)) *core.Engine {
-	t.Helper()
-	cfg := core.Config{Store: memstore.New(), Scope: core.SingleTenant}
-	for _, change := range changes {
-		change(&cfg)
-	}
-	engine, err := core.New(cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = engine.Close(context.Background()) })
-	return engine
-}
-
-// pay is a request with the key "k".
-func pay() rpctest.Request {
-	return rpctest.Request{
-		Method: rpctest.Pay, Metadata: rpctest.Metadata{"idempotency-key": {"k"}}, Message: &structpb.Struct{},
-	}
-}
-
-// accepted is a handler that succeeds.
-func accepted(context.Context, *structpb.Struct, rpctest.Exchange) (*structpb.Struct, *spb.Status) {
-	return &structpb.Struct{}, nil
-}
 
 // codeOf returns the code of a reply.
 func codeOf(r rpctest.Reply) codes.Code { return codes.Code(r.Status.GetCode()) }
 
 // isReplay reports whether the marker is in the header.
 func isReplay(r rpctest.Reply) bool { return len(r.Header["idempotent-replayed"]) == 1 }
-
-// losing is a store that has given each claim to another run before its end.
-type losing struct{ driver.Store }
-
-func (losing) Complete(context.Context, driver.Claim, []byte) error { return core.ErrLost }
 
 func TestAHeaderThatIsSentBeforeAFailureIsHeldBack(t *testing.T) {
 	handle := func(ctx context.Context, _ *structpb.Struct, x rpctest.Exchange) (*structpb.Struct, *spb.Status) {
@@ -67,18 +36,18 @@ func TestAHeaderThatIsSentBeforeAFailureIsHeldBack(t *testing.T) {
 		x.SetTrailer("d", "4")
 		return nil, &spb.Status{Code: int32(codes.NotFound), Message: "gone"}
 	}
-	conn := serve(t, handle, grpc.UnaryInterceptor(idem.UnaryServerInterceptor(newEngine(t))))
+	conn := serve(t, handle, grpc.UnaryInterceptor(idem.UnaryServerInterceptor(rpctest.NewEngine(t))))
 	for range 2 {
-		reply := call(t.Context(), conn, pay())
+		reply := call(t.Context(), conn, rpctest.NewRequest())
 		assert.Equal(t, codes.NotFound, codeOf(reply))
 		assert.Equal(t, []string{"1", "2", "", "4"},
 			[]string{value(reply.Header, "a"), value(reply.Header, "b"), value(reply.Header, "c"), value(reply.Trailer, "d")})
 	}
 
-	conn = serve(t, handle, grpc.UnaryInterceptor(idem.UnaryServerInterceptor(newEngine(t, func(c *core.Config) {
-		c.Store = losing{memstore.New()}
+	conn = serve(t, handle, grpc.UnaryInterceptor(idem.UnaryServerInterceptor(rpctest.NewEngine(t, func(c *core.Config) {
+		c.Store = rpctest.Losing{Store: memstore.New()}
 	}))))
-	reply := call(t.Context(), conn, pay())
+	reply := call(t.Context(), conn, rpctest.NewRequest())
 	assert.Equal(t, codes.Aborted, codeOf(reply))
 	assert.Empty(t, value(reply.Header, "b"))
 }
@@ -98,8 +67,8 @@ func TestWhatAGoroutineSetsAfterItsHandlerIsRefused(t *testing.T) {
 		assert.Error(t, grpc.SetHeader(late, metadata.Pairs("late", "1")))
 		return res, err
 	}
-	conn := serve(t, handle, grpc.ChainUnaryInterceptor(setLate, idem.UnaryServerInterceptor(newEngine(t))))
-	reply := call(t.Context(), conn, pay())
+	conn := serve(t, handle, grpc.ChainUnaryInterceptor(setLate, idem.UnaryServerInterceptor(rpctest.NewEngine(t))))
+	reply := call(t.Context(), conn, rpctest.NewRequest())
 	assert.Empty(t, value(reply.Header, "late")+value(reply.Trailer, "late"))
 }
 
@@ -112,10 +81,10 @@ func TestAuthenticationBehindTheEngine(t *testing.T) {
 		}
 		return next(ctx, req)
 	}
-	conn := serve(t, accepted, grpc.ChainUnaryInterceptor(idem.UnaryServerInterceptor(newEngine(t)), authenticate))
-	assert.Equal(t, codes.Unauthenticated, codeOf(call(t.Context(), conn, pay())))
+	conn := serve(t, rpctest.Accepted, grpc.ChainUnaryInterceptor(idem.UnaryServerInterceptor(rpctest.NewEngine(t)), authenticate))
+	assert.Equal(t, codes.Unauthenticated, codeOf(call(t.Context(), conn, rpctest.NewRequest())))
 	isKnown.Store(true)
-	other := pay()
+	other := rpctest.NewRequest()
 	other.Message = &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewNullValue()}}
 	reply := call(t.Context(), conn, other)
 	assert.Equal(t, codes.OK, codeOf(reply))
@@ -131,8 +100,8 @@ func TestMetadataOfInterceptorsOutsideIsNeitherStoredNorDoubled(t *testing.T) {
 		assert.NoError(t, grpc.SetHeader(ctx, metadata.Pairs("each", "1")))
 		return next(ctx, req)
 	}
-	conn := serve(t, accepted, grpc.ChainUnaryInterceptor(outside, idem.UnaryServerInterceptor(newEngine(t))))
-	first, replay := call(t.Context(), conn, pay()), call(t.Context(), conn, pay())
+	conn := serve(t, rpctest.Accepted, grpc.ChainUnaryInterceptor(outside, idem.UnaryServerInterceptor(rpctest.NewEngine(t))))
+	first, replay := call(t.Context(), conn, rpctest.NewRequest()), call(t.Context(), conn, rpctest.NewRequest())
 	assert.Equal(t, []string{"1", "1"}, []string{value(first.Header, "each"), value(first.Header, "first")})
 	assert.Equal(t, []string{"1", ""}, []string{value(replay.Header, "each"), value(replay.Header, "first")})
 	assert.True(t, isReplay(replay))
@@ -145,8 +114,8 @@ func TestCompressionDoesNotCount(t *testing.T) {
 		runs.Add(1)
 		return in, nil
 	}
-	conn := serve(t, handle, grpc.UnaryInterceptor(idem.UnaryServerInterceptor(newEngine(t))))
-	request := pay()
+	conn := serve(t, handle, grpc.UnaryInterceptor(idem.UnaryServerInterceptor(rpctest.NewEngine(t))))
+	request := rpctest.NewRequest()
 	request.Message.Fields = map[string]*structpb.Value{"x": structpb.NewStringValue(strings.Repeat("x", 10000))}
 	first := call(t.Context(), conn, request, grpc.UseCompressor("gzip"))
 	replay := call(t.Context(), conn, request)
@@ -156,7 +125,7 @@ func TestCompressionDoesNotCount(t *testing.T) {
 }
 
 func TestTwoInterceptorsAreOneIfTheyAgree(t *testing.T) {
-	engine := newEngine(t)
+	engine := rpctest.NewEngine(t)
 	inner := engine.With(func(c *core.Config) { c.Keep.MaxBody = 7 })
 	for name, c := range map[string]struct {
 		inner *core.Engine
@@ -166,9 +135,9 @@ func TestTwoInterceptorsAreOneIfTheyAgree(t *testing.T) {
 		"engines that differ": {inner, codes.Internal},
 	} {
 		t.Run(name, func(t *testing.T) {
-			conn := serve(t, accepted,
+			conn := serve(t, rpctest.Accepted,
 				grpc.ChainUnaryInterceptor(idem.UnaryServerInterceptor(engine), idem.UnaryServerInterceptor(c.inner)))
-			request := pay()
+			request := rpctest.NewRequest()
 			request.Metadata["idempotency-key"] = []string{strings.ReplaceAll(name, " ", "-")}
 			assert.Equal(t, c.want, codeOf(call(t.Context(), conn, request)))
 		})
@@ -176,7 +145,7 @@ func TestTwoInterceptorsAreOneIfTheyAgree(t *testing.T) {
 }
 
 func TestAMethodThatTheRegistryLacksIsRefusedWithAKey(t *testing.T) {
-	intercept := idem.UnaryServerInterceptor(newEngine(t))
+	intercept := idem.UnaryServerInterceptor(rpctest.NewEngine(t))
 	info := &grpc.UnaryServerInfo{FullMethod: "/acme.Unknown/Pay"}
 	runs := 0
 	handle := func(context.Context, any) (any, error) {
@@ -195,13 +164,14 @@ func TestAMethodThatTheRegistryLacksIsRefusedWithAKey(t *testing.T) {
 }
 
 func TestTheAuthorityCanCount(t *testing.T) {
-	conn := serve(t, accepted, grpc.UnaryInterceptor(idem.UnaryServerInterceptor(newEngine(t, func(c *core.Config) {
+	conn := serve(t, rpctest.Accepted, grpc.UnaryInterceptor(idem.UnaryServerInterceptor(rpctest.NewEngine(t, func(c *core.Config) {
 		c.Fingerprint.Headers = []string{"Host"}
 	}))))
 	for range 2 {
-		require.Equal(t, codes.OK, codeOf(call(t.Context(), conn, pay(), grpc.CallAuthority("eu.example"))))
+		require.Equal(t, codes.OK, codeOf(call(t.Context(), conn, rpctest.NewRequest(), grpc.CallAuthority("eu.example"))))
 	}
-	assert.Equal(t, codes.FailedPrecondition, codeOf(call(t.Context(), conn, pay(), grpc.CallAuthority("us.example"))))
+	other := call(t.Context(), conn, rpctest.NewRequest(), grpc.CallAuthority("us.example"))
+	assert.Equal(t, codes.FailedPrecondition, codeOf(other))
 }
 
 // odd is an error with a status that says OK.
@@ -211,7 +181,7 @@ func (odd) Error() string              { return "odd" }
 func (odd) GRPCStatus() *status.Status { return status.New(codes.OK, "fine") }
 
 func TestAnErrorWhoseStatusIsOKIsAnError(t *testing.T) {
-	intercept := idem.UnaryServerInterceptor(newEngine(t))
+	intercept := idem.UnaryServerInterceptor(rpctest.NewEngine(t))
 	keyed := metadata.NewIncomingContext(t.Context(), metadata.Pairs("idempotency-key", "k"))
 	info, runs := &grpc.UnaryServerInfo{FullMethod: rpctest.Pay}, 0
 	for range 2 {

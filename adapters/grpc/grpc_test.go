@@ -84,6 +84,11 @@ func recoverPanic(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next gr
 
 // serve starts a server of the test service and returns a connection to it.
 func serve(t testing.TB, h rpctest.Handler, opts ...grpc.ServerOption) *grpc.ClientConn {
+	return dial(t, listen(t, h, opts...))
+}
+
+// listen starts a server of the test service and returns its listener.
+func listen(t testing.TB, h rpctest.Handler, opts ...grpc.ServerOption) *bufconn.Listener {
 	server, listener := grpc.NewServer(opts...), bufconn.Listen(1<<20)
 	server.RegisterService(description(h), nil)
 	done := make(chan error, 1)
@@ -92,7 +97,7 @@ func serve(t testing.TB, h rpctest.Handler, opts ...grpc.ServerOption) *grpc.Cli
 		server.Stop()
 		require.NoError(t, <-done)
 	})
-	return dial(t, listener)
+	return listener
 }
 
 // dial returns a connection to a listener.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-idem/idem/adapters/internal/rpc"
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 )
 
@@ -34,9 +35,9 @@ type Handler func(ctx context.Context, in *structpb.Struct, x Exchange) (*struct
 
 // Request is a call as a client sends it.
 type Request struct {
-	Method   string // Pay by default
+	Method   string
 	Metadata Metadata
-	Message  *structpb.Struct // tea by default
+	Message  *structpb.Struct
 }
 
 // Reply is what the client gets.
@@ -77,14 +78,27 @@ type service struct {
 // newService starts a service with a memory store. changes change the config of its engine, or its options.
 func (a Adapter) newService(t testing.TB, handle Handler, changes ...any) *service {
 	t.Helper()
-	cfg, options := core.Config{Store: memstore.New(), Scope: core.SingleTenant}, rpc.Options{}
+	var configure []func(*core.Config)
+	var options rpc.Options
 	for _, change := range changes {
 		switch change := change.(type) {
 		case func(*core.Config):
-			change(&cfg)
+			configure = append(configure, change)
 		case rpc.Options:
 			options = change
 		}
+	}
+	s := &service{t: t, handle: handle}
+	s.client = a.Start(t, NewEngine(t, configure...), s.run, options)
+	return s
+}
+
+// NewEngine returns an engine with a memory store and one scope, whose config has these changes.
+func NewEngine(t testing.TB, changes ...func(*core.Config)) *core.Engine {
+	t.Helper()
+	cfg := core.Config{Store: memstore.New(), Scope: core.SingleTenant}
+	for _, change := range changes {
+		change(&cfg)
 	}
 	engine, err := core.New(cfg)
 	require.NoError(t, err)
@@ -93,9 +107,18 @@ func (a Adapter) newService(t testing.TB, handle Handler, changes ...any) *servi
 		defer cancel()
 		assert.NoError(t, engine.Close(ctx))
 	})
-	s := &service{t: t, handle: handle}
-	s.client = a.Start(t, engine, s.run, options)
-	return s
+	return engine
+}
+
+// Losing is a store that has given each claim to another run before its end.
+type Losing struct{ driver.Store }
+
+// Complete implements driver.Store.
+func (Losing) Complete(context.Context, driver.Claim, []byte) error { return core.ErrLost }
+
+// NewRequest returns a request of Pay with the key "k".
+func NewRequest() Request {
+	return Request{Method: Pay, Metadata: Metadata{"idempotency-key": {"k"}}, Message: object("order", "tea")}
 }
 
 // run is the handler of the server.
@@ -124,7 +147,7 @@ func (s *service) pay(changes ...func(*Request)) Reply {
 
 // payIn is pay with a context.
 func (s *service) payIn(ctx context.Context, changes ...func(*Request)) Reply {
-	r := Request{Method: Pay, Metadata: Metadata{"idempotency-key": {"k"}}, Message: object("order", "tea")}
+	r := NewRequest()
 	for _, change := range changes {
 		change(&r)
 	}
@@ -150,8 +173,8 @@ func object(name, value string) *structpb.Struct {
 	return &structpb.Struct{Fields: map[string]*structpb.Value{name: structpb.NewStringValue(value)}}
 }
 
-// accepted is a handler that succeeds.
-func accepted(context.Context, *structpb.Struct, Exchange) (*structpb.Struct, *status.Status) {
+// Accepted is a Handler that succeeds.
+func Accepted(context.Context, *structpb.Struct, Exchange) (*structpb.Struct, *status.Status) {
 	return object("payment", "42"), nil
 }
 

@@ -22,7 +22,6 @@ import (
 
 	"github.com/go-idem/idem/adapters/internal/rpc"
 	"github.com/go-idem/idem/core"
-	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
@@ -146,7 +145,7 @@ func testCodes(t *testing.T, a Adapter) {
 			first := s.pay()
 			require.Equal(t, c, first.code(), "%v", first.Status)
 			assert.False(t, first.isReplay())
-			s.handleWith(accepted)
+			s.handleWith(Accepted)
 			switch name {
 			case "stored":
 				assertSame(t, first, s.pay())
@@ -174,7 +173,7 @@ func entered(handle Handler) (h Handler, running <-chan struct{}, goOn func()) {
 }
 
 func testInProgress(t *testing.T, a Adapter) {
-	handle, running, goOn := entered(accepted)
+	handle, running, goOn := entered(Accepted)
 	defer goOn()
 	s := a.newService(t, handle)
 	first := make(chan Reply, 1)
@@ -197,21 +196,21 @@ func testInProgress(t *testing.T, a Adapter) {
 }
 
 func testMismatch(t *testing.T, a Adapter) {
-	s := a.newService(t, accepted)
+	s := a.newService(t, Accepted)
 	first := s.pay()
 	s.pay(order(object("order", "milk"))).assertRefused(t, code.Code_FAILED_PRECONDITION, "fingerprint-mismatch")
 	s.pay(method(Refund)).assertRefused(t, code.Code_FAILED_PRECONDITION, "fingerprint-mismatch")
 	assertSame(t, first, s.pay())
 	assert.EqualValues(t, 1, s.runs.Load())
 
-	perRoute := a.newService(t, accepted, func(c *core.Config) { c.Key.PerRoute = true })
+	perRoute := a.newService(t, Accepted, func(c *core.Config) { c.Key.PerRoute = true })
 	perRoute.pay()
 	assert.Equal(t, code.Code_OK, perRoute.pay(method(Refund)).code())
 	assert.EqualValues(t, 2, perRoute.runs.Load())
 }
 
 func testKeys(t *testing.T, a Adapter) {
-	s := a.newService(t, accepted)
+	s := a.newService(t, Accepted)
 	for problem, values := range map[string][]string{
 		"key-empty": {""}, "key-repeated": {"a", "b"}, "key-malformed": {"a, b"}, "key-too-long": {strings.Repeat("k", 256)},
 	} {
@@ -222,20 +221,20 @@ func testKeys(t *testing.T, a Adapter) {
 }
 
 func testNoKey(t *testing.T, a Adapter) {
-	s := a.newService(t, accepted)
+	s := a.newService(t, Accepted)
 	for range 2 {
 		assert.Equal(t, code.Code_OK, s.pay(noKey).code())
 	}
 	assert.EqualValues(t, 2, s.runs.Load())
 
-	required := a.newService(t, accepted, func(c *core.Config) { c.Key.Required = true })
+	required := a.newService(t, Accepted, func(c *core.Config) { c.Key.Required = true })
 	required.pay(noKey).assertRefused(t, code.Code_INVALID_ARGUMENT, "key-missing")
 	assert.Equal(t, code.Code_OK, required.pay(noKey, method(Look)).code())
 	assert.EqualValues(t, 1, required.runs.Load())
 }
 
 func testScope(t *testing.T, a Adapter) {
-	s := a.newService(t, accepted, func(c *core.Config) { c.Scope = core.ScopeByAdapter })
+	s := a.newService(t, Accepted, func(c *core.Config) { c.Scope = core.ScopeByAdapter })
 	s.pay().assertRefused(t, code.Code_UNAUTHENTICATED, "scope-missing")
 	assert.Zero(t, s.runs.Load())
 }
@@ -243,7 +242,7 @@ func testScope(t *testing.T, a Adapter) {
 func testScopeOption(t *testing.T, a Adapter) {
 	var caller atomic.Value
 	caller.Store("alice")
-	s := a.newService(t, accepted, rpc.Options{Scope: func(context.Context) string { return caller.Load().(string) }},
+	s := a.newService(t, Accepted, rpc.Options{Scope: func(context.Context) string { return caller.Load().(string) }},
 		func(c *core.Config) { c.Scope = core.ScopeByAdapter })
 	s.pay()
 	assert.True(t, s.pay().isReplay())
@@ -253,7 +252,7 @@ func testScopeOption(t *testing.T, a Adapter) {
 }
 
 func testUnguarded(t *testing.T, a Adapter) {
-	s := a.newService(t, accepted, rpc.Options{Skip: func(procedure string) bool { return procedure == Refund }})
+	s := a.newService(t, Accepted, rpc.Options{Skip: func(procedure string) bool { return procedure == Refund }})
 	for _, name := range []string{Look, Refund} {
 		s.runs.Store(0)
 		for range 2 {
@@ -266,8 +265,9 @@ func testUnguarded(t *testing.T, a Adapter) {
 }
 
 func testStream(t *testing.T, a Adapter) {
-	s := a.newService(t, accepted)
-	r := Request{Method: Watch, Metadata: Metadata{"idempotency-key": {"k"}}, Message: object("order", "tea")}
+	s := a.newService(t, Accepted)
+	r := NewRequest()
+	r.Method = Watch
 	refused := s.client.Stream(t.Context(), r)
 	assert.Equal(t, code.Code_UNIMPLEMENTED, refused.code())
 	assert.Contains(t, refused.Status.Message, "stream")
@@ -275,14 +275,14 @@ func testStream(t *testing.T, a Adapter) {
 	noKey(&r)
 	assert.Equal(t, code.Code_OK, s.client.Stream(t.Context(), r).code())
 	assert.EqualValues(t, 1, s.runs.Load())
-	skipping := a.newService(t, accepted, rpc.Options{Skip: func(string) bool { return true }})
+	skipping := a.newService(t, Accepted, rpc.Options{Skip: func(string) bool { return true }})
 	keys("k")(&r)
 	assert.Equal(t, code.Code_OK, skipping.client.Stream(t.Context(), r).code())
 }
 
 func testOutage(t *testing.T, a Adapter) {
 	store := storetest.NewFaulty(memstore.New())
-	s := a.newService(t, accepted, func(c *core.Config) { c.Store = store })
+	s := a.newService(t, Accepted, func(c *core.Config) { c.Store = store })
 	store.Inject("begin", storetest.Before, 1)
 	refused := s.pay()
 	refused.assertRefused(t, code.Code_UNAVAILABLE, "store-unavailable")
@@ -293,7 +293,7 @@ func testOutage(t *testing.T, a Adapter) {
 
 func testFailOpen(t *testing.T, a Adapter) {
 	store := storetest.NewFaulty(memstore.New())
-	s := a.newService(t, accepted, func(c *core.Config) { c.Store, c.DangerouslyFailOpen = store, true })
+	s := a.newService(t, Accepted, func(c *core.Config) { c.Store, c.DangerouslyFailOpen = store, true })
 	store.Inject("begin", storetest.Before, 1)
 	reply := s.pay()
 	assert.Equal(t, code.Code_OK, reply.code())
@@ -302,7 +302,7 @@ func testFailOpen(t *testing.T, a Adapter) {
 }
 
 func testConcurrent(t *testing.T, a Adapter) {
-	handle, running, goOn := entered(accepted)
+	handle, running, goOn := entered(Accepted)
 	s := a.newService(t, handle, func(c *core.Config) {
 		c.Wait.Timeout, c.Wait.MaxPerKey = 10*time.Second, 100
 	})
@@ -332,7 +332,7 @@ func testWait(t *testing.T, a Adapter) {
 	first, second := make(chan Reply, 1), make(chan Reply, 1)
 	go func() { first <- s.pay() }()
 	<-running
-	s.handleWith(accepted)
+	s.handleWith(Accepted)
 	go func() { second <- s.pay() }()
 	goOn()
 	assert.Equal(t, code.Code_INTERNAL, (<-first).code())
@@ -388,7 +388,7 @@ func testDeadline(t *testing.T, a Adapter) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	assert.Equal(t, code.Code_DEADLINE_EXCEEDED, s.payIn(ctx).code())
-	s.handleWith(accepted)
+	s.handleWith(Accepted)
 	reply := s.payUntil(isOver)
 	assert.Equal(t, code.Code_OK, reply.code())
 	assert.False(t, reply.isReplay())
@@ -411,7 +411,7 @@ func testTakeover(t *testing.T, a Adapter) {
 	s.handleWith(func(ctx context.Context, in *structpb.Struct, x Exchange) (*structpb.Struct, *status.Status) {
 		run, _ := core.FromContext(ctx)
 		runs <- run
-		return accepted(ctx, in, x)
+		return Accepted(ctx, in, x)
 	})
 	assert.Equal(t, code.Code_OK, s.payUntil(isOver).code())
 	run := <-runs
@@ -419,13 +419,8 @@ func testTakeover(t *testing.T, a Adapter) {
 	assert.Equal(t, 2, run.Attempt)
 }
 
-// losing is a store that has given each claim to another run before its end.
-type losing struct{ driver.Store }
-
-func (losing) Complete(context.Context, driver.Claim, []byte) error { return core.ErrLost }
-
 func testClaimLost(t *testing.T, a Adapter) {
-	s := a.newService(t, described, func(c *core.Config) { c.Store = losing{memstore.New()} })
+	s := a.newService(t, described, func(c *core.Config) { c.Store = Losing{Store: memstore.New()} })
 	refused := s.pay()
 	refused.assertRefused(t, code.Code_ABORTED, "claim-lost")
 	assert.Empty(t, refused.value("payment"), "nothing of the reply that does not count reaches the client")
@@ -435,7 +430,7 @@ func testClaimLost(t *testing.T, a Adapter) {
 func testPanic(t *testing.T, a Adapter) {
 	s := a.newService(t, func(context.Context, *structpb.Struct, Exchange) (*structpb.Struct, *status.Status) { panic("test") })
 	assert.Equal(t, code.Code_INTERNAL, s.pay().code())
-	s.handleWith(accepted)
+	s.handleWith(Accepted)
 	s.pay(order(object("order", "milk"))).assertRefused(t, code.Code_FAILED_PRECONDITION, "fingerprint-mismatch")
 	assert.Equal(t, code.Code_OK, s.pay().code())
 }
@@ -524,7 +519,7 @@ func testMetadataOfOneExchange(t *testing.T, a Adapter) {
 }
 
 func testCanonical(t *testing.T, a Adapter) {
-	s := a.newService(t, accepted)
+	s := a.newService(t, Accepted)
 	large := func() *structpb.Struct {
 		m := &structpb.Struct{Fields: map[string]*structpb.Value{}}
 		for c := 'a'; c <= 'z'; c++ {
@@ -558,7 +553,7 @@ func testCanonical(t *testing.T, a Adapter) {
 }
 
 func testLongRequest(t *testing.T, a Adapter) {
-	s := a.newService(t, accepted, func(c *core.Config) { c.Limits.RequestBody = 1000 })
+	s := a.newService(t, Accepted, func(c *core.Config) { c.Limits.RequestBody = 1000 })
 	long := order(object("order", strings.Repeat("x", 2000)))
 	s.pay(long).assertRefused(t, code.Code_INVALID_ARGUMENT, "body-too-large")
 	assert.Equal(t, code.Code_OK, s.pay(long, noKey).code())
@@ -566,7 +561,7 @@ func testLongRequest(t *testing.T, a Adapter) {
 }
 
 func testOnReplay(t *testing.T, a Adapter) {
-	s := a.newService(t, accepted, func(c *core.Config) {
+	s := a.newService(t, Accepted, func(c *core.Config) {
 		c.Keep.OnReplay = func(context.Context, *core.Request, *core.Response) (*core.Response, error) { return nil, nil }
 	})
 	s.pay()
@@ -575,7 +570,7 @@ func testOnReplay(t *testing.T, a Adapter) {
 }
 
 func testOnReplayOfAnotherForm(t *testing.T, a Adapter) {
-	s := a.newService(t, accepted, func(c *core.Config) {
+	s := a.newService(t, Accepted, func(c *core.Config) {
 		c.Keep.OnReplay = func(context.Context, *core.Request, *core.Response) (*core.Response, error) {
 			return &core.Response{Status: 200, Body: []byte("hello")}, nil
 		}
@@ -586,7 +581,7 @@ func testOnReplayOfAnotherForm(t *testing.T, a Adapter) {
 }
 
 func testEcho(t *testing.T, a Adapter) {
-	s := a.newService(t, accepted, func(c *core.Config) { c.Keep.EchoKey, c.Keep.MarkAll = true, true })
+	s := a.newService(t, Accepted, func(c *core.Config) { c.Keep.EchoKey, c.Keep.MarkAll = true, true })
 	first, replay, refused := s.pay(), s.pay(), s.pay(method(Refund))
 	for _, reply := range []Reply{first, replay, refused} {
 		assert.Equal(t, `"k"`, reply.value("idempotency-key"))
@@ -597,7 +592,7 @@ func testEcho(t *testing.T, a Adapter) {
 
 func testHooks(t *testing.T, a Adapter) {
 	events := make(chan string, 10)
-	s := a.newService(t, accepted, func(c *core.Config) {
+	s := a.newService(t, Accepted, func(c *core.Config) {
 		c.Hooks.Done = func(_ context.Context, e core.Event) {
 			events <- strings.Join([]string{e.Method, e.Route, e.Result, e.Code}, " ")
 		}
@@ -618,7 +613,7 @@ func testHooks(t *testing.T, a Adapter) {
 }
 
 func testQuoted(t *testing.T, a Adapter) {
-	s := a.newService(t, accepted)
+	s := a.newService(t, Accepted)
 	s.pay()
 	assert.True(t, s.pay(keys(`"k"`)).isReplay())
 }
@@ -641,7 +636,7 @@ func testDecide(t *testing.T, a Adapter) {
 	assertSame(t, s.pay(), s.pay())
 	released := a.newService(t, func(ctx context.Context, in *structpb.Struct, x Exchange) (*structpb.Struct, *status.Status) {
 		core.Decide(ctx, core.Release)
-		return accepted(ctx, in, x)
+		return Accepted(ctx, in, x)
 	})
 	released.pay()
 	released.pay()
@@ -651,7 +646,7 @@ func testDecide(t *testing.T, a Adapter) {
 func testNoMessage(t *testing.T, a Adapter) {
 	s := a.newService(t, func(context.Context, *structpb.Struct, Exchange) (*structpb.Struct, *status.Status) { return nil, nil })
 	assert.Equal(t, code.Code_INTERNAL, s.pay().code())
-	s.handleWith(accepted)
+	s.handleWith(Accepted)
 	assert.Equal(t, code.Code_OK, s.pay().code())
 	assert.EqualValues(t, 2, s.runs.Load())
 }
