@@ -250,7 +250,10 @@ func TestAServerThatIsAwayIsAskedAgainUntilItIsBack(t *testing.T) {
 	watch(t, store, c.Key, woken)
 	server.Kill()
 	require.Eventually(t, func() bool {
-		_, err := store.Watch(ctx, c.Key, nothing)
+		stop, err := store.Watch(ctx, c.Key, nothing)
+		if err == nil { // the store has not noticed yet
+			stop()
+		}
 		return err != nil
 	}, 20*time.Second, time.Millisecond, "a watch that can not stand is refused")
 	assert.Empty(t, woken)

@@ -406,7 +406,7 @@ func (h *history) started(d *do, s script, fence int64, isCanceled func() bool) 
 // checkFollows checks that a run may start under claim c after an earlier run of its key. The caller holds mu.
 func (h *history) checkFollows(c *claim, earlier *run) {
 	d, cfg := c.do, &earlier.do.process.config
-	if earlier.claim.isLost {
+	if earlier.claim.isLost || c.isLost {
 		return // for the store, that run never was
 	}
 	if !d.isSameAs(earlier.do) && !earlier.isFree() {
