@@ -5,6 +5,7 @@
 //	$ go -C bench run . -short                    # all parts, less exactly: 3 minutes
 //	$ go -C bench run . -only allocations,scripts # these parts; the figures of the others stay
 //	$ go -C bench run . -render                   # no measurement
+//	$ go -C bench run . -telemetry                # CPU per request with all of observe/ beside that without
 //	$ go -C bench run . -compare HEAD~3           # CPU per request of the working tree beside that of a commit
 package main
 
@@ -27,6 +28,7 @@ func main() {
 	short := flag.Bool("short", false, "measure for 3 minutes, not 25")
 	only := flag.String("only", "", "measure only these `parts`, separated by commas: "+strings.Join(names(), ", "))
 	render := flag.Bool("render", false, "render the report without measuring")
+	telemetry := flag.Bool("telemetry", false, "compare the CPU per request with each package of observe beside that without; no report")
 	compare := flag.String("compare", "", "compare the CPU per request of the working tree with that of a `commit`; no report")
 	results := flag.String("results", "results.json", "keep the figures in this `file`")
 	docs := flag.String("docs", "../docs", "render the report into this `directory`")
@@ -39,6 +41,10 @@ func main() {
 	switch {
 	case *compare != "":
 		err = compareWith(*compare)
+	case *telemetry:
+		var program measure.Program
+		defer program.End()
+		err = measure.Telemetry(&program, os.Stdout)
 	case *render:
 		err = renderFile(*results, *docs)
 	default:

@@ -58,8 +58,8 @@ func TestErrorsHaveFewTypes(t *testing.T) {
 // values records what it gets as text.
 type values []string
 
-func (v *values) Record(_ context.Context, i *Instrument, value float64, _ *core.Event, attributes ...string) {
-	*v = append(*v, fmt.Sprint(i.Name, " ", value, " ", strings.Join(attributes, " ")))
+func (v *values) Record(_ context.Context, i *Instrument, value float64, _ bool, attributes Values) {
+	*v = append(*v, strings.TrimSpace(fmt.Sprint(i.Name, " ", value, " ", strings.Join(attributes[:], " "))))
 }
 
 func TestWaitsEndAtTheBeginOrTheDoneThatFollows(t *testing.T) {
@@ -71,12 +71,12 @@ func TestWaitsEndAtTheBeginOrTheDoneThatFollows(t *testing.T) {
 			h.Begin(context.Background(), core.Event{Waited: 1e9})
 			h.Done(context.Background(), core.Event{Result: "run", End: "kept", Waited: 1e9, Took: 2e9})
 		}, []string{
-			"idem.run.active 1 ", "idem.wait.active -1 ", "idem.requests 1 run   ", "idem.wait.duration 1 run ", "idem.run.active -1 ",
-			"idem.run.duration 2 kept false  ",
+			"idem.run.active 1", "idem.wait.active -1", "idem.requests 1 run", "idem.wait.duration 1 run", "idem.run.active -1",
+			"idem.run.duration 2 kept false",
 		}},
 		"a replay": {func(h core.Hooks) {
 			h.Done(context.Background(), core.Event{Result: "replay", Waited: 1e9})
-		}, []string{"idem.requests 1 replay   ", "idem.wait.duration 1 replay ", "idem.wait.active -1 "}},
+		}, []string{"idem.requests 1 replay", "idem.wait.duration 1 replay", "idem.wait.active -1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got values

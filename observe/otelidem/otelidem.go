@@ -28,7 +28,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/go-idem/idem/core"
-	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/core/operator"
 	"github.com/go-idem/idem/internal/telemetry"
 )
@@ -48,6 +47,7 @@ type Config struct {
 // Telemetry reports events of engines. It is safe for concurrent use. Several engines may share one.
 type Telemetry struct {
 	dbSystem   string
+	series     telemetry.Cache[options]
 	counters   map[*telemetry.Instrument]metric.Int64Counter
 	upDowns    map[*telemetry.Instrument]metric.Int64UpDownCounter
 	histograms map[*telemetry.Instrument]metric.Float64Histogram
@@ -158,32 +158,43 @@ func parseOrigin(text string) trace.SpanContext {
 type recorder Telemetry
 
 // Record implements telemetry.Recorder.
-func (r *recorder) Record(ctx context.Context, i *telemetry.Instrument, value float64, e *core.Event, values ...string) {
-	var buffer [6]attribute.KeyValue
-	attributes := buffer[:0]
+func (r *recorder) Record(ctx context.Context, i *telemetry.Instrument, value float64, isMessage bool, values telemetry.Values) {
+	o := r.series.Get(i, isMessage, values, func() options { return r.newOptions(i, isMessage, values) })
+	switch i.Kind {
+	case telemetry.Counter:
+		r.counters[i].Add(ctx, int64(value), o.add...)
+	case telemetry.UpDown:
+		r.upDowns[i].Add(ctx, int64(value), o.add...)
+	case telemetry.Histogram:
+		r.histograms[i].Record(ctx, value, o.record...)
+	}
+}
+
+// options are the attributes of a measurement, as the instruments take them.
+type options struct {
+	add    []metric.AddOption
+	record []metric.RecordOption
+}
+
+// newOptions returns the options for these values. An attribute without a value is left out.
+func (r *recorder) newOptions(i *telemetry.Instrument, isMessage bool, values telemetry.Values) options {
+	var attributes []attribute.KeyValue
 	for n, name := range i.Attributes {
 		if values[n] != "" {
-			attributes = append(attributes, attribute.String(attributeName(name, e), strings.ToValidUTF8(values[n], "\uFFFD")))
+			attributes = append(attributes, attribute.String(attributeName(name, isMessage), strings.ToValidUTF8(values[n], "\uFFFD")))
 		}
 	}
 	if i == telemetry.StoreDuration && r.dbSystem != "" {
 		attributes = append(attributes, attribute.String("db.system.name", r.dbSystem))
 	}
 	set := metric.WithAttributeSet(attribute.NewSet(attributes...))
-	switch i.Kind {
-	case telemetry.Counter:
-		r.counters[i].Add(ctx, int64(value), set)
-	case telemetry.UpDown:
-		r.upDowns[i].Add(ctx, int64(value), set)
-	case telemetry.Histogram:
-		r.histograms[i].Record(ctx, value, set)
-	}
+	return options{[]metric.AddOption{set}, []metric.RecordOption{set}}
 }
 
 // attributeName returns the name of an attribute: that of the semantic conventions, where they have one.
-func attributeName(name string, e *core.Event) string {
+func attributeName(name string, isMessage bool) string {
 	switch {
-	case name == "route" && e.Method == consumer.Kind:
+	case name == "route" && isMessage:
 		return "messaging.consumer.group.name"
 	case name == "route":
 		return "http.route"

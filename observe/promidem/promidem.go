@@ -35,6 +35,7 @@ type Config struct {
 // Collector counts events of engines. It is a prometheus.Collector, and safe for concurrent use. Several engines may share one.
 type Collector struct {
 	exemplar   func(context.Context) prometheus.Labels
+	series     telemetry.Cache[func(value float64, exemplar prometheus.Labels)]
 	counters   map[*telemetry.Instrument]*prometheus.CounterVec
 	gauges     map[*telemetry.Instrument]*prometheus.GaugeVec
 	histograms map[*telemetry.Instrument]*prometheus.HistogramVec
@@ -114,34 +115,41 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 type recorder Collector
 
 // Record implements telemetry.Recorder.
-func (r *recorder) Record(ctx context.Context, i *telemetry.Instrument, value float64, _ *core.Event, labels ...string) {
+func (r *recorder) Record(ctx context.Context, i *telemetry.Instrument, value float64, isMessage bool, values telemetry.Values) {
+	record := r.series.Get(i, isMessage, values, func() func(float64, prometheus.Labels) { return r.newSeries(i, values) })
+	if r.exemplar == nil || i.Kind == telemetry.UpDown {
+		record(value, nil)
+		return
+	}
+	record(value, r.exemplar(ctx))
+}
+
+// newSeries returns what records a value, perhaps with an exemplar, under these labels.
+func (r *recorder) newSeries(i *telemetry.Instrument, values telemetry.Values) func(float64, prometheus.Labels) {
+	labels := values[:len(i.Attributes)]
 	for n, label := range labels {
 		labels[n] = strings.ToValidUTF8(label, "\uFFFD") // Prometheus panics at other bytes
 	}
 	switch i.Kind {
 	case telemetry.UpDown:
-		r.gauges[i].WithLabelValues(labels...).Add(value)
+		gauge := r.gauges[i].WithLabelValues(labels...)
+		return func(value float64, _ prometheus.Labels) { gauge.Add(value) }
 	case telemetry.Counter:
 		counter := r.counters[i].WithLabelValues(labels...)
-		if exemplar := r.exemplarOf(ctx); exemplar != nil {
+		return func(value float64, exemplar prometheus.Labels) {
+			if exemplar == nil {
+				counter.Add(value)
+				return
+			}
 			counter.(prometheus.ExemplarAdder).AddWithExemplar(value, exemplar)
+		}
+	}
+	histogram := r.histograms[i].WithLabelValues(labels...)
+	return func(value float64, exemplar prometheus.Labels) {
+		if exemplar == nil {
+			histogram.Observe(value)
 			return
 		}
-		counter.Add(value)
-	case telemetry.Histogram:
-		histogram := r.histograms[i].WithLabelValues(labels...)
-		if exemplar := r.exemplarOf(ctx); exemplar != nil {
-			histogram.(prometheus.ExemplarObserver).ObserveWithExemplar(value, exemplar)
-			return
-		}
-		histogram.Observe(value)
+		histogram.(prometheus.ExemplarObserver).ObserveWithExemplar(value, exemplar)
 	}
-}
-
-// exemplarOf returns the labels of an exemplar, or nil.
-func (r *recorder) exemplarOf(ctx context.Context) prometheus.Labels {
-	if r.exemplar == nil {
-		return nil
-	}
-	return r.exemplar(ctx)
 }

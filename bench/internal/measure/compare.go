@@ -53,7 +53,8 @@ func Compare(tb testing.TB, commit string, out io.Writer) error {
 			if err := redis.Client(tb).FlushAll(context.Background()).Err(); err != nil {
 				return err
 			}
-			if err := session(&used, [3]string{older, older, newer}, c.workload, c.args); err != nil {
+			all := [3]candidate{{older, c.args}, {older, c.args}, {newer, c.args}}
+			if err := session(&used, all, c.workload); err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
 		}
@@ -78,12 +79,18 @@ func difference(own, beside []float64, turns int) string {
 	return fmt.Sprintf("%+.2f (%+.1f %%), %+.2f to %+.2f", middle, percent, slices.Min(medians), slices.Max(medians))
 }
 
-// session starts a process of each binary and lets each handle the same number of requests, in turns. The order within a turn is
+// candidate is a program whose CPU is measured, and its arguments.
+type candidate struct {
+	binary string
+	args   []string
+}
+
+// session starts a process of each candidate and lets each handle the same number of requests, in turns. The order within a turn is
 // random, so that no process is always the one after another. It appends the CPU of each turn to used.
-func session(used *[3][]float64, binaries [3]string, w workload, args []string) error {
+func session(used *[3][]float64, all [3]candidate, w workload) error {
 	var services [3]*service
-	for i, binary := range binaries {
-		s, err := start(binary, w, i, args)
+	for i, c := range all {
+		s, err := start(c.binary, w, i, c.args)
 		if err != nil {
 			return err
 		}
