@@ -49,6 +49,7 @@ func Run(t *testing.T, a Adapter) {
 		"a call waits for the run in progress":                      testWait,
 		"a client that leaves does not end the run":                 testClientLeaves,
 		"a deadline ends the run":                                   testDeadline,
+		"a run that ends after the deadline is stored":              testLate,
 		"a run that vanished is taken over":                         testTakeover,
 		"a run that has lost its claim is refused":                  testClaimLost,
 		"a panic is tried again":                                    testPanic,
@@ -393,6 +394,18 @@ func testDeadline(t *testing.T, a Adapter) {
 	assert.Equal(t, code.Code_OK, reply.code())
 	assert.False(t, reply.isReplay())
 	assert.EqualValues(t, 2, s.runs.Load())
+}
+
+func testLate(t *testing.T, a Adapter) {
+	s := a.newService(t, func(ctx context.Context, in *structpb.Struct, x Exchange) (*structpb.Struct, *status.Status) {
+		<-ctx.Done()
+		return Accepted(ctx, in, x)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	assert.Equal(t, code.Code_DEADLINE_EXCEEDED, s.payIn(ctx).code())
+	assert.True(t, s.payUntil(isOver).isReplay())
+	assert.EqualValues(t, 1, s.runs.Load())
 }
 
 // shortLease makes a run that vanished end soon.
