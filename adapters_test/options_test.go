@@ -200,7 +200,8 @@ func (s *Behaviours) TestStatus() {
 			s.T().Helper()
 			r := svc.send("GET", "/status", "", lines(tenant)...)
 			s.Equal(status, r.status, r.body)
-			s.Regexp(`^\{"state":"`+state+`","instance":"urn:idem:[A-Za-z0-9_-]{32}"\}$`, r.body)
+			stored := map[string]string{"completed": `,"status":201`}[state]
+			s.Regexp(`^\{"state":"`+state+`","instance":"urn:idem:[A-Za-z0-9_-]{32}"`+stored+`\}$`, r.body)
 			s.EqualValues(len(r.body), r.length)
 			s.Equal("no-store", r.header.Get("Cache-Control"))
 			s.Equal("application/json", r.header.Get("Content-Type"))

@@ -21,10 +21,11 @@ var stateNames = map[driver.State]string{
 type statusDocument struct {
 	State    string `json:"state"`
 	Instance string `json:"instance"` // as in Problem
+	Status   int    `json:"status,omitempty"`
 }
 
 // status returns the response to a request that asks what became of its key. It reads the record of the caller and the key, and
-// nothing else: it claims nothing, and shows nothing of the stored response (OPR-07).
+// nothing else: it claims nothing, and shows nothing of the stored response but its status (OPR-07).
 func (e *Engine) status(ctx context.Context, req Request) *Response {
 	req.Path = originForm(req.Path)
 	key, problem := e.cfg.Key.read(&req)
@@ -51,7 +52,7 @@ func (e *Engine) status(ctx context.Context, req Request) *Response {
 	if seen.State == driver.Unknown && e.commits.Find(&seen.Name) != nil { // the store does not have the outcome yet
 		seen.State, seen.Remaining = driver.InProgress, 0
 	}
-	return unstored(statusResponse(&seen))
+	return unstored(statusResponse(&seen, e.storedStatus(ctx, &seen)))
 }
 
 // lookUp returns the record of a key, under whichever of its names it is, or an absent one. With Key.PerRoute the route of the
@@ -92,9 +93,29 @@ func (e *Engine) namesOf(scope, key string, req Request) (names [][32]byte) {
 	return names
 }
 
-// statusResponse returns the response about a record. A client that waits for a run sends its request again after Retry-After.
-func statusResponse(seen *driver.Record) *Response {
-	body, _ := json.Marshal(statusDocument{stateNames[seen.State], recordname.Instance(seen.Name)}) // strings: cannot fail
+// storedStatus returns the status of the response that is stored in a record, or 0 if there is none, or if it cannot be read. It
+// returns 0 as well if Keep.OnReplay decides who may see a response.
+func (e *Engine) storedStatus(ctx context.Context, seen *driver.Record) (status int) {
+	store, ok := e.cfg.Store.(driver.OutcomeReader)
+	if !ok || seen.State != driver.Completed || e.cfg.Keep.OnReplay != nil {
+		return 0
+	}
+	_ = e.call(ctx, "Outcome", func(ctx context.Context) error {
+		outcome, err := store.Outcome(ctx, seen.Name)
+		if err != nil || outcome == nil {
+			return err
+		}
+		if stored, _, err := e.codecs.decode(seen.Name, outcome); err == nil {
+			status = stored.Status
+		}
+		return nil
+	})
+	return status
+}
+
+// statusResponse returns the response about a record, and about the status that is stored in it. A client that waits for a run sends its request again after Retry-After.
+func statusResponse(seen *driver.Record, stored int) *Response {
+	body, _ := json.Marshal(statusDocument{stateNames[seen.State], recordname.Instance(seen.Name), stored}) // cannot fail
 	r := &Response{Status: 200, Body: body, Header: []Field{
 		{"Content-Type", "application/json"}, {"Content-Length", strconv.Itoa(len(body))},
 	}}

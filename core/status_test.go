@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/go-idem/idem/core/capture"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
+	"github.com/go-idem/idem/core/seal"
 	"github.com/go-idem/idem/core/storetest"
 )
 
@@ -27,8 +29,61 @@ func (f *fixture) status(r core.Request) (int, string) {
 	var said struct{ State, Code string }
 	require.NoError(f.tb, json.Unmarshal(response.Body, &said), "%s", response.Body)
 	assert.NotContains(f.tb, string(response.Body), "made")
+	assert.True(f.tb, said.State == "completed" || !strings.Contains(string(response.Body), `"status":2`), "%s", response.Body)
 	return response.Status, said.State + said.Code
 }
+
+// storedStatus returns the status of the stored response, as a status response says it; 0 if it says none.
+func (f *fixture) storedStatus(r core.Request) int {
+	f.tb.Helper()
+	r.Method = "GET"
+	var said struct{ Status int }
+	require.NoError(f.tb, json.Unmarshal(capture.Status(ctx, f.Engine, r).Body, &said))
+	return said.Status
+}
+
+func TestStatusSaysTheStatusOfTheStoredResponse(t *testing.T) {
+	codec, err := seal.New([]seal.Key{{ID: "2026", Secret: []byte(strings.Repeat("s", 32))}})
+	require.NoError(t, err)
+	sealed := func(c *core.Config) { c.Keep.Codecs = []driver.Codec{codec} }
+	k := request("K", "B")
+	for name, test := range map[string]struct {
+		changes []func(*core.Config)
+		fault   bool
+		want    int
+	}{
+		"stored":             {want: 201},
+		"sealed":             {changes: []func(*core.Config){sealed}, want: 201},
+		"of a failing store": {fault: true},
+		"hidden by OnReplay": {changes: []func(*core.Config){withOnReplay(sendsStored)}},
+		"without an ability": {changes: []func(*core.Config){func(c *core.Config) { c.Store = onlyInspector{c.Store, c.Store.(driver.Inspector)} }}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, test.changes...)
+			f.send(k, made)
+			if test.fault {
+				f.store.Inject("outcome", storetest.Before, 1)
+			}
+			assert.Equal(t, test.want, f.storedStatus(k), "OPR-07")
+			f.is(k, 200, "completed")
+		})
+	}
+	f := newFixture(t, sealed)
+	f.send(k, made)
+	other := f.with(func(c *core.Config) { c.Keep.Codecs = []driver.Codec{unknownCodec{}} })
+	assert.Zero(t, other.storedStatus(k), "a form that this engine cannot read")
+}
+
+// onlyInspector is a store that cannot read an outcome.
+type onlyInspector struct {
+	driver.Store
+	driver.Inspector
+}
+
+// unknownCodec cannot read what another codec has made.
+type unknownCodec struct{ driver.Codec }
+
+func (unknownCodec) Decode([32]byte, []byte) ([]byte, error) { return nil, driver.ErrUnreadable }
 
 // is checks what status says.
 func (f *fixture) is(r core.Request, status int, said string) {

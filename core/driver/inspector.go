@@ -28,6 +28,14 @@ type Inspector interface {
 	Steps(ctx context.Context, name [32]byte) (map[string][]byte, error)
 }
 
+// OutcomeReader is an optional ability of an Inspector: it reads an outcome without a claim. The engine tells a client the status of
+// its stored response by it.
+type OutcomeReader interface {
+	// Outcome returns the bytes that Complete has stored under this name, or nil if the record is not Completed. Outcome changes
+	// nothing.
+	Outcome(ctx context.Context, name [32]byte) ([]byte, error)
+}
+
 // The states that only an Inspector returns.
 const (
 	Absent     State = "absent"     // there is no record

@@ -87,6 +87,17 @@ func (s *Store) Steps(ctx context.Context, name [32]byte) (steps map[string][]by
 	return steps, err
 }
 
+// Outcome implements driver.OutcomeReader.
+func (s *Store) Outcome(ctx context.Context, name [32]byte) (outcome []byte, err error) {
+	err = s.locked(ctx, func(time.Time) error {
+		if r := s.records[name]; r != nil && r.state == completed {
+			outcome = r.outcome
+		}
+		return nil
+	})
+	return outcome, err
+}
+
 // version returns what a Record has as its Version.
 func (r *record) version() string { return fmt.Sprint(r.state, " ", r.claim.Fence) }
 

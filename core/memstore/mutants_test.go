@@ -37,6 +37,7 @@ type defect struct {
 	checkpoints func(*Store, driver.Claim) (map[string][]byte, error)
 	look        func(*Store, driver.Record) driver.Record // changes what Look returns
 	forget      func(*Store, driver.Record) error
+	outcome     func(s *Store, name [32]byte) []byte
 	steps       func(s *Store, name [32]byte) map[string][]byte
 	found       func(driver.Filter) driver.Filter              // changes what Scan looks for
 	context     func(context.Context) (context.Context, error) // changes the context of each call, or refuses the call
@@ -129,6 +130,14 @@ func (m mutant) Checkpoints(ctx context.Context, c driver.Claim) (map[string][]b
 		return m.Store.Checkpoints(ctx, c)
 	}
 	return m.defect.checkpoints(m.Store, c)
+}
+
+func (m mutant) Outcome(ctx context.Context, name [32]byte) ([]byte, error) {
+	outcome, err := m.Store.Outcome(ctx, name)
+	if m.defect.outcome != nil && err == nil {
+		outcome = m.defect.outcome(m.Store, name)
+	}
+	return outcome, err
 }
 
 func (m mutant) Look(ctx context.Context, name [32]byte) (driver.Record, error) {
@@ -477,6 +486,23 @@ var mutants = map[string]defect{
 			}
 			return seen
 		},
+	},
+	"Outcome starts the retention anew": {
+		check: "OPR-07 Outcome returns what a completed record has, and nothing of any other",
+		outcome: func(s *Store, name [32]byte) []byte {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			r := s.records[name]
+			if r == nil {
+				return nil
+			}
+			s.setExpiry(r, s.now().Add(1000*time.Hour))
+			return r.outcome
+		},
+	},
+	"Outcome returns an empty outcome where there is none": {
+		check:   "OPR-07 Outcome returns what a completed record has, and nothing of any other",
+		outcome: func(*Store, [32]byte) []byte { return []byte{} },
 	},
 	"Look starts the retention anew": {
 		check: "OPR-01 Look says what became of a key, and changes nothing",

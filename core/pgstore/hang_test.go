@@ -73,6 +73,10 @@ var calls = map[string]func(context.Context, *hanging) error{
 		_, err := h.store.Look(ctx, h.claim.Key)
 		return err
 	},
+	"Store.Outcome": func(ctx context.Context, h *hanging) error {
+		_, err := h.store.Outcome(ctx, h.claim.Key)
+		return err
+	},
 	"Store.Steps": func(ctx context.Context, h *hanging) error {
 		_, err := h.store.Steps(ctx, h.claim.Key)
 		return err

@@ -3,6 +3,7 @@ package pgstore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -35,6 +36,8 @@ const (
 
 	stepsSQL = `SELECT coalesce(c.name, c.step), c.result FROM idem.record r, idem.checkpoint c
 		WHERE r.key = $1 AND r.state <> 'COMPLETED' AND r.expires > idem.now() AND c.key = r.key AND c.fingerprint = r.fingerprint`
+
+	outcomeSQL = `SELECT outcome FROM idem.record WHERE key = $1 AND state = 'COMPLETED' AND expires > idem.now()`
 
 	// The fence of a deleted record is kept, so that every later claim gets a higher one. The steps go with their record.
 	forgetSQL = `WITH gone AS (
@@ -128,6 +131,15 @@ func (s *Store) Steps(ctx context.Context, name [32]byte) (map[string][]byte, er
 		return err
 	})
 	return found, err
+}
+
+// Outcome implements driver.OutcomeReader.
+func (s *Store) Outcome(ctx context.Context, name [32]byte) (outcome []byte, err error) {
+	err = s.query(ctx, []any{&outcome}, s.inSchema(outcomeSQL), name[:])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	return outcome, err
 }
 
 // rows runs a statement that returns rows.

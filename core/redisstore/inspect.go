@@ -72,6 +72,18 @@ func (s *Store) Steps(ctx context.Context, name [32]byte) (map[string][]byte, er
 	return steps, nil
 }
 
+// Outcome implements driver.OutcomeReader.
+func (s *Store) Outcome(ctx context.Context, name [32]byte) ([]byte, error) {
+	record, err := s.longRecord(ctx, &driver.Claim{Key: name}, &query{name: s.recordName(name)})
+	if err != nil {
+		return nil, storeError(err)
+	}
+	if !isCompleted(record) {
+		return nil, nil
+	}
+	return record[headerLength:], nil
+}
+
 // sendWhole sends a query whose keys cannot be split. While their slot moves in a Cluster, it sends the query again: the error of
 // the last try begins with TRYAGAIN.
 func (s *Store) sendWhole(ctx context.Context, q *query) error {

@@ -39,9 +39,13 @@ func appendPadded(b []byte, n int64, width int) []byte {
 
 // parseOutcome returns the outcome in a COMPLETED record of the request of c. It reports false if the record is no longer that.
 func parseOutcome[T string | []byte](record T, c *driver.Claim) ([]byte, bool) {
-	isCompleted := len(record) >= headerLength && record[1] == '2'
-	if !isCompleted || string(record[fingerprintStart:fingerprintEnd]) != string(c.Fingerprint[:]) {
+	if !isCompleted(record) || string(record[fingerprintStart:fingerprintEnd]) != string(c.Fingerprint[:]) {
 		return nil, false
 	}
 	return []byte(record[headerLength:]), true
+}
+
+// isCompleted reports whether a record is COMPLETED, so that its outcome follows its header.
+func isCompleted[T string | []byte](record T) bool {
+	return len(record) >= headerLength && record[1] == '2'
 }

@@ -230,6 +230,19 @@ func (f *Faulty) Steps(ctx context.Context, name [32]byte) (steps map[string][]b
 	return steps, err
 }
 
+// Outcome implements driver.OutcomeReader, if the wrapped store does.
+func (f *Faulty) Outcome(ctx context.Context, name [32]byte) (outcome []byte, err error) {
+	store, ok := f.Store.(driver.OutcomeReader)
+	if !ok {
+		return nil, errNoAbility
+	}
+	err = f.call(ctx, "outcome", func() error {
+		outcome, err = store.Outcome(ctx, name)
+		return err
+	})
+	return outcome, err
+}
+
 // Forget implements driver.Inspector, if the wrapped store does.
 func (f *Faulty) Forget(ctx context.Context, seen driver.Record) error {
 	store, ok := f.Store.(driver.Inspector)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-idem/idem/core/driver"
@@ -299,6 +300,47 @@ var inspecting = []test{
 			next.LateRetry = longer
 			s.claimAttempt(&next, 1, false)
 		}
+	}},
+}
+
+// readingOutcomes are the tests of an Inspector that is an OutcomeReader as well.
+var readingOutcomes = []test{
+	{"OPR-07 Outcome returns what a completed record has, and nothing of any other", func(s *suite) {
+		outcomeOf := func(c driver.Claim) []byte {
+			outcome, err := s.inspector().(driver.OutcomeReader).Outcome(context.Background(), c.Key)
+			s.wantError(err, nil)
+			return outcome
+		}
+		for _, situation := range situations {
+			c, want := situation.make(s)
+			before := s.look(c)
+			if got := outcomeOf(c); (got != nil) != (want.State == driver.Completed) {
+				s.Fatalf("%s: Outcome returned %q", situation.name, got)
+			}
+			if after := s.look(c); after.Version != before.Version || after.Expires > before.Expires {
+				s.Fatalf("%s: Look returned %+v after Outcome, and %+v before, want no change", situation.name, after, before)
+			}
+		}
+		for _, outcome := range []string{"kept", strings.Repeat("long", 1<<16), "\x00\xff"} {
+			c := s.claimed(long)
+			s.wantError(s.complete(c, outcome), nil)
+			if got := outcomeOf(c); string(got) != outcome {
+				s.Fatalf("Outcome returned %d bytes, want the %d that were stored", len(got), len(outcome))
+			}
+		}
+		c := s.claimed(long)
+		c.Retention = short
+		s.wantError(s.complete(c, "kept"), nil)
+		s.advance(overtime)
+		if got := outcomeOf(c); got != nil {
+			s.Fatalf("Outcome returned %q after the retention, want none", got)
+		}
+	}},
+	{"OPR-07 an Outcome whose context has ended is an error", func(s *suite) {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_, err := s.inspector().(driver.OutcomeReader).Outcome(ctx, s.claimed(long).Key)
+		s.wantUnavailable("Outcome", err)
 	}},
 }
 

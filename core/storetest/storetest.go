@@ -51,6 +51,9 @@ func Run(t *testing.T, newHarness func(testing.TB) Harness) {
 	}
 	if _, ok := store.(driver.Inspector); ok {
 		tests = append(tests, inspecting...)
+		if _, ok := store.(driver.OutcomeReader); ok {
+			tests = append(tests, readingOutcomes...)
+		}
 		if _, ok := store.(driver.Checkpointer); ok {
 			tests = append(tests, inspectingSteps...)
 		}
