@@ -16,6 +16,7 @@ package slogidem
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/go-idem/idem/core"
 )
@@ -30,12 +31,23 @@ func Hooks(logger *slog.Logger, next core.Hooks) core.Hooks {
 	h := next
 	h.Done = both(next.Done, func(ctx context.Context, e *core.Event) { logDone(ctx, logger, e) })
 	h.Lost = both(next.Lost, func(ctx context.Context, e *core.Event) {
-		logger.LogAttrs(ctx, slog.LevelError, "idem: a run has lost its claim", attributes(e)...)
+		log(ctx, logger, slog.LevelError, "idem: a run has lost its claim", e)
 	})
 	h.StoreError = both(next.StoreError, func(ctx context.Context, e *core.Event) {
-		logger.LogAttrs(ctx, slog.LevelWarn, "idem: the store has failed", attributes(e)...)
+		log(ctx, logger, slog.LevelWarn, "idem: the store has failed", e)
 	})
 	return h
+}
+
+// log writes a line without its place in the source, which is that of the engine and costs as much as the rest.
+func log(ctx context.Context, logger *slog.Logger, level slog.Level, message string, e *core.Event) {
+	if !logger.Enabled(ctx, level) {
+		return
+	}
+	var buffer [16]slog.Attr // more than an event has, so that the list needs no memory of its own
+	line := slog.NewRecord(time.Now(), level, message, 0)
+	line.AddAttrs(appendAttributes(buffer[:0], e)...)
+	_ = logger.Handler().Handle(ctx, line) // slog.Logger ignores it, too
 }
 
 // both returns a hook that calls log and then next, if it is not nil.
@@ -50,10 +62,7 @@ func both(next core.Hook, log func(context.Context, *core.Event)) core.Hook {
 
 // logDone writes the line of an operation.
 func logDone(ctx context.Context, logger *slog.Logger, e *core.Event) {
-	level := levelOf(e)
-	if logger.Enabled(ctx, level) {
-		logger.LogAttrs(ctx, level, "idem: "+e.Result, attributes(e)...)
-	}
+	log(ctx, logger, levelOf(e), messages[e.Result], e)
 }
 
 // levelOf returns the level of the line of an operation.
@@ -69,9 +78,16 @@ func levelOf(e *core.Event) slog.Level {
 	return slog.LevelInfo
 }
 
-// attributes returns what an event says, without what is empty.
-func attributes(e *core.Event) []slog.Attr {
-	all := []slog.Attr{slog.String("method", e.Method)}
+// messages has the message of each Event.Result.
+var messages = map[string]string{
+	"run": "idem: run", "replay": "idem: replay", "local_replay": "idem: local_replay", "conflict": "idem: conflict",
+	"mismatch": "idem: mismatch", "unknown": "idem: unknown", "refused": "idem: refused", "unprotected": "idem: unprotected",
+	"bypass": "idem: bypass",
+}
+
+// appendAttributes appends what an event says, without what is empty.
+func appendAttributes(all []slog.Attr, e *core.Event) []slog.Attr {
+	all = append(all, slog.String("method", e.Method))
 	for _, text := range [...]struct{ name, value string }{
 		{"engine", e.Engine}, {"route", e.Route}, {"end", e.End}, {"code", e.Code}, {"record", e.Record}, {"origin", e.Origin},
 	} {
