@@ -58,7 +58,7 @@ const (
 	mostListed  = 100              // how many unknown outcomes a scan shows
 	formRoom    = 64 << 10         // bytes of a form besides a response
 
-	longestTyped = 16 << 20 // bytes of the longest response that a form can have, whatever Keep.MaxBody is
+	longestTyped = 4 << 20 // bytes of the longest response that a form can have, whatever Keep.MaxBody is
 )
 
 //go:embed page.html style.css
