@@ -16,7 +16,7 @@ import (
 // Client gives each unary call one key, and sends the call again, with the same key and request, when the response is lost or is
 // no outcome: after Unavailable, after DeadlineExceeded while the caller's own deadline has not come, and after Aborted or
 // ResourceExhausted with RetryInfo. The attempts are bounded by Attempts, MaxElapsed, MaxPause, Window and the context of the
-// call. The caller gets the last response or error.
+// call, which also bounds how long one attempt takes: give each call a deadline. The caller gets the last response or error.
 //
 // The key is the value that the caller has put into the outgoing metadata, or a new UUIDv7. Put it there if it must outlive the
 // process, or if core.ChildKey derives it:

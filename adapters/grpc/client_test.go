@@ -17,6 +17,7 @@ import (
 
 	idem "github.com/go-idem/idem/adapters/grpc"
 	"github.com/go-idem/idem/adapters/internal/rpc/rpctest"
+	"github.com/go-idem/idem/core"
 )
 
 // losingReplies returns an interceptor of a client that loses the first replies, and reports the keys that were sent.
@@ -39,7 +40,8 @@ func quick(int) time.Duration { return 0 }
 
 // client returns a connection of a client to a new guarded server.
 func client(t *testing.T, h rpctest.Handler, c *idem.Client, inner grpc.UnaryClientInterceptor) *grpc.ClientConn {
-	listener := listen(t, h, grpc.UnaryInterceptor(idem.UnaryServerInterceptor(rpctest.NewEngine(t))))
+	engine := rpctest.NewEngine(t, func(c *core.Config) { c.Lease.Duration = 10 * time.Second }) // RetryInfo is a tenth of that.
+	listener := listen(t, h, grpc.UnaryInterceptor(idem.UnaryServerInterceptor(engine)))
 	return dial(t, listener, grpc.WithChainUnaryInterceptor(c.UnaryInterceptor(), inner))
 }
 
