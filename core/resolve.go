@@ -76,13 +76,72 @@ func (k *keyed) takeOverAny(which Task) (revived bool, err error) {
 	return false, err
 }
 
-// takeOver claims a record whose run vanished, whatever its request. Its first Begin, with a fingerprint that no request has, only
-// asks for the record's fingerprint; where there is no record, what that Begin leaves behind ends before its lease. A dead task is
-// revived and not claimed. If fence is greater than 0, only a vanished run with that fence is claimed; if fence is less than 0, only
-// a dead task is revived.
+// takeOver claims a record whose run vanished, whatever its request. A looker tells the fingerprint and the fence of the run, so that
+// one Begin claims the record as it was seen, and a record that is not unknown is left as it is. A dead task is revived and not
+// claimed. If fence is greater than 0, only a vanished run with that fence is claimed; if fence is less than 0, only a dead task is
+// revived.
 func (k *keyed) takeOver(fence int64) (revived bool, err error) {
-	store := k.engine.cfg.Store
 	k.claim.NoTakeover = true
+	store, ok := k.engine.cfg.Store.(looker)
+	if !ok {
+		return k.takeOverUnseen(fence)
+	}
+	seen, err := store.Look(k.ctx, k.claim.Key)
+	if err != nil {
+		return false, err
+	}
+	k.claim.Fingerprint = seen.Fingerprint
+	switch seen.State {
+	case driver.Absent, driver.Failed:
+		return false, errNoVanishedRun
+	case driver.InProgress, driver.Expired:
+		return false, fmt.Errorf("%w: %s", ErrNotUnknown, seen.State)
+	case driver.Unknown:
+		if k.claim.TakeoverFence = seen.Fence; fence != 0 && seen.Fence != fence {
+			return false, errOtherVanishedRun
+		}
+	}
+	entry, err := k.engine.cfg.Store.Begin(k.ctx, k.claim)
+	if err != nil {
+		return false, err
+	}
+	return k.taken(entry, fence)
+}
+
+var (
+	errNoVanishedRun    = fmt.Errorf("%w: there is no record of a run", ErrNotUnknown)
+	errOtherVanishedRun = fmt.Errorf("%w: another run has vanished since then", ErrNotUnknown)
+)
+
+// taken says what a Begin of takeOver means, which has returned entry.
+func (k *keyed) taken(entry driver.Entry, fence int64) (revived bool, err error) {
+	if entry.State == driver.Completed && k.isTask && fence <= 0 {
+		err = k.revive(entry.Outcome)
+		return err == nil, err
+	}
+	if entry.State != driver.Claimed {
+		return false, fmt.Errorf("%w: %s", ErrNotUnknown, entry.State)
+	}
+	k.granted(entry)
+	if !entry.Takeover { // the record has ended since it was seen
+		return false, k.resolvesNothing()
+	}
+	return false, nil
+}
+
+// resolvesNothing fails a claim that has found no run, and returns the error of takeOver.
+func (k *keyed) resolvesNothing() error {
+	failure := driver.Failure{Cause: "nothing to resolve", NoEffects: true, NotRun: true}
+	if err := k.engine.cfg.Store.Fail(k.ctx, k.claim, failure); err != nil {
+		return err
+	}
+	return errNoVanishedRun
+}
+
+// takeOverUnseen is takeOver for a store that is no looker. Its first Begin, with a fingerprint that no request has, only asks for the
+// record's fingerprint; where there is no record, what that Begin leaves behind ends before its lease.
+func (k *keyed) takeOverUnseen(fence int64) (revived bool, err error) {
+	store := k.engine.cfg.Store
 	ask := k.claim
 	ask.Fingerprint[31], ask.Retention = 1, k.engine.cfg.Limits.StoreTimeout
 	entry, err := store.Begin(k.ctx, ask)
@@ -91,33 +150,23 @@ func (k *keyed) takeOver(fence int64) (revived bool, err error) {
 		entry, err = store.Begin(k.ctx, k.claim)
 	}
 	if err == nil && entry.State == driver.Unknown && fence != 0 && entry.Fence != fence {
-		return false, fmt.Errorf("%w: another run has vanished since then", ErrNotUnknown)
+		return false, errOtherVanishedRun
 	}
 	if err == nil && entry.State == driver.Unknown {
 		k.claim.TakeoverFence = entry.Fence
 		entry, err = store.Begin(k.ctx, k.claim)
 	}
-	if err == nil && entry.State == driver.Completed && k.isTask && fence <= 0 {
-		err = k.revive(entry.Outcome)
-		return err == nil, err
-	}
 	if err != nil {
 		return false, err
 	}
-	k.granted(entry)
 	if entry.State == driver.Claimed && k.claim.TakeoverFence == 0 { // the record was absent or FAILED: nothing is unknown
 		if k.claim.Fingerprint == [32]byte{} {
 			k.claim.Retention = ask.Retention
 		}
-		if err := store.Fail(k.ctx, k.claim, driver.Failure{Cause: "nothing to resolve", NoEffects: true, NotRun: true}); err != nil {
-			return false, err
-		}
-		return false, fmt.Errorf("%w: there is no record of a run", ErrNotUnknown)
+		k.granted(entry)
+		return false, k.resolvesNothing()
 	}
-	if entry.State != driver.Claimed {
-		return false, fmt.Errorf("%w: %s", ErrNotUnknown, entry.State)
-	}
-	return false, nil
+	return k.taken(entry, fence)
 }
 
 // revive reopens the record of a task that is dead; outcome is what the store keeps of it.

@@ -312,23 +312,46 @@ func (s slowComplete) Complete(ctx context.Context, c driver.Claim, outcome []by
 	return s.Store.Complete(ctx, c, outcome)
 }
 
-func TestAKeyThatAnOperatorMistypedLeavesNothingForLong(t *testing.T) {
+// blind is a store that looks at nothing.
+type blind struct{ driver.Store }
+
+func TestAKeyThatAnOperatorMistypedLeavesNothing(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*core.Config)
+		note   int // how many records a store has that must be asked by a claim, for as long as a call may last
+	}{
+		"LSE-02":                             {func(*core.Config) {}, 0},
+		"LSE-02 in a store that cannot look": {func(c *core.Config) { c.Store = blind{c.Store} }, 1},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			f := newFixture(t, test.change)
+			nothingIsUnknown(t, f.Resolve(ctx, k, nil), "no record of a run")
+			records := func() (n int) {
+				require.NoError(t, f.inner.(driver.Inspector).Scan(ctx, driver.Filter{}, func(driver.Record) bool {
+					n++
+					return true
+				}))
+				return n
+			}
+			assert.Equal(t, test.note, records())
+			time.Sleep(storeTimeout)
+			assert.Zero(t, records())
+			f.send(request("K", "B"), answers(500, ""))
+			nothingIsUnknown(t, f.Resolve(ctx, k, nil), "no record of a run")
+			time.Sleep(storeTimeout)
+			assert.Equal(t, 1, records(), "the record of a run that failed stays")
+		})
+	}
+}
+
+// An operator settles a vanished run with one write: what the store was asked before changes nothing.
+func TestResolveIsOneStepOfTheStore(t *testing.T) {
 	inBubble(t, "LSE-02", func(t *testing.T) {
-		f := newFixture(t)
-		nothingIsUnknown(t, f.Resolve(ctx, k, nil), "no record of a run")
-		records := func() (n int) {
-			require.NoError(t, f.inner.(driver.Inspector).Scan(ctx, driver.Filter{}, func(driver.Record) bool {
-				n++
-				return true
-			}))
-			return n
-		}
-		assert.Equal(t, 1, records(), "a note for as long as a call may last")
-		time.Sleep(storeTimeout)
-		assert.Zero(t, records())
-		f.send(request("K", "B"), answers(500, ""))
-		nothingIsUnknown(t, f.Resolve(ctx, k, nil), "no record of a run")
-		time.Sleep(storeTimeout)
-		assert.Equal(t, 1, records(), "the record of a run that failed stays")
+		f := newFixture(t, onUnknown(core.RefuseUnknown))
+		f.vanish(t)
+		before := f.store.Calls("begin")
+		require.NoError(t, f.Resolve(ctx, k, &core.Response{Status: 201, Body: []byte("found")}))
+		assert.Equal(t, 1, f.store.Calls("begin")-before)
+		f.replayed(f.send(request("K", "B"), made), 201, "found")
 	})
 }
