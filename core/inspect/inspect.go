@@ -224,12 +224,13 @@ func (p *page) render(w http.ResponseWriter, r *http.Request, v *view) {
 	_, _ = w.Write(out.Bytes()) // An error means that the browser has left.
 }
 
-// actor returns who may act by this request, or "".
+// actor returns who may act by this request, or "". It returns a copy for the audit, since a header of Fiber is in memory that the
+// next request gets.
 func (p *page) actor(r *http.Request) string {
 	if p.Actor == nil {
 		return ""
 	}
-	return p.Actor(r)
+	return strings.Clone(p.Actor(r))
 }
 
 // home shows this process.

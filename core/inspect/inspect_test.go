@@ -15,6 +15,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -397,6 +398,21 @@ func TestAPageWithoutAnActorIsForThisMachine(t *testing.T) {
 	}
 	got := newSite(t).send("GET", "", nil, func(r *http.Request) { r.RemoteAddr, r.Host = "192.0.2.1:1", "ops.example" })
 	assert.Equal(t, 200, got.status, "with an Actor, authentication is the mount's")
+}
+
+// On Fiber the header of a request is in memory that the next request gets.
+func TestTheAuditKeepsTheNameOfTheActor(t *testing.T) {
+	inBubble(t, "OPR-06", func(t *testing.T) {
+		header := []byte("ann")
+		s := newSite(t, func(o *inspect.Options) {
+			o.Actor = func(*http.Request) string { return unsafe.String(&header[0], len(header)) }
+		})
+		s.run("K", vanish)
+		time.Sleep(lease)
+		require.Equal(t, 200, s.send("POST", "act", s.confirm("K", "not-done")).status)
+		copy(header, "bob")
+		assert.Equal(t, "ann", s.audited[0].Who)
+	})
 }
 
 func TestFormsOfOtherSitesAreRefused(t *testing.T) {
