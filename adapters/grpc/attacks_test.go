@@ -108,6 +108,20 @@ func TestMetadataOfInterceptorsOutsideIsNeitherStoredNorDoubled(t *testing.T) {
 	assert.NotContains(t, replay.Header, "content-length", "the engine adds it for HTTP")
 }
 
+// The handlers of Connect encode binary metadata themselves, and records are shared.
+func TestBinaryMetadataMayBePadded(t *testing.T) {
+	conn := serve(t, rpctest.Accepted, grpc.UnaryInterceptor(idem.UnaryServerInterceptor(rpctest.NewEngine(t, func(c *core.Config) {
+		c.Keep.OnReplay = func(_ context.Context, _ *core.Request, r *core.Response) (*core.Response, error) {
+			r.Header = append(r.Header, core.Field{Name: "A-Bin", Value: "AA=="}, core.Field{Name: "B-Bin", Value: "?"})
+			return r, nil
+		}
+	}))))
+	call(t.Context(), conn, rpctest.NewRequest())
+	replay := call(t.Context(), conn, rpctest.NewRequest())
+	assert.Equal(t, []string{"\x00"}, replay.Header["a-bin"])
+	assert.NotContains(t, replay.Header, "b-bin")
+}
+
 func TestCompressionDoesNotCount(t *testing.T) {
 	var runs atomic.Int64
 	handle := func(ctx context.Context, in *structpb.Struct, x rpctest.Exchange) (*structpb.Struct, *spb.Status) {

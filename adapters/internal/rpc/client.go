@@ -54,7 +54,7 @@ func (c *Client) Do(ctx context.Context, call *Call, send func(value string, isN
 	for attempt := 1; ; attempt++ {
 		s := send(value, !isGiven)
 		asked := retryDelay(s)
-		if !shouldRetry(s, asked) || ctx.Err() != nil {
+		if !shouldRetry(s, asked) {
 			return nil
 		}
 		until, hasNext := bounds.Next(ctx, attempt, startedAt, asked)

@@ -48,6 +48,7 @@ func TestWhatAClientSendsAgain(t *testing.T) {
 
 // The pauses that a server asks for are kept, or the attempts end.
 func TestAClientObeysRetryInfo(t *testing.T) {
+	patient := rpc.Client{MaxElapsed: time.Hour}
 	second, forgetful := rpc.Client{MaxElapsed: time.Second}, rpc.Client{Window: time.Second}
 	for name, c := range map[string]struct {
 		code    code.Code
@@ -59,7 +60,7 @@ func TestAClientObeysRetryInfo(t *testing.T) {
 		"a run in progress":                {code: code.Code_ABORTED, pause: 3 * time.Second},
 		"too fast":                         {code: code.Code_RESOURCE_EXHAUSTED, pause: 7 * time.Second},
 		"unavailable":                      {code: code.Code_UNAVAILABLE, pause: 9 * time.Second},
-		"longer than MaxPause":             {code: code.Code_UNAVAILABLE, pause: 2 * time.Minute, ends: true},
+		"longer than MaxPause":             {code: code.Code_UNAVAILABLE, pause: 2 * time.Minute, client: patient, ends: true},
 		"longer than MaxElapsed":           {code: code.Code_UNAVAILABLE, pause: 5 * time.Second, client: second, ends: true},
 		"longer than Window":               {code: code.Code_UNAVAILABLE, pause: 5 * time.Second, client: forgetful, ends: true},
 		"longer than the caller's context": {code: code.Code_ABORTED, pause: 5 * time.Second, timeout: 4 * time.Second, ends: true},

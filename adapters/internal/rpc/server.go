@@ -5,7 +5,6 @@ package rpc
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/code"
@@ -135,12 +134,7 @@ func (s *Server) request(ctx context.Context, call *Call, message proto.Message)
 		}
 		return call.Header(name)
 	}
-	req.Body = func(limit int64) ([]byte, error) {
-		if int64(proto.Size(message)) > limit {
-			return nil, &http.MaxBytesError{Limit: limit}
-		}
-		return canonical.Marshal(message)
-	}
+	req.Body = func(int64) ([]byte, error) { return canonical.Marshal(message) }
 	if s.options.Scope != nil {
 		req.Scope = func() string { return s.options.Scope(ctx) }
 	}

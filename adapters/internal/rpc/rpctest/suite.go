@@ -97,7 +97,10 @@ func assertDescribed(t *testing.T, s *service) {
 	assert.EqualValues(t, 1, s.runs.Load())
 }
 
-func testReplay(t *testing.T, a Adapter) { assertDescribed(t, a.newService(t, described)) }
+func testReplay(t *testing.T, a Adapter) {
+	assertDescribed(t, a.newService(t, described))
+	assertDescribed(t, a.newService(t, described, func(c *core.Config) { c.Keep.LocalReplays = 1 << 20 }))
+}
 
 func testRedis(t *testing.T, a Adapter) {
 	client := redistest.Shared(t).Client(t)
@@ -276,6 +279,9 @@ func testStream(t *testing.T, a Adapter) {
 	noKey(&r)
 	assert.Equal(t, code.Code_OK, s.client.Stream(t.Context(), r).code())
 	assert.EqualValues(t, 1, s.runs.Load())
+	renamed := a.newService(t, Accepted, func(c *core.Config) { c.Key.Aliases = []string{"Request-Id"} })
+	r.Metadata["request-id"] = []string{"k"}
+	assert.Equal(t, code.Code_UNIMPLEMENTED, renamed.client.Stream(t.Context(), r).code())
 	skipping := a.newService(t, Accepted, rpc.Options{Skip: func(string) bool { return true }})
 	keys("k")(&r)
 	assert.Equal(t, code.Code_OK, skipping.client.Stream(t.Context(), r).code())
