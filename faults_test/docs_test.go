@@ -113,7 +113,10 @@ func namesOf(decl ast.Decl) (names []string) {
 		if star, ok := of.(*ast.StarExpr); ok {
 			of = star.X
 		}
-		if generic, ok := of.(*ast.IndexExpr); ok {
+		switch generic := of.(type) {
+		case *ast.IndexExpr: // one type parameter
+			of = generic.X
+		case *ast.IndexListExpr:
 			of = generic.X
 		}
 		return []string{of.(*ast.Ident).Name + "." + d.Name.Name}
