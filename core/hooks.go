@@ -81,12 +81,18 @@ func (k *keyed) event(status int, err error) Event {
 		Fence: k.claim.Fence, Attempt: k.claim.Attempt, Takeover: k.claim.Takeover, Status: status, Err: err, Waited: k.waited,
 	}
 	if k.claim.Key != [32]byte{} {
-		e.Record = string(driver.AppendRecordName(nil, k.claim.Key))
+		e.Record = nameText(k.claim.Key)
 	}
 	if k.started != 0 {
 		e.Took = time.Since(epoch) - k.started
 	}
 	return e
+}
+
+// nameText returns a name as driver.AppendRecordName writes it.
+func nameText(name [32]byte) string {
+	var text [driver.RecordNameLength]byte
+	return string(driver.AppendRecordName(text[:0], name))
 }
 
 // emit calls a hook, if there is one.
@@ -116,6 +122,9 @@ func (k *keyed) emitReplay(response *Response, size int, origin string) {
 
 // done calls the hooks for an operation that ends without a run. size and origin are those of an outcome that is replayed.
 func (k *keyed) done(result *Result, isLocal bool, size int, origin string) {
+	if !k.tellsDone(result) {
+		return
+	}
 	what := ""
 	switch {
 	case result.Bypassed:
@@ -127,7 +136,18 @@ func (k *keyed) done(result *Result, isLocal bool, size int, origin string) {
 	default:
 		what = resultOf(result.Problem)
 	}
-	k.emitDone(what, result, func(e *Event) { e.Size, e.Origin = size, origin })
+	e := k.doneEvent(what, result)
+	e.Size, e.Origin = size, origin
+	k.emitDone(&e)
+}
+
+// doneAs calls the hooks for an operation whose handler has run. route is what Response.Route says.
+func (k *keyed) doneAs(what string, result *Result, route string) {
+	if k.tellsDone(result) {
+		e := k.doneEvent(what, result)
+		e.Route = cmp.Or(route, e.Route)
+		k.emitDone(&e)
+	}
 }
 
 // ended is done for a result that is returned next.
@@ -164,43 +184,57 @@ func resultOf(problem string) string {
 	return "refused"
 }
 
-// emitDone calls Hooks.Refused, if the operation was refused, and Hooks.Done. fill fills in the rest of the event.
-func (k *keyed) emitDone(what string, result *Result, fill func(*Event)) {
+// tellsDone reports whether emitDone calls a hook for a result.
+func (k *keyed) tellsDone(result *Result) bool {
 	hooks := &k.engine.cfg.Hooks
-	if hooks.Done == nil && (hooks.Refused == nil || result.Problem == "") {
-		return
-	}
+	return hooks.Done != nil || hooks.Refused != nil && result.Problem != ""
+}
+
+// doneEvent returns the event of an operation with a result, as far as it is the same for all.
+func (k *keyed) doneEvent(what string, result *Result) Event {
 	status := 0
 	if result.Response != nil {
 		status = result.Response.Status
 	}
 	e := k.event(status, result.Err)
 	e.Result, e.Code = what, result.Problem
-	fill(&e)
+	return e
+}
+
+// emitDone calls Hooks.Refused, if the operation was refused, and Hooks.Done.
+func (k *keyed) emitDone(e *Event) {
+	hooks := &k.engine.cfg.Hooks
 	if hooks.Refused != nil && e.Code != "" {
-		hooks.Refused(k.detached(), e)
+		hooks.Refused(k.detached(), *e)
 	}
 	if hooks.Done != nil {
-		hooks.Done(k.detached(), e)
+		hooks.Done(k.detached(), *e)
 	}
 }
 
 // done calls the hooks at the end of a run, which has the result for its client. route is what Response.Route says.
 func (r *run) done(result *Result, route string) {
-	r.emitDone("run", result, func(e *Event) {
-		e.Route, e.End = cmp.Or(route, e.Route), "pending"
-		if r.isHeld { // the commit belongs to another goroutine
-			return
-		}
-		f := &r.commit
-		e.Status, e.Size = cmp.Or(e.Status, f.status), len(f.outcome)
-		if !f.firstSent.IsZero() {
-			e.Took = f.firstSent.Sub(epoch) - r.started
-		}
-		if !f.isPending {
-			e.End = endings[r.ending]
-		}
-	})
+	if !r.tellsDone(result) {
+		return
+	}
+	e := r.doneEvent("run", result)
+	e.Route, e.End = cmp.Or(route, e.Route), "pending"
+	if !r.isHeld { // otherwise the commit belongs to another goroutine
+		r.addCommit(&e)
+	}
+	r.emitDone(&e)
+}
+
+// addCommit adds to an event what became of the outcome.
+func (r *run) addCommit(e *Event) {
+	f := &r.commit
+	e.Status, e.Size = cmp.Or(e.Status, f.status), len(f.outcome)
+	if !f.firstSent.IsZero() {
+		e.Took = f.firstSent.Sub(epoch) - r.started
+	}
+	if !f.isPending {
+		e.End = endings[r.ending]
+	}
 }
 
 // ending says how a run ended. It takes one byte of an operation.
@@ -241,7 +275,7 @@ func (e *Engine) callBegins() (began time.Time) {
 	return began
 }
 
-// callEnded calls Hooks.StoreCall for a call that began at began, as callBegins returned it.
+// callEnded calls Hooks.StoreCall, if there is one, for a call that began at began.
 func (e *Engine) callEnded(ctx context.Context, call string, began time.Time, err error) {
 	if h := e.cfg.Hooks.StoreCall; h != nil {
 		h(context.WithoutCancel(ctx), Event{Engine: e.cfg.Name, Call: call, Took: time.Since(began), Err: err})

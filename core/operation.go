@@ -1,7 +1,6 @@
 package core
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -264,9 +263,8 @@ func (op *operation) sendBegin() (driver.Entry, error) {
 	op.begun = time.Now()
 	ctx.Init(&e.timers, op.ctx, op.begun.Add(e.cfg.Limits.StoreTimeout), deadline.CancelLazily)
 	defer ctx.Cancel()
-	began := e.callBegins()
 	entry, err := e.cfg.Store.Begin(ctx, op.claim)
-	e.callEnded(op.ctx, "Begin", began, err)
+	e.callEnded(op.ctx, "Begin", op.begun, err)
 	e.reportCall(err)
 	if entry.State == driver.Completed {
 		e.replays.Put(op.claim.Key, op.claim.Fingerprint, entry.Outcome, op.begun, entry.Remaining)
@@ -322,9 +320,7 @@ func (op *operation) runUnprotected() (result Result, err error) {
 	op.identify()
 	op.startTime()
 	route := ""
-	defer func() {
-		op.emitDone("unprotected", &result, func(e *Event) { e.Route = cmp.Or(route, e.Route) })
-	}()
+	defer func() { op.doneAs("unprotected", &result, route) }()
 	response, err := op.handler(in(op.ctx, place{keyed: &op.keyed, isUnprotected: true}))
 	if response != nil {
 		route = response.Route
