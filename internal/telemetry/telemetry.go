@@ -5,12 +5,9 @@ package telemetry
 import (
 	"context"
 	"errors"
-	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/go-idem/idem/core"
-	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/operator"
 )
@@ -107,108 +104,6 @@ var All = []*Instrument{
 
 // Values are the values of the attributes of a measurement, in the order of Instrument.Attributes. Those after the last are empty.
 type Values [4]string
-
-// Recorder records measurements. isMessage is whether a route is the group of a consumer.
-type Recorder interface {
-	Record(ctx context.Context, i *Instrument, value float64, isMessage bool, values Values)
-}
-
-// Cache keeps what an exporter makes of the attributes of a measurement, because making it costs more than the measurement. It has as
-// many entries as there are series. The zero value is ready to use. It is safe for concurrent use.
-type Cache[V any] struct {
-	mu   sync.RWMutex
-	made map[series]V
-}
-
-// series identifies the measurements with the same attributes.
-type series struct {
-	instrument *Instrument
-	isMessage  bool
-	values     Values
-}
-
-// Get returns what was made for these attributes, or makes it.
-func (c *Cache[V]) Get(i *Instrument, isMessage bool, values Values, makeOne func() V) V {
-	key := series{i, isMessage, values}
-	c.mu.RLock()
-	v, ok := c.made[key]
-	c.mu.RUnlock()
-	if ok {
-		return v
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if v, ok = c.made[key]; ok {
-		return v
-	}
-	if c.made == nil {
-		c.made = map[series]V{}
-	}
-	for n := range key.values { // what a Request has may be in memory that is used again
-		key.values[n] = strings.Clone(key.values[n])
-	}
-	v = makeOne()
-	c.made[key] = v
-	return v
-}
-
-// Hooks returns hooks that record what happens, and then call the same hook of next, if it is not nil.
-func Hooks(r Recorder, next core.Hooks) core.Hooks {
-	h := next
-	h.Begin = both(next.Begin, func(ctx context.Context, e *core.Event) {
-		r.Record(ctx, RunsActive, 1, false, Values{e.Engine})
-		if e.Waited > 0 {
-			r.Record(ctx, WaitsActive, -1, false, Values{e.Engine})
-		}
-	})
-	counts := func(next core.Hook, i *Instrument) core.Hook {
-		return both(next, func(ctx context.Context, e *core.Event) { r.Record(ctx, i, 1, false, Values{e.Engine}) })
-	}
-	h.Wait, h.Lost, h.StoreError = counts(next.Wait, WaitsActive), counts(next.Lost, LeaseLost), counts(next.StoreError, StoreErrors)
-	h.StoreCall = both(next.StoreCall, func(ctx context.Context, e *core.Event) {
-		r.Record(ctx, StoreDuration, e.Took.Seconds(), false, Values{e.Call, e.Engine, ErrorType(e.Err)})
-	})
-	h.Done = both(next.Done, func(ctx context.Context, e *core.Event) { done(ctx, r, e) })
-	return h
-}
-
-// done records the end of an operation.
-func done(ctx context.Context, r Recorder, e *core.Event) {
-	isMessage := e.Method == consumer.Kind
-	r.Record(ctx, Requests, 1, isMessage, Values{e.Result, e.Engine, e.Route, e.Code})
-	if e.Waited > 0 {
-		r.Record(ctx, WaitDuration, e.Waited.Seconds(), false, Values{e.Result, e.Engine})
-	}
-	if e.Result == "run" {
-		r.Record(ctx, RunsActive, -1, false, Values{e.Engine})
-		r.Record(ctx, RunDuration, e.Took.Seconds(), isMessage, Values{e.End, strconv.FormatBool(e.Takeover), e.Engine, e.Route})
-		if e.Size > 0 {
-			r.Record(ctx, OutcomeSize, float64(e.Size), false, Values{e.Engine})
-		}
-	} else if e.Waited > 0 { // the wait of a run has ended at its Begin
-		r.Record(ctx, WaitsActive, -1, false, Values{e.Engine})
-	}
-}
-
-// OperatorDone returns a function for operator.Config.Done that records each act, and then calls next, if it is not nil.
-func OperatorDone(r Recorder, next func(context.Context, operator.Act, error)) func(context.Context, operator.Act, error) {
-	return func(ctx context.Context, act operator.Act, err error) {
-		r.Record(ctx, Acts, 1, false, Values{string(act.Action), ErrorType(err)})
-		if next != nil {
-			next(ctx, act, err)
-		}
-	}
-}
-
-// both returns a hook that calls record and then next, if it is not nil.
-func both(next core.Hook, record func(context.Context, *core.Event)) core.Hook {
-	return func(ctx context.Context, e core.Event) {
-		record(ctx, &e)
-		if next != nil {
-			next(ctx, e)
-		}
-	}
-}
 
 // errorTypes has the errors that telemetry tells apart.
 var errorTypes = []struct {

@@ -58,8 +58,10 @@ func TestErrorsHaveFewTypes(t *testing.T) {
 // values records what it gets as text.
 type values []string
 
-func (v *values) Record(_ context.Context, i *Instrument, value float64, _ bool, attributes Values) {
-	*v = append(*v, strings.TrimSpace(fmt.Sprint(i.Name, " ", value, " ", strings.Join(attributes[:], " "))))
+func (v *values) Series(i *Instrument, _ bool, attributes Values) Series {
+	return func(_ context.Context, value float64) {
+		*v = append(*v, strings.TrimSpace(fmt.Sprint(i.Name, " ", value, " ", strings.Join(attributes[:], " "))))
+	}
 }
 
 func TestWaitsEndAtTheBeginOrTheDoneThatFollows(t *testing.T) {

@@ -47,7 +47,6 @@ type Config struct {
 // Telemetry reports events of engines. It is safe for concurrent use. Several engines may share one.
 type Telemetry struct {
 	dbSystem   string
-	series     telemetry.Cache[options]
 	counters   map[*telemetry.Instrument]metric.Int64Counter
 	upDowns    map[*telemetry.Instrument]metric.Int64UpDownCounter
 	histograms map[*telemetry.Instrument]metric.Float64Histogram
@@ -100,12 +99,12 @@ func (t *Telemetry) Hooks(next core.Hooks) core.Hooks {
 			done(ctx, e)
 		}
 	}
-	return telemetry.Hooks((*recorder)(t), next)
+	return telemetry.Hooks((*exporter)(t), next)
 }
 
 // OperatorDone returns a function for operator.Config.Done that counts acts of operators, and then calls next, if it is not nil.
 func (t *Telemetry) OperatorDone(next func(context.Context, operator.Act, error)) func(context.Context, operator.Act, error) {
-	return telemetry.OperatorDone((*recorder)(t), next)
+	return telemetry.OperatorDone((*exporter)(t), next)
 }
 
 // describe adds to a span what became of its request.
@@ -154,41 +153,36 @@ func parseOrigin(text string) trace.SpanContext {
 	})
 }
 
-// recorder is the Telemetry as package telemetry sees it.
-type recorder Telemetry
+// exporter is the Telemetry as package telemetry sees it.
+type exporter Telemetry
 
-// Record implements telemetry.Recorder.
-func (r *recorder) Record(ctx context.Context, i *telemetry.Instrument, value float64, isMessage bool, values telemetry.Values) {
-	o := r.series.Get(i, isMessage, values, func() options { return r.newOptions(i, isMessage, values) })
+// Series implements telemetry.Exporter.
+func (x *exporter) Series(i *telemetry.Instrument, isMessage bool, values telemetry.Values) telemetry.Series {
+	set := metric.WithAttributeSet(x.attributes(i, isMessage, values))
 	switch i.Kind {
 	case telemetry.Counter:
-		r.counters[i].Add(ctx, int64(value), o.add...)
+		counter, options := x.counters[i], []metric.AddOption{set}
+		return func(ctx context.Context, value float64) { counter.Add(ctx, int64(value), options...) }
 	case telemetry.UpDown:
-		r.upDowns[i].Add(ctx, int64(value), o.add...)
-	case telemetry.Histogram:
-		r.histograms[i].Record(ctx, value, o.record...)
+		upDown, options := x.upDowns[i], []metric.AddOption{set}
+		return func(ctx context.Context, value float64) { upDown.Add(ctx, int64(value), options...) }
 	}
+	histogram, options := x.histograms[i], []metric.RecordOption{set}
+	return func(ctx context.Context, value float64) { histogram.Record(ctx, value, options...) }
 }
 
-// options are the attributes of a measurement, as the instruments take them.
-type options struct {
-	add    []metric.AddOption
-	record []metric.RecordOption
-}
-
-// newOptions returns the options for these values. An attribute without a value is left out.
-func (r *recorder) newOptions(i *telemetry.Instrument, isMessage bool, values telemetry.Values) options {
+// attributes returns the attributes of a measurement. One without a value is left out.
+func (x *exporter) attributes(i *telemetry.Instrument, isMessage bool, values telemetry.Values) attribute.Set {
 	var attributes []attribute.KeyValue
 	for n, name := range i.Attributes {
 		if values[n] != "" {
 			attributes = append(attributes, attribute.String(attributeName(name, isMessage), strings.ToValidUTF8(values[n], "\uFFFD")))
 		}
 	}
-	if i == telemetry.StoreDuration && r.dbSystem != "" {
-		attributes = append(attributes, attribute.String("db.system.name", r.dbSystem))
+	if i == telemetry.StoreDuration && x.dbSystem != "" {
+		attributes = append(attributes, attribute.String("db.system.name", x.dbSystem))
 	}
-	set := metric.WithAttributeSet(attribute.NewSet(attributes...))
-	return options{[]metric.AddOption{set}, []metric.RecordOption{set}}
+	return attribute.NewSet(attributes...)
 }
 
 // attributeName returns the name of an attribute: that of the semantic conventions, where they have one.

@@ -35,7 +35,6 @@ type Config struct {
 // Collector counts events of engines. It is a prometheus.Collector, and safe for concurrent use. Several engines may share one.
 type Collector struct {
 	exemplar   func(context.Context) prometheus.Labels
-	series     telemetry.Cache[func(value float64, exemplar prometheus.Labels)]
 	counters   map[*telemetry.Instrument]*prometheus.CounterVec
 	gauges     map[*telemetry.Instrument]*prometheus.GaugeVec
 	histograms map[*telemetry.Instrument]*prometheus.HistogramVec
@@ -75,11 +74,11 @@ func (cfg *Config) histogramOpts(i *telemetry.Instrument, opts prometheus.Opts) 
 }
 
 // Hooks returns hooks that count, and then call the same hook of next, if it is not nil.
-func (c *Collector) Hooks(next core.Hooks) core.Hooks { return telemetry.Hooks((*recorder)(c), next) }
+func (c *Collector) Hooks(next core.Hooks) core.Hooks { return telemetry.Hooks((*exporter)(c), next) }
 
 // OperatorDone returns a function for operator.Config.Done that counts acts of operators, and then calls next, if it is not nil.
 func (c *Collector) OperatorDone(next func(context.Context, operator.Act, error)) func(context.Context, operator.Act, error) {
-	return telemetry.OperatorDone((*recorder)(c), next)
+	return telemetry.OperatorDone((*exporter)(c), next)
 }
 
 // all returns the metrics in the order of the instruments.
@@ -111,45 +110,38 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// recorder is the Collector as package telemetry sees it.
-type recorder Collector
+// exporter is the Collector as package telemetry sees it.
+type exporter Collector
 
-// Record implements telemetry.Recorder.
-func (r *recorder) Record(ctx context.Context, i *telemetry.Instrument, value float64, isMessage bool, values telemetry.Values) {
-	record := r.series.Get(i, isMessage, values, func() func(float64, prometheus.Labels) { return r.newSeries(i, values) })
-	if r.exemplar == nil || i.Kind == telemetry.UpDown {
-		record(value, nil)
-		return
-	}
-	record(value, r.exemplar(ctx))
-}
-
-// newSeries returns what records a value, perhaps with an exemplar, under these labels.
-func (r *recorder) newSeries(i *telemetry.Instrument, values telemetry.Values) func(float64, prometheus.Labels) {
+// Series implements telemetry.Exporter.
+func (x *exporter) Series(i *telemetry.Instrument, _ bool, values telemetry.Values) telemetry.Series {
 	labels := values[:len(i.Attributes)]
 	for n, label := range labels {
 		labels[n] = strings.ToValidUTF8(label, "\uFFFD") // Prometheus panics at other bytes
 	}
 	switch i.Kind {
 	case telemetry.UpDown:
-		gauge := r.gauges[i].WithLabelValues(labels...)
-		return func(value float64, _ prometheus.Labels) { gauge.Add(value) }
+		gauge := x.gauges[i].WithLabelValues(labels...)
+		return func(_ context.Context, value float64) { gauge.Add(value) }
 	case telemetry.Counter:
-		counter := r.counters[i].WithLabelValues(labels...)
-		return func(value float64, exemplar prometheus.Labels) {
-			if exemplar == nil {
-				counter.Add(value)
-				return
-			}
-			counter.(prometheus.ExemplarAdder).AddWithExemplar(value, exemplar)
-		}
+		counter := x.counters[i].WithLabelValues(labels...)
+		return x.withExemplar(counter.Add, counter.(prometheus.ExemplarAdder).AddWithExemplar)
 	}
-	histogram := r.histograms[i].WithLabelValues(labels...)
-	return func(value float64, exemplar prometheus.Labels) {
+	histogram := x.histograms[i].WithLabelValues(labels...)
+	return x.withExemplar(histogram.Observe, histogram.(prometheus.ExemplarObserver).ObserveWithExemplar)
+}
+
+// withExemplar returns a series that records with an exemplar where there is one.
+func (x *exporter) withExemplar(alone func(float64), with func(float64, prometheus.Labels)) telemetry.Series {
+	if x.exemplar == nil {
+		return func(_ context.Context, value float64) { alone(value) }
+	}
+	return func(ctx context.Context, value float64) {
+		exemplar := x.exemplar(ctx)
 		if exemplar == nil {
-			histogram.Observe(value)
+			alone(value)
 			return
 		}
-		histogram.(prometheus.ExemplarObserver).ObserveWithExemplar(value, exemplar)
+		with(value, exemplar)
 	}
 }
