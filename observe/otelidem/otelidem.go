@@ -10,7 +10,7 @@
 //
 // # Spans
 //
-// The package starts no spans. It adds to the span of the request or message, which is that of the context that the engine got, what
+// The package starts no spans, except in Consume. It adds to the span of the request or message, which is that of the context that the engine got, what
 // became of it: idem.result, and where there is one idem.engine, idem.code, idem.end, idem.attempt and idem.takeover. With Origin, the
 // span of a replay has a link to the span of the run that made the outcome, also if another process made it. A span that has ended
 // gets nothing: Fiber's streams end after their span.
