@@ -1,9 +1,10 @@
 // Command observed is the service that bench -telemetry runs with and without telemetry: -observe names the packages whose hooks its
-// engine has. The log of slogidem goes nowhere. It prints its address, and responds to GET /cpu with the CPU time
-// of its process in nanoseconds.
+// engine has, or -alone those whose calls to their libraries the handler of net/http makes itself. The log of slogidem goes nowhere.
+// It prints its address, and responds to GET /cpu with the CPU time of its process in nanoseconds.
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"io"
@@ -32,6 +33,7 @@ func main() {
 	addr := flag.String("redis", "", "keep records in the Redis at this address")
 	isFiber := flag.Bool("fiber", false, "serve with Fiber, not net/http")
 	observed := flag.String("observe", "", "set the hooks of these, separated by commas: slogidem, promidem, otelidem")
+	libraries := flag.String("alone", "", "make the calls to the libraries of these, and set no hooks")
 	flag.Parse()
 	config := core.Config{
 		Store: redisstore.New(redis.NewClient(&redis.Options{Addr: *addr, PoolSize: 100, ContextTimeoutEnabled: true})),
@@ -50,7 +52,7 @@ func main() {
 	if *isFiber {
 		log.Fatal(serveFiber(l, engine))
 	}
-	log.Fatal(serveHTTP(l, engine))
+	log.Fatal(serveHTTP(l, engine, alone(*libraries)))
 }
 
 // observe sets the hooks of the packages with these names.
@@ -84,7 +86,7 @@ func cpu() string {
 	return fmt.Sprint(u.Utime.Nano() + u.Stime.Nano())
 }
 
-func serveHTTP(l net.Listener, engine *core.Engine) error {
+func serveHTTP(l net.Listener, engine *core.Engine, calls []func(context.Context)) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /cpu", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, cpu()) })
 	pay := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -92,6 +94,9 @@ func serveHTTP(l net.Listener, engine *core.Engine) error {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusCreated)
 		_, _ = w.Write(response)
+		for _, call := range calls {
+			call(r.Context())
+		}
 	})
 	mux.Handle("POST /payments", idemhttp.HTTP(engine)(pay))
 	return http.Serve(l, mux)
