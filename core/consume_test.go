@@ -244,6 +244,24 @@ func TestAMessageAndTheStore(t *testing.T) {
 		assert.ErrorContains(t, d.Err, "claim-lost")
 		assert.Equal(t, receipt{2}, f.consume(message, f.numbered).Result)
 	})
+	for name, c := range map[string]struct {
+		onUnknown func(context.Context, *core.Request) (*core.Response, error)
+		verdict   consumer.Verdict
+	}{
+		"is gone after the run: it is handled again":                           {nil, consumer.Busy},
+		"is gone after the run: it is dead, if vanished runs are not repeated": {core.RefuseUnknown, consumer.Dead},
+	} {
+		t.Run("that "+name, func(t *testing.T) {
+			f := newFixture(t, func(cfg *core.Config) {
+				cfg.Lease.OnUnknown = c.onUnknown
+				cfg.Store = scripted{Store: cfg.Store, complete: func(driver.Claim) error { return driver.ErrGone }}
+			})
+			d := f.consume(message, f.numbered)
+			assert.Equal(t, c.verdict, d.Verdict)
+			assert.Equal(t, c.verdict == consumer.Busy, d.RedeliverAfter > 0)
+			assert.ErrorIs(t, d.Err, driver.ErrGone)
+		})
+	}
 	t.Run("that holds a result of another type: an error, and no run", func(t *testing.T) {
 		f := newFixture(t)
 		f.consume(message, f.numbered)

@@ -8,8 +8,8 @@ import (
 )
 
 var (
-	// ErrLost says that a run no longer holds its key: another run has claimed it, its record is gone, or the store was
-	// unavailable for a whole lease. The context of such a run's handler is cancelled with a cause that wraps ErrLost, and the
+	// ErrLost says that a run no longer holds its key: another run has claimed it, its record is gone ([driver.ErrGone]), or the
+	// store was unavailable for a whole lease. The context of such a run's handler is cancelled with a cause that wraps ErrLost, and the
 	// handler should stop then: another run may be in progress, and the store rejects what this one writes to the record.
 	ErrLost = driver.ErrLost
 

@@ -26,7 +26,7 @@ type Hooks struct {
 	Kept        Hook // the outcome was stored
 	Failed      Hook // the run ended without an outcome to store; Err is the cause
 	Unknown     Hook // a run ended, or was found ended, with an unknown outcome; Err says what is known about it
-	Lost        Hook // another run has the claim, or the store confirmed no call for too long; Err says which; once for a run
+	Lost        Hook // another run has the claim, the record is gone, or no call was confirmed; Err says which; once for a run
 	Unprotected Hook // the handler is about to run without a claim: see Config.DangerouslyFailOpen
 	StoreError  Hook // the store is unavailable, or its record is unreadable; Err is the store's error
 

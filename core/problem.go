@@ -51,6 +51,7 @@ const (
 	codeMismatch          = "fingerprint-mismatch"
 	codeInProgress        = "in-progress"
 	codeClaimLost         = "claim-lost"
+	codeRecordLost        = "record-lost"
 	codeOutcomeUnknown    = "outcome-unknown"
 	codeRetentionOver     = "retention-over"
 	codeReplayRefused     = "replay-refused"
@@ -134,8 +135,13 @@ var problems = map[string]Problem{
 	},
 	codeClaimLost: {
 		Status: 409, Title: "Claim lost", RetryAfter: time.Second, SafeNewKey: isUnsafe,
-		Detail: "This request took so long that its key was given to a later attempt, whose outcome counts. Send it again to " +
-			"receive that outcome.",
+		Detail: "This request ran and then lost its claim on the key: it took too long, and a later attempt may have the key, or its " +
+			"effects were not committed. Send it again to receive the outcome that counts.",
+	},
+	codeRecordLost: {
+		Status: 409, Title: "Record lost", SafeNewKey: isUnsafe,
+		Detail: "This request ran, and the service lost the record of its key meanwhile. The operation may have happened, and the " +
+			"same request would run again. Do not send it again. Look the operation up, or ask the operator of this service.",
 	},
 	codeOutcomeUnknown: {
 		Status: 409, Title: "Outcome unknown", SafeNewKey: isUnsafe,

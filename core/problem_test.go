@@ -23,14 +23,14 @@ var statuses = map[string]int{
 	"key-missing": 400, "key-empty": 400, "key-malformed": 400, "key-repeated": 400, "key-too-short": 400, "key-too-long": 400, "key-refused": 400,
 	"first-sent-unknown": 400, "request-too-old": 412, "retention-over": 410, "quota-exceeded": 429, "not-durable": 503,
 	"scope-missing": 401, "body-unreadable": 400, "body-too-large": 413, "fingerprint-mismatch": 422,
-	"in-progress": 409, "claim-lost": 409, "outcome-unknown": 409, "store-unavailable": 503, "record-unreadable": 503,
+	"in-progress": 409, "claim-lost": 409, "record-lost": 409, "outcome-unknown": 409, "store-unavailable": 503, "record-unreadable": 503,
 	"nested-engine": 500, "replay-refused": 403, "replay-unavailable": 503, "status-unsupported": 501,
 }
 
 // newKeys has the codes with safe_new_key, and its value. Programs act on it: a true that is wrong repeats a payment.
 var newKeys = map[string]bool{
 	"key-empty": true, "key-malformed": true,
-	"request-too-old": false, "in-progress": false, "claim-lost": false, "outcome-unknown": false, "retention-over": false,
+	"request-too-old": false, "in-progress": false, "claim-lost": false, "record-lost": false, "outcome-unknown": false, "retention-over": false,
 	"record-unreadable": false, "nested-engine": false, "replay-refused": false, "replay-unavailable": false,
 }
 

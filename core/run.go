@@ -39,6 +39,7 @@ type run struct {
 	inProgress int32         // steps and enclosed runs
 	isOver     bool          // the run has ended, or its claim is lost
 	isClosed   bool          // no step may begin
+	isGone     bool          // an extension found no record
 	ending     ending        // how the run has ended, for Hooks.Done; only its own goroutine uses it
 	idle       chan struct{} // closed when none is in progress, or the claim is lost; nil while nobody waits for that
 	unwatch    func() bool   // ends the watch for the client's leaving; nil without one
@@ -213,7 +214,27 @@ func (h *holder) Extend() (isLost bool, err error) {
 	r, e := (*run)(h), h.engine
 	claim := r.commitClaim()
 	err = e.callUntil(r.detached(), time.Now().Add(e.patience()), "Extend", func(ctx context.Context) error { return e.cfg.Store.Extend(ctx, claim) })
+	if errors.Is(err, driver.ErrGone) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.isGone = true
+	}
 	return errors.Is(err, ErrLost), err
+}
+
+// lostError returns the error of a run whose claim is lost.
+func (r *run) lostError() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lostErrorLocked()
+}
+
+// lostErrorLocked is lostError for a caller that holds mu.
+func (r *run) lostErrorLocked() error {
+	if r.isGone {
+		return driver.ErrGone
+	}
+	return ErrLost
 }
 
 // Cancel implements lease.Holder: it ends the context of the handler.
@@ -226,7 +247,7 @@ func (h *holder) Cancel(why lease.Reason) {
 		r.context.Cancel(errOverdue)
 		return
 	}
-	r.context.Cancel(ErrLost)
+	r.context.Cancel(r.lostErrorLocked())
 }
 
 // Report implements lease.Holder.

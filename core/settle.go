@@ -95,7 +95,7 @@ func (r *run) endIncomplete(cause string) {
 func (r *run) abandon(status int, cause error) error {
 	return r.whenIdle(func() error {
 		if _, lost := r.stop(); lost {
-			return ErrLost
+			return r.lostError()
 		}
 		r.emit(r.engine.cfg.Hooks.Unknown, status, cause)
 		return nil
@@ -120,6 +120,8 @@ func (r *run) result(response *Response, err error) Result {
 	switch {
 	case response.Sent:
 		return Result{}
+	case errors.Is(err, driver.ErrGone):
+		return r.refuse(codeRecordLost, 0)
 	case errors.Is(err, ErrLost) && !errors.Is(err, ErrOutcomeUnknown):
 		return r.refuse(codeClaimLost, 0)
 	case err != nil: // also ErrOutcomeUnknown: a retry finds what became of the commit

@@ -143,6 +143,19 @@ func TestARecordThatAnOperatorDeletesIsLostAndTheNextFenceHigher(t *testing.T) {
 	}
 }
 
+// The key is not known any more, so nothing would keep a retry from running: its client is not asked for one.
+func TestARunWhoseRecordIsGoneAsksForNoRetry(t *testing.T) {
+	t.Parallel()
+	s, _, client := onServer(t)
+	finish := s.begun("K")
+	recordOf(t, client)
+	client.FlushAll(ctx)
+	late := finish()
+	assert.Equal(t, []any{409, "record-lost", ""}, []any{late.status, late.code, late.retry})
+	s.ran("K", 1)
+	s.promises(true)
+}
+
 // lostTo: another request runs the key whose record is gone; the first run ends as lost, and the outcome is the second's.
 func (s *service) lostTo(finish func() answer) {
 	s.tb.Helper()

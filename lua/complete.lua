@@ -12,7 +12,8 @@
 -- Returns, and changes the state:
 --   'ok'          STARTED -> COMPLETED, also if the lease is over and no other claim has taken over;
 --                 a repeated call with the same record returns the same
---   'lost'        absent, another claim, FAILED, or COMPLETED with another record; nothing changes
+--   'gone'        absent; nothing changes
+--   'lost'        another claim, FAILED, or COMPLETED with another record; nothing changes
 --   'unreadable'  the string is not a record of format 1; nothing changes
 --
 -- A full server must store the outcome of a finished run. It refuses a script whose first write needs memory, and accepts one
@@ -25,7 +26,7 @@ if ARGV[5] or not record or #record ~= 90 or string.sub(record, 1, 2) ~= '11' or
 
 -- [record.lua]
 
-  if not record then return 'lost' end
+  if not record then return 'gone' end
   if not readable(record) then return 'unreadable' end
   if state(record) == COMPLETED then return record == ARGV[4] and 'ok' or 'lost' end
   if state(record) ~= STARTED or not holds(record, ARGV[1], ARGV[2]) then return 'lost' end

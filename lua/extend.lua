@@ -9,7 +9,8 @@
 --
 -- Returns, and changes the state:
 --   'ok'          STARTED -> STARTED, also if the lease is over and no other claim has taken over
---   'lost'        absent, another claim, or no longer STARTED; nothing changes
+--   'gone'        absent; nothing changes
+--   'lost'        another claim, or no longer STARTED; nothing changes
 --   'unreadable'  the string is not a record of format 1; nothing changes
 --
 -- PEXPIRE is the first write, because a full server accepts a script whose first write needs no memory.
@@ -17,7 +18,7 @@ local record = redis.call('GET', KEYS[1])
 
 -- [record.lua]
 
-if not record then return 'lost' end
+if not record then return 'gone' end
 if not readable(record) then return 'unreadable' end
 if state(record) ~= STARTED or not holds(record, ARGV[1], ARGV[2]) then return 'lost' end
 redis.call('PEXPIRE', KEYS[1], ARGV[4])

@@ -12,8 +12,9 @@
 -- Returns, and changes the state:
 --   'ok'          STARTED -> FAILED; a repeated call of this claim returns the same.
 --                 With fence '0' also absent -> FAILED and free, for one lease; a later begin of this owner is then lost
+--   'gone'        absent, and the fence is not '0'; nothing changes
 --   'lost'        another claim, or COMPLETED. With fence '0' a STARTED or FAILED record of another owner notes this owner, and
---                 a free one lives for at least one lease from then on. Also absent, unless the fence is '0' and the server has
+--                 a free one lives for at least one lease from then on. Also absent, if the fence is '0' and the server has no
 --                 memory for a record
 --   'unreadable'  the string is not a record of format 1; nothing changes
 --
@@ -66,7 +67,7 @@ end
 
 if record == '' then
   if ARGV[2] == '0' then return withdraw() end
-  return redis.call('EXISTS', KEYS[1]) == 1 and 'unreadable' or 'lost'
+  return redis.call('EXISTS', KEYS[1]) == 1 and 'unreadable' or 'gone'
 end
 if not readable(record) then return 'unreadable' end
 if state(record) == COMPLETED then return 'lost' end

@@ -12,7 +12,8 @@
 --   {'ok'}                      STARTED under this claim; the result is stored
 --   {'ok', step, result, ...}   STARTED under this claim, without ARGV[4]
 --   {'ok', operation}           STARTED under this claim, without KEYS[2]: the name of its operation, for steps.lua
---   {'lost'}                    absent, another claim, or no longer STARTED; nothing changes
+--   {'gone'}                    absent; nothing changes
+--   {'lost'}                    another claim, or no longer STARTED; nothing changes
 --   {'unreadable'}              the string is not a record of format 1; nothing changes
 --
 -- PEXPIRE is the first write, because a full server accepts a script whose first write needs no memory, and it must store the
@@ -22,7 +23,7 @@ local record = redis.call('GET', KEYS[1])
 -- [record.lua]
 -- [results.lua]
 
-if not record then return {'lost'} end
+if not record then return {'gone'} end
 if not readable(record) then return {'unreadable'} end
 if state(record) ~= STARTED or not holds(record, ARGV[1], ARGV[2]) then return {'lost'} end
 redis.call('PEXPIRE', KEYS[1], ARGV[3])

@@ -2,6 +2,7 @@ package idem_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	idem "github.com/go-idem/idem/adapters/client"
 	idemhttp "github.com/go-idem/idem/adapters/http"
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/storetest"
 )
@@ -242,3 +244,48 @@ func TestABodyIsReadAgainOnlyForAnAttemptThatIsMade(t *testing.T) {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// emptied is a store that a test can empty.
+type emptied struct{ *memstore.Store }
+
+// A refund whose record vanishes while it runs may have happened, and nothing keeps a retry from running: the client sends none.
+func TestARefundRunsOnceAlthoughItsRecordVanishes(t *testing.T) {
+	for name, takes := range map[string]time.Duration{"at its end": 0, "while its lease is renewed": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, runs := &emptied{memstore.New()}, 0
+				var lost core.Event
+				engine, err := core.New(core.Config{
+					Store: store, Scope: core.SingleTenant, Lease: core.LeaseConfig{OnUnknown: core.RefuseUnknown},
+					Hooks: core.Hooks{Lost: func(_ context.Context, e core.Event) { lost = e }},
+				})
+				require.NoError(t, err)
+				refund := idemhttp.HTTP(engine)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					runs++
+					store.Store = memstore.New()
+					select {
+					case <-r.Context().Done():
+						assert.ErrorIs(t, context.Cause(r.Context()), driver.ErrGone)
+					case <-time.After(takes):
+					}
+					w.WriteHeader(http.StatusCreated)
+				}))
+				base := roundTripper(func(req *http.Request) (*http.Response, error) {
+					w := httptest.NewRecorder()
+					refund.ServeHTTP(w, req)
+					return w.Result(), nil
+				})
+				req, err := http.NewRequest("POST", "http://provider.example/refunds", strings.NewReader("refund"))
+				require.NoError(t, err)
+				res, err := (&idem.Transport{Base: base}).RoundTrip(req)
+				require.NoError(t, err)
+				var problem core.Problem
+				require.NoError(t, json.NewDecoder(res.Body).Decode(&problem))
+				assert.Equal(t, []any{1, 409, "record-lost"}, []any{runs, res.StatusCode, problem.Code})
+				assert.Empty(t, res.Header.Get("Retry-After"))
+				assert.Equal(t, new(false), problem.SafeNewKey)
+				assert.ErrorIs(t, lost.Err, driver.ErrGone)
+			})
+		})
+	}
+}

@@ -17,8 +17,9 @@ var (
 	errMissing = errors.New("idem: Message.Group and Message.ID are required")
 	errDecided = errors.New("idem: the handler decided so")
 
-	errNoAttempt = errors.New("idem: no attempt is left after runs that did not end")
-	errNested    = errors.New("idem: this consumer is inside another one of the same message, and their MaxAttempts, " +
+	errNoAttempt  = errors.New("idem: no attempt is left after runs that did not end")
+	errRecordLost = fmt.Errorf("%w: %w", core.ErrOutcomeUnknown, driver.ErrGone)
+	errNested     = errors.New("idem: this consumer is inside another one of the same message, and their MaxAttempts, " +
 		"SkipMismatch or MaxUnreadable differ: remove one of the two")
 )
 
@@ -28,6 +29,7 @@ const (
 	codeMismatch         = "fingerprint-mismatch"
 	codeNestedEngine     = "nested-engine"
 	codeOutcomeUnknown   = "outcome-unknown"
+	codeRecordLost       = "record-lost"
 	codeRecordUnreadable = "record-unreadable"
 	codeRetentionOver    = "retention-over"
 )
@@ -179,6 +181,11 @@ func rejected[T any](c *Consumer, m Message, result *core.Result) Delivery[T] {
 		d.Verdict, d.Err = Failed, result.Err
 	case codeOutcomeUnknown:
 		d.Verdict, d.Err, d.RedeliverAfter = Dead, core.ErrOutcomeUnknown, 0
+	case codeRecordLost:
+		d.Err = driver.ErrGone
+		if c.engines.Lease.OnUnknown != nil { // nothing is stored that it could be asked about, and another delivery would run again
+			d.Verdict, d.Err, d.RedeliverAfter = Dead, errRecordLost, 0
+		}
 	case codeRetentionOver:
 		return Delivery[T]{Verdict: Duplicate, Omitted: true}
 	case codeRecordUnreadable:

@@ -1,10 +1,17 @@
 package driver
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 var (
 	// ErrLost says that the claim no longer holds the key: another run has claimed it, or its record is gone.
 	ErrLost = errors.New("idem: claim lost")
+
+	// ErrGone wraps ErrLost and says which of the two it is: the key has no record. The store has lost the record, for example
+	// when it was emptied, or the retention has ended during the run. Nothing keeps another request with the key from running.
+	ErrGone = fmt.Errorf("%w: its record is gone", ErrLost)
 
 	// ErrUnreadable says that the key holds something that is not a record, is damaged, or was written by a newer version. The
 	// engine overwrites, replays and runs nothing then.

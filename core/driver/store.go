@@ -17,9 +17,10 @@ import (
 //     a repeated Begin, Complete or Fail renews neither the lease nor the retention. A repeated Extend or call of a
 //     [Checkpointer] renews them once more.
 //  2. Extend, Complete, Fail and the calls of a [Checkpointer] change the record only if its last claim is the caller's: it has
-//     the same Owner and the same Fence. Otherwise they return [ErrLost]. A claim with the Fence 0 is nobody's, with one
-//     exception: a Fail may have the Fence 0, which matches every Fence of its Owner, and then notes its owner as described
-//     there. The calls do not look at the lease: a claim ends when another claim replaces it, and not when its time is over.
+//     the same Owner and the same Fence. Otherwise they return [ErrLost], and [ErrGone] if the record is absent. A claim with
+//     the Fence 0 is nobody's, so its calls return ErrLost, with one exception: a Fail may have the Fence 0, which matches
+//     every Fence of its Owner, and then notes its owner as described there. The calls do not look at the lease: a claim ends
+//     when another claim replaces it, and not when its time is over.
 //  3. The fence of a new claim is greater than that of every earlier claim of the key, even after the record has expired.
 //  4. Durations are counted on the store's own clock. A store may round them to the units that [Claim] names, retentions only
 //     up. The shortest durations are valid: they end at once, or after one unit.

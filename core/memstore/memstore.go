@@ -170,7 +170,7 @@ func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) er
 		r := s.withClaim(&c)
 		switch {
 		case r == nil || c.Fence == 0:
-			return driver.ErrLost
+			return s.lostError(&c)
 		case r.state == completed && bytes.Equal(r.outcome, outcome):
 			return nil
 		case r.state != started:
@@ -193,7 +193,7 @@ func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) erro
 		case r == nil && c.Fence == 0:
 			return s.withdraw(&c, f.Cause, now)
 		case r == nil || r.state == completed:
-			return driver.ErrLost
+			return s.lostError(&c)
 		case r.state == failed:
 			return nil
 		}
@@ -279,7 +279,7 @@ func (s *Store) updateStarted(ctx context.Context, c driver.Claim, update func(*
 	return s.locked(ctx, func(now time.Time) error {
 		r := s.withClaim(&c)
 		if r == nil || c.Fence == 0 || r.state != started {
-			return driver.ErrLost
+			return s.lostError(&c)
 		}
 		update(r, now)
 		s.setExpiry(r, now.Add(c.Retention))
@@ -297,6 +297,14 @@ func (s *Store) locked(ctx context.Context, f func(time.Time) error) error {
 	now := s.now()
 	s.expire(now)
 	return f(now)
+}
+
+// lostError returns the error of a claim that does not hold its key.
+func (s *Store) lostError(c *driver.Claim) error {
+	if c.Fence != 0 && s.records[c.Key] == nil {
+		return driver.ErrGone
+	}
+	return driver.ErrLost
 }
 
 // withClaim returns the record whose last claim is c, or nil. A Fence of 0 in c matches any fence, which only Fail

@@ -18,7 +18,8 @@ func (s *Store) Checkpoint(ctx context.Context, c driver.Claim, step string, res
 	if err := s.MayCheckpoint(ctx, c); err != nil {
 		return err
 	}
-	return s.execute(ctx, s.checkpoint, &c, microseconds(c.Retention), []byte(step), notNull(result))
+	err := s.execute(ctx, s.checkpoint, &c, microseconds(c.Retention), []byte(step), notNull(result))
+	return s.lostError(ctx, &c, err)
 }
 
 // MayCheckpoint returns the error with which [Store.Checkpoint] would refuse a step of the claim, or nil. It calls no server.
@@ -39,7 +40,7 @@ func (s *Store) Checkpoints(ctx context.Context, c driver.Claim) (map[string][]b
 		return nil, err
 	}
 	if err := statusError(status); err != nil {
-		return nil, err
+		return nil, s.lostError(ctx, &c, err)
 	}
 	found := make(map[string][]byte, len(steps))
 	for i, step := range steps {

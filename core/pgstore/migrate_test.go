@@ -156,9 +156,20 @@ func (s turns) next() driver.Store {
 func (s turns) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
 	return s.store.Begin(ctx, c)
 }
-func (s turns) Extend(ctx context.Context, c driver.Claim) error { return s.next().Extend(ctx, c) }
+func (s turns) Extend(ctx context.Context, c driver.Claim) error {
+	return s.send(func(store driver.Store) error { return store.Extend(ctx, c) })
+}
 func (s turns) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
-	return s.next().Complete(ctx, c, outcome)
+	return s.send(func(store driver.Store) error { return store.Complete(ctx, c, outcome) })
+}
+
+// send asks the new store as well if a claim is lost, since the old one does not say whether the record is gone.
+func (s turns) send(call func(driver.Store) error) error {
+	err := call(s.next())
+	if err == driver.ErrLost {
+		err = call(s.store)
+	}
+	return err
 }
 func (s turns) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	return s.store.Fail(ctx, c, f)

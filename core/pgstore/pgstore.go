@@ -35,7 +35,7 @@ type Store struct {
 	sweepStart struct{ records, tombstones atomic.Int64 } // where the next Sweep begins
 
 	// The statements, with the name of the schema in them.
-	begin, extend, complete, fail, checkpoint, checkpoints, sweep, reopen string
+	begin, extend, complete, fail, checkpoint, checkpoints, sweep, reopen, exists string
 }
 
 // Option changes a Store. Pass the same options to New and Migrate.
@@ -99,6 +99,7 @@ func New(pool *pgxpool.Pool, opts ...Option) *Store {
 		checkpoint:  "SELECT " + schema + ".checkpoint($1, $2, $3, $4, $5, $6)",
 		checkpoints: "SELECT * FROM " + schema + ".checkpoints($1, $2, $3, $4)",
 		sweep:       "SELECT * FROM " + schema + ".sweep_2($1, $2, $3)",
+		exists:      "SELECT EXISTS (SELECT FROM " + schema + ".record WHERE key = $1 AND expires > " + schema + ".now())",
 		reopen:      strings.ReplaceAll(reopenSQL, "idem.", schema+"."),
 	}
 	s.listener = listener{store: s, pool: cmp.Or(o.listen, pool), idleTimeout: 15 * time.Second, replyTimeout: 5 * time.Second}
@@ -132,7 +133,8 @@ func (s *Store) Begin(ctx context.Context, c driver.Claim) (entry driver.Entry, 
 
 // Extend implements driver.Store.
 func (s *Store) Extend(ctx context.Context, c driver.Claim) error {
-	return s.execute(ctx, s.extend, &c, microseconds(c.Lease), microseconds(c.Retention))
+	err := s.execute(ctx, s.extend, &c, microseconds(c.Lease), microseconds(c.Retention))
+	return s.lostError(ctx, &c, err)
 }
 
 // Complete implements driver.Store. In a run with an [InTx] it commits the transaction, with the outcome in it.
@@ -142,7 +144,8 @@ func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) er
 	if joined {
 		return s.commit(ctx, sess, tx, &c, outcome)
 	}
-	return s.execute(ctx, s.complete, &c, completeArguments(&c, outcome)...)
+	err := s.execute(ctx, s.complete, &c, completeArguments(&c, outcome)...)
+	return s.lostError(ctx, &c, err)
 }
 
 // completeArguments returns the arguments of the function complete after those of the claim.
@@ -155,7 +158,8 @@ func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) erro
 	if tx, _ := sessionOf(ctx, &c).finish(); tx != nil {
 		rollback(ctx, tx)
 	}
-	return s.execute(ctx, s.fail, &c, failArguments(&c, f)...)
+	err := s.execute(ctx, s.fail, &c, failArguments(&c, f)...)
+	return s.lostError(ctx, &c, err)
 }
 
 // failArguments returns the arguments of the function fail_2 after those of the claim.
@@ -231,6 +235,23 @@ func statusError(status string) error {
 		return driver.ErrLost
 	}
 	return fmt.Errorf("pgstore: function answered %q", status)
+}
+
+// lostError returns driver.ErrGone in place of driver.ErrLost if the key has no record. The functions of schema.sql return 'lost'
+// for both, because processes of earlier versions know no other status. So the record is looked for afterwards: a call that is
+// lost has changed nothing, and this claim never gets the key again. If the store cannot look, the whole call may be repeated.
+func (s *Store) lostError(ctx context.Context, c *driver.Claim, err error) error {
+	if err != driver.ErrLost || c.Fence == 0 {
+		return err
+	}
+	var exists bool
+	if err := s.query(ctx, []any{&exists}, s.exists, c.Key[:]); err != nil {
+		return err
+	}
+	if exists {
+		return driver.ErrLost
+	}
+	return driver.ErrGone
 }
 
 // query calls a function on a connection of the pool and scans its row into result.

@@ -183,6 +183,8 @@ func statusError(word string) error {
 		return nil
 	case "lost":
 		return driver.ErrLost
+	case "gone":
+		return driver.ErrGone
 	case "unreadable":
 		return driver.ErrUnreadable
 	}

@@ -172,6 +172,13 @@ var checkpointing = []test{
 		_, err := s.store.(driver.Checkpointer).Checkpoints(context.Background(), c)
 		s.wantError(err, driver.ErrLost)
 	}},
+	{"calls with steps say that an absent record is gone", func(s *suite) {
+		c := NewClaim(long, longer)
+		c.Fence = 1
+		s.wantError(s.checkpoint(c, "charge", "1"), driver.ErrGone)
+		_, err := s.store.(driver.Checkpointer).Checkpoints(context.Background(), c)
+		s.wantError(err, driver.ErrGone)
+	}},
 	{"a claim without a fence neither stores nor reads steps", func(s *suite) {
 		c := s.claimed(long)
 		unknown := c

@@ -216,11 +216,11 @@ var contract = []test{
 		s.wantError(s.complete(unknown, "kept"), driver.ErrLost)
 		s.wantOutcome(c, "kept")
 	}},
-	{"Extend, Complete and Fail of an absent key are lost and leave it absent", func(s *suite) {
+	{"Extend, Complete and Fail of an absent key say that its record is gone and leave it absent", func(s *suite) {
 		for _, call := range calls {
 			c := NewClaim(long, longer)
 			c.Fence = 1
-			s.wantError(call.do(s, c), driver.ErrLost)
+			s.wantError(call.do(s, c), driver.ErrGone)
 			if s.claim(&c); c.Attempt != 1 {
 				s.Fatalf("Begin returned attempt %d, want 1: %s of an absent key has left a record", c.Attempt, call.name)
 			}
@@ -357,12 +357,12 @@ var contract = []test{
 		s.wantError(s.withdraw(c), nil)
 		s.wantLateBeginLost(c)
 	}},
-	{"an expired claim is lost", func(s *suite) {
+	{"the record of an expired claim is gone", func(s *suite) {
 		for _, call := range calls {
 			c := NewClaim(short/2, short)
 			s.claim(&c)
 			s.advance(overtime)
-			s.wantError(call.do(s, c), driver.ErrLost)
+			s.wantError(call.do(s, c), driver.ErrGone)
 		}
 	}},
 	{"records of different keys are independent", func(s *suite) {

@@ -205,6 +205,8 @@ func errorText(err error) string {
 	switch {
 	case err == nil:
 		return "no error"
+	case errors.Is(err, driver.ErrGone):
+		return "ErrGone"
 	case errors.Is(err, driver.ErrLost):
 		return "ErrLost"
 	}

@@ -230,7 +230,7 @@ var inspecting = []test{
 			s.wantError(s.forget(seen), nil)
 			s.wantError(s.forget(seen), nil)
 			s.wantRecord(s.look(c), driver.Record{Name: c.Key, State: driver.Absent})
-			s.wantError(s.complete(c, "late"), driver.ErrLost)
+			s.wantError(s.complete(c, "late"), driver.ErrGone)
 			s.advance(short) // a fence is a time
 			next := other(c)
 			if s.claimAttempt(&next, 1, false); next.Fence <= c.Fence {

@@ -83,7 +83,7 @@ func (s *suite) wantState(entry driver.Entry, want driver.State) {
 // wantError fails the test unless the last call has returned want, or an error that wraps it.
 func (s *suite) wantError(err, want error) {
 	s.Helper()
-	if !errors.Is(err, want) {
+	if !errors.Is(err, want) || errors.Is(err, driver.ErrGone) && want != driver.ErrGone {
 		s.Fatalf("%s returned %s, want %s", s.story.lastCall(), errorText(err), errorText(want))
 	}
 }

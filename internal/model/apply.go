@@ -21,7 +21,10 @@ func apply(ctx context.Context, s driver.Store, c Call) (a Answer) {
 	case Fail:
 		a.Err = s.Fail(ctx, c.Claim, driver.Failure{NoEffects: c.NoEffects, NotRun: c.NotRun})
 	}
-	if errors.Is(a.Err, driver.ErrLost) {
+	switch {
+	case errors.Is(a.Err, driver.ErrGone):
+		a.Err = driver.ErrGone
+	case errors.Is(a.Err, driver.ErrLost):
 		a.Err = driver.ErrLost
 	}
 	return a

@@ -79,13 +79,17 @@ type Call struct {
 	NoEffects, NotRun bool
 }
 
-// Answer is what a call returns. Entry belongs to Begin; Err is nil or driver.ErrLost.
+// Answer is what a call returns. Entry belongs to Begin; Err is nil, driver.ErrLost or driver.ErrGone.
 type Answer struct {
 	Entry driver.Entry
 	Err   error
 }
 
-var lost = Answer{Err: driver.ErrLost}
+// The answers to claims that do not hold the key. The first is for a key that has a record.
+var (
+	lost   = Answer{Err: driver.ErrLost}
+	absent = Answer{Err: driver.ErrGone}
+)
 
 // Step applies one call to r at the given time. It returns the record afterwards, and the answer to the call.
 func Step(r Record, c Call, now time.Duration) (Record, Answer) {
@@ -95,6 +99,8 @@ func Step(r Record, c Call, now time.Duration) (Record, Answer) {
 	switch {
 	case c.Verb == Begin:
 		return begin(r, c.Claim, now)
+	case r.State == Absent && c.Claim.Fence != 0:
+		return r, absent
 	case !holds(r, c.Claim) && c.Verb == Fail && c.Claim.Fence == 0:
 		return withdraw(r, c.Claim, now)
 	case !holds(r, c.Claim), c.Verb != Fail && c.Claim.Fence == 0:

@@ -161,6 +161,8 @@ func insert(m map[[2]string][]string, key [2]string, value string) {
 
 func words(a Answer) string {
 	switch {
+	case errors.Is(a.Err, driver.ErrGone):
+		return "gone"
 	case errors.Is(a.Err, driver.ErrLost):
 		return "lost"
 	case a.Entry.State == "":
@@ -212,6 +214,7 @@ func (a *atlas) page() string {
 	b.WriteString("A fail without a fence withdraws a begin without a response. An absent record becomes FAILED and free, for one lease. " +
 		"The record of another claim notes the owner that has withdrawn; a free record then lives for at least one more lease. A claim of a FAILED record notes the owner of that one, too. " +
 		"A record notes the last 16 owners.\n")
+	b.WriteString("An extend or complete without a fence is nobody's, so it is lost although the record is absent.\n")
 	return b.String()
 }
 

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -379,6 +380,20 @@ var bugs = []bug{
 			next.Operation = r.Operation
 		case r.State == Failed && next.State == Started && r.Operation != 0:
 			next.Operation, a.Entry.Operation = r.Operation, r.Operation
+		}
+		return next, a
+	}, false},
+	{"an absent record counts as one of another claim", pastKnown, func(r Record, c Call, now time.Duration) (Record, Answer) {
+		next, a := Step(r, c, now)
+		if errors.Is(a.Err, driver.ErrLost) {
+			a = lost
+		}
+		return next, a
+	}, true},
+	{"a takeover counts as an absent record", pastKnown, func(r Record, c Call, now time.Duration) (Record, Answer) {
+		next, a := Step(r, c, now)
+		if errors.Is(a.Err, driver.ErrLost) && c.Verb != Begin && c.Claim.Fence != 0 {
+			a = absent
 		}
 		return next, a
 	}, false},

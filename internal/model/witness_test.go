@@ -71,6 +71,8 @@ func (w witness) sees(c Call, a Answer, now time.Duration) (witness, error) {
 		return w, &broken{itself, "refused to the claim that holds the record"}
 	case a.Err != nil && !errors.Is(a.Err, driver.ErrLost):
 		return w, &broken{neverStuck, a.Err.Error()}
+	case a.Err != nil && errors.Is(a.Err, driver.ErrGone) != (w.state == Absent && c.Claim.Fence != 0):
+		return w, &broken{pastKnown, fmt.Sprintf("%v in %q", a.Err, w.state)}
 	case a.Err == nil && w.state == Started:
 		return w.accepted(c, now), nil
 	}

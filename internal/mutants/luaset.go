@@ -55,7 +55,7 @@ var rules = []rule{
 	{"another text", regexp.MustCompile(`'([0-9]{2,})'`), "'$1' + 1"},
 	{"another result", regexp.MustCompile(`'lost'`), "'ok'"},
 	{"another result", regexp.MustCompile(`'ok'`), "'lost'"},
-	{"another result", regexp.MustCompile(`'(unreadable|expired)'`), "'lost'"},
+	{"another result", regexp.MustCompile(`'(unreadable|expired|gone)'`), "'lost'"},
 	{"without NX", regexp.MustCompile(`, 'NX'`), ""},
 	{"without a TTL", regexp.MustCompile(`, 'PX', ARGV\[\d\]`), ""},
 }

@@ -110,7 +110,7 @@ var errorTypes = []struct {
 	err  error
 	name string
 }{
-	{core.ErrLost, "lost"}, {driver.ErrUnreadable, "unreadable"}, {driver.ErrNotDurable, "not_durable"},
+	{driver.ErrGone, "gone"}, {core.ErrLost, "lost"}, {driver.ErrUnreadable, "unreadable"}, {driver.ErrNotDurable, "not_durable"},
 	{operator.ErrChanged, "changed"}, {operator.ErrNotStuck, "not_stuck"}, {core.ErrNotUnknown, "not_unknown"},
 	{context.DeadlineExceeded, "timeout"}, {context.Canceled, "canceled"},
 }

@@ -69,6 +69,7 @@ var problemCodes = map[string]code.Code{
 	"fingerprint-mismatch": code.Code_FAILED_PRECONDITION,
 	"in-progress":          code.Code_ABORTED,
 	"claim-lost":           code.Code_ABORTED,
+	"record-lost":          code.Code_FAILED_PRECONDITION,
 	"outcome-unknown":      code.Code_FAILED_PRECONDITION,
 	"retention-over":       code.Code_FAILED_PRECONDITION,
 	"replay-refused":       code.Code_PERMISSION_DENIED,
