@@ -18,6 +18,7 @@ import (
 	idemhttp "github.com/go-idem/idem/adapters/http"
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/memstore"
+	"github.com/go-idem/idem/internal/adaptertest"
 )
 
 // closing is a listener that reports the end of its first connection.
@@ -72,7 +73,7 @@ func TestAClientThatDoesNotReadHoldsNoClaim(t *testing.T) {
 			engine, err := core.New(core.Config{Store: memstore.New(), Scope: core.SingleTenant})
 			require.NoError(t, err)
 			var runs atomic.Int64
-			l := &closing{Listener: listen(t), closed: make(chan struct{})}
+			l := &closing{Listener: adaptertest.Listen(t), closed: make(chan struct{})}
 			start(engine, l, &runs)
 			conn, err := net.Dial("tcp", l.Addr().String())
 			require.NoError(t, err)

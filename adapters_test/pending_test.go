@@ -18,6 +18,7 @@ import (
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
+	"github.com/go-idem/idem/internal/adaptertest"
 )
 
 // tenants is a store that finds its tenant by values of the context, and may be away when an outcome is to be kept.
@@ -77,9 +78,9 @@ func TestAnOutcomeOfFiberThatIsPendingIsKeptWithTheValuesOfItsOwnRequest(t *test
 			url := serveFiber(t, app)
 
 			s.away.Store(true)
-			assert.Equal(t, "sent", submit(t, url, "B", "X-Tenant", "first").body)
+			assert.Equal(t, "sent", adaptertest.Submit(t, url, "B", "X-Tenant", "first").Body)
 			for range 100 {
-				_, _, _ = exchange(t, url, nil, "X-Tenant", "second", "Idempotency-Key", "")
+				_, _, _ = adaptertest.Exchange(t, url, nil, "X-Tenant", "second", "Idempotency-Key", "")
 				time.Sleep(time.Millisecond)
 			}
 			s.away.Store(false)

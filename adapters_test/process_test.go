@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/redisstore"
+	"github.com/go-idem/idem/internal/adaptertest"
 	"github.com/go-idem/idem/internal/redistest"
 	"github.com/go-idem/idem/internal/tied"
 )
@@ -46,7 +47,7 @@ func runChild(name, addr, scope, leaseText string, refuse bool) {
 	}
 	redisClient := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 	cfg := core.Config{Store: redisstore.New(redisClient), Scope: func(context.Context, *core.Request) string { return scope }}
-	lease(d)(&cfg)
+	adaptertest.Lease(d)(&cfg)
 	if refuse {
 		cfg.Lease.OnUnknown = core.RefuseUnknown
 	}
@@ -54,34 +55,34 @@ func runChild(name, addr, scope, leaseText string, refuse bool) {
 	if err != nil {
 		panic(err)
 	}
-	l := listen(&testing.T{})
+	l := adaptertest.Listen(&testing.T{})
 	for _, f := range frameworks {
-		if f.name == name {
-			f.start(engine, effectIn(redisClient, scope), setup{listen: l})
+		if f.Name == name {
+			f.Start(engine, effectIn(redisClient, scope), adaptertest.Setup{Listen: l})
 		}
 	}
 	fmt.Println(l.Addr())
 	select {}
 }
 
-func effectIn(client *redis.Client, scope string) handler {
-	return func(r request) answer {
+func effectIn(client *redis.Client, scope string) adaptertest.Handler {
+	return func(r adaptertest.Request) adaptertest.Response {
 		ctx := context.Background()
 		n := client.Incr(ctx, scope+":runs").Val()
 		await := func() { client.BLPop(ctx, 0, fmt.Sprint(scope, ":go:", n)) }
-		text := fmt.Sprintf("run %d takeover %t", n, runOf(r).Takeover)
-		if strings.HasPrefix(r.path, "/stream") {
-			return answer{status: 201, chunks: []string{"begin ", text}, before: func() {
+		text := fmt.Sprintf("run %d takeover %t", n, adaptertest.RunOf(r).Takeover)
+		if strings.HasPrefix(r.Path, "/stream") {
+			return adaptertest.Response{Status: 201, Chunks: []string{"begin ", text}, Before: func() {
 				await()
 				if client.Exists(ctx, scope+":panic").Val() > 0 {
 					panic("while it streams")
 				}
 			}}
 		}
-		if strings.HasPrefix(r.path, "/slow") {
+		if strings.HasPrefix(r.Path, "/slow") {
 			await()
 		}
-		return answer{status: 201, body: text}
+		return adaptertest.Response{Status: 201, Body: text}
 	}
 }
 
@@ -90,18 +91,18 @@ type cluster struct {
 	t     *testing.T
 	redis *redis.Client
 	addr  string
-	f     framework
+	f     adaptertest.Framework
 	scope string
 }
 
-func newCluster(t *testing.T, f framework) *cluster {
+func newCluster(t *testing.T, f adaptertest.Framework) *cluster {
 	server := redistest.Shared(t)
-	return &cluster{t, server.Client(t), server.Addr, f, fmt.Sprintf("%s-%d", f.name, time.Now().UnixNano())}
+	return &cluster{t, server.Client(t), server.Addr, f, fmt.Sprintf("%s-%d", f.Name, time.Now().UnixNano())}
 }
 
 // process is one of them.
 type process struct {
-	*service
+	*adaptertest.Service
 	cmd *exec.Cmd
 }
 
@@ -110,7 +111,7 @@ func (c *cluster) spawn(leaseText string) process { return c.spawnWith(leaseText
 func (c *cluster) spawnWith(leaseText, afterCrash string) process {
 	c.t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), child+"="+strings.Join([]string{c.f.name, c.addr, c.scope, leaseText, afterCrash}, " "))
+	cmd.Env = append(os.Environ(), child+"="+strings.Join([]string{c.f.Name, c.addr, c.scope, leaseText, afterCrash}, " "))
 	out, err := cmd.StdoutPipe()
 	require.NoError(c.t, err)
 	require.NoError(c.t, tied.Start(cmd, syscall.SIGKILL))
@@ -118,14 +119,14 @@ func (c *cluster) spawnWith(leaseText, afterCrash string) process {
 	line, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(c.t, err)
 	addr := strings.TrimSpace(line)
-	return process{&service{tb: c.t, url: "http://" + addr, addr: addr, client: newClient()}, cmd}
+	return process{&adaptertest.Service{TB: c.t, URL: "http://" + addr, Addr: addr, Client: adaptertest.NewClient()}, cmd}
 }
 
 // slow sends a request whose handler waits for finish; again where a busy machine did not reach the store in time.
-func (p process) slow() (r reply, err error) {
-	r.status = http.StatusServiceUnavailable
-	for err == nil && r.status == http.StatusServiceUnavailable {
-		r, err = p.try(p.client, "POST", "/slow", "B", "Idempotency-Key", "K")
+func (p process) slow() (r adaptertest.Reply, err error) {
+	r.Status = http.StatusServiceUnavailable
+	for err == nil && r.Status == http.StatusServiceUnavailable {
+		r, err = p.Try(p.Client, "POST", "/slow", "B", "Idempotency-Key", "K")
 	}
 	return r, err
 }
@@ -149,7 +150,7 @@ func (c *cluster) finish(n int) {
 
 func forEachFramework(t *testing.T, test func(*testing.T, *cluster)) {
 	for _, f := range frameworks {
-		t.Run(f.name, func(t *testing.T) {
+		t.Run(f.Name, func(t *testing.T) {
 			t.Parallel()
 			test(t, newCluster(t, f))
 		})
@@ -160,10 +161,10 @@ func forEachFramework(t *testing.T, test func(*testing.T, *cluster)) {
 func TestTwoHundredParallelRequestsOverThreeProcessesRunTheHandlerOnce(t *testing.T) {
 	forEachFramework(t, func(t *testing.T, c *cluster) {
 		processes := []process{c.spawn("30s"), c.spawn("30s"), c.spawn("30s")}
-		replies := make(chan reply, 200)
+		replies := make(chan adaptertest.Reply, 200)
 		for i := range 200 {
 			go func() {
-				r, err := processes[i%3].try(processes[i%3].client, "POST", "/orders", "B", "Idempotency-Key", "K")
+				r, err := processes[i%3].Try(processes[i%3].Client, "POST", "/orders", "B", "Idempotency-Key", "K")
 				assert.NoError(t, err)
 				replies <- r
 			}()
@@ -171,13 +172,13 @@ func TestTwoHundredParallelRequestsOverThreeProcessesRunTheHandlerOnce(t *testin
 		firsts := 0
 		for range 200 {
 			switch r := <-replies; {
-			case r.status == http.StatusCreated:
-				assert.Equal(t, "run 1 takeover false", r.body)
-				if !r.replayed() {
+			case r.Status == http.StatusCreated:
+				assert.Equal(t, "run 1 takeover false", r.Body)
+				if !r.Replayed() {
 					firsts++
 				}
 			default:
-				assert.Equal(t, http.StatusConflict, r.status, r.body)
+				assert.Equal(t, http.StatusConflict, r.Status, r.Body)
 			}
 		}
 		assert.Equal(t, 1, firsts)
@@ -193,14 +194,14 @@ func TestAKilledProcessIsTakenOverAfterItsLease(t *testing.T) {
 		a.signal(syscall.SIGKILL)
 		c.finish(2)
 
-		r := b.send("POST", "/slow", "B", "Idempotency-Key", "K")
-		require.Equal(t, http.StatusConflict, r.status, "LSE-01: inside the lease the outcome is not known")
-		require.Equal(t, "1", r.header.Get("Retry-After"))
+		r := b.Send("POST", "/slow", "B", "Idempotency-Key", "K")
+		require.Equal(t, http.StatusConflict, r.Status, "LSE-01: inside the lease the outcome is not known")
+		require.Equal(t, "1", r.Header.Get("Retry-After"))
 		require.Eventually(t, func() bool {
-			r = b.send("POST", "/slow", "B", "Idempotency-Key", "K")
-			return r.status == http.StatusCreated
+			r = b.Send("POST", "/slow", "B", "Idempotency-Key", "K")
+			return r.Status == http.StatusCreated
 		}, 5*time.Second, 10*time.Millisecond, "LSE-01: after the lease a retry runs")
-		require.Equal(t, "run 2 takeover true", r.body, "the handler must know that the effect may have happened")
+		require.Equal(t, "run 2 takeover true", r.Body, "the handler must know that the effect may have happened")
 		require.Equal(t, 2, c.runs())
 	})
 }
@@ -212,15 +213,15 @@ func TestAKilledProcessLeavesAnUnknownOutcomeIfOnUnknownIsSet(t *testing.T) {
 		go func() { _, _ = a.slow() }()
 		c.waitForRun(1)
 		a.signal(syscall.SIGKILL)
-		var r reply
+		var r adaptertest.Reply
 		require.Eventually(t, func() bool {
-			r = b.send("POST", "/slow", "B", "Idempotency-Key", "K")
-			return strings.Contains(r.body, "outcome-unknown")
+			r = b.Send("POST", "/slow", "B", "Idempotency-Key", "K")
+			return strings.Contains(r.Body, "outcome-unknown")
 		}, 10*time.Second, 10*time.Millisecond)
 		for range 3 {
-			require.Equal(t, http.StatusConflict, r.status)
-			require.Contains(t, r.body, "outcome-unknown")
-			r = b.send("POST", "/slow", "B", "Idempotency-Key", "K")
+			require.Equal(t, http.StatusConflict, r.Status)
+			require.Contains(t, r.Body, "outcome-unknown")
+			r = b.Send("POST", "/slow", "B", "Idempotency-Key", "K")
 		}
 		require.Equal(t, 1, c.runs())
 	})
@@ -229,7 +230,7 @@ func TestAKilledProcessLeavesAnUnknownOutcomeIfOnUnknownIsSet(t *testing.T) {
 func TestAPausedProcessCannotTouchItsSuccessorsRecord(t *testing.T) {
 	forEachFramework(t, func(t *testing.T, c *cluster) {
 		a, b := c.spawn("600ms"), c.spawn("600ms")
-		first := async(func() reply {
+		first := adaptertest.Async(func() adaptertest.Reply {
 			r, err := a.slow()
 			assert.NoError(t, err)
 			return r
@@ -237,20 +238,20 @@ func TestAPausedProcessCannotTouchItsSuccessorsRecord(t *testing.T) {
 		c.waitForRun(1)
 		a.signal(syscall.SIGSTOP)
 		c.finish(2)
-		var second reply
+		var second adaptertest.Reply
 		require.Eventually(t, func() bool {
-			second = b.send("POST", "/slow", "B", "Idempotency-Key", "K")
-			return second.status == http.StatusCreated
+			second = b.Send("POST", "/slow", "B", "Idempotency-Key", "K")
+			return second.Status == http.StatusCreated
 		}, 5*time.Second, 10*time.Millisecond)
 		a.signal(syscall.SIGCONT)
 		c.finish(1)
 
 		late := <-first
-		assert.Equal(t, http.StatusConflict, late.status, "LSE-04: the late answer is not the outcome: %s", late.body)
-		assert.Contains(t, late.body, "claim-lost")
-		replay := b.send("POST", "/slow", "B", "Idempotency-Key", "K")
-		assert.Equal(t, second.body, replay.body, "the record stays the successor's")
-		assert.True(t, replay.replayed())
+		assert.Equal(t, http.StatusConflict, late.Status, "LSE-04: the late answer is not the outcome: %s", late.Body)
+		assert.Contains(t, late.Body, "claim-lost")
+		replay := b.Send("POST", "/slow", "B", "Idempotency-Key", "K")
+		assert.Equal(t, second.Body, replay.Body, "the record stays the successor's")
+		assert.True(t, replay.Replayed())
 		assert.Equal(t, 2, c.runs())
 	})
 }

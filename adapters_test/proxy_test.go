@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -21,57 +20,50 @@ import (
 	idemhttp "github.com/go-idem/idem/adapters/http"
 	idemproxy "github.com/go-idem/idem/adapters/proxy"
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/internal/adaptertest"
 )
+
+// proxyFramework is the reverse proxy.
+var proxyFramework = adaptertest.Framework{Name: "proxy", Start: startProxy, Skipped: notForProxy}
 
 // startProxy starts two servers: the proxy, and behind it, on a port of its own, the service with the handler. The service knows
 // nothing of the engine. A handler that streams says so in a header field, which the proxy removes.
-func startProxy(e *core.Engine, h handler, o setup) func(context.Context) error {
-	if o.bare {
-		return startHTTP(e, h, o)
+func startProxy(e *core.Engine, h adaptertest.Handler, o adaptertest.Setup) func(context.Context) error {
+	if o.Bare {
+		return adaptertest.StartHTTP(e, h, o)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(err)
 	}
-	stopService := startHTTP(e, streaming(h), setup{bare: true, listen: listener})
+	stopService := adaptertest.StartHTTP(e, streaming(h), adaptertest.Setup{Bare: true, Listen: listener})
 	cfg := idemproxy.Config{
 		Upstream:    &url.URL{Scheme: "http", Host: listener.Addr().String()},
-		ScopeHeader: o.scope, ErrorLog: log.New(io.Discard, "", 0),
+		ScopeHeader: o.Scope, ErrorLog: log.New(io.Discard, "", 0),
 	}
-	if o.skip != "" {
-		cfg.Skip = func(r *http.Request) bool { return r.Header.Get(o.skip) != "" }
+	if o.Skip != "" {
+		cfg.Skip = func(r *http.Request) bool { return r.Header.Get(o.Skip) != "" }
 	}
 	proxy, err := idemproxy.New(e, cfg)
 	if err != nil {
 		panic(err)
 	}
-	scope := idemhttp.Scope(func(r *http.Request) string { return r.Header.Get(o.scope) })
-	stopProxy := serveAround(besideStatus(proxy, idemhttp.Status(e, scope)), o)
+	scope := idemhttp.Scope(func(r *http.Request) string { return r.Header.Get(o.Scope) })
+	stopProxy := adaptertest.ServeAround(adaptertest.BesideStatus(proxy, idemhttp.Status(e, scope)), o)
 	return func(ctx context.Context) error { return errors.Join(stopProxy(ctx), stopService(ctx)) }
 }
 
 // streaming is a handler in a service behind a proxy that says when it streams.
-func streaming(h handler) handler {
-	return func(r request) answer {
+func streaming(h adaptertest.Handler) adaptertest.Handler {
+	return func(r adaptertest.Request) adaptertest.Response {
 		a := h(r)
-		if a.chunks != nil {
+		if a.Chunks != nil {
 			header := http.Header{"X-Accel-Buffering": {"no"}}
-			maps.Copy(header, a.header)
-			a.header = header
+			maps.Copy(header, a.Header)
+			a.Header = header
 		}
 		return a
 	}
-}
-
-// runOf returns the fence of the run and whether it is a takeover, from the context. A service behind a proxy reads them from the
-// header.
-func runOf(r request) core.Run {
-	run, isKnown := core.FromContext(r.ctx)
-	if !isKnown {
-		run.Fence, _ = strconv.ParseInt(r.header(idemproxy.FenceHeader), 10, 64)
-		run.Takeover = r.header(idemproxy.TakeoverHeader) == "true"
-	}
-	return run
 }
 
 // notForProxy has the cases that cannot apply to a handler in another process, with the reasons.
@@ -86,29 +78,15 @@ var notForProxy = map[string]string{
 	"MTH-07 a hijacked connection works":                 "a connection without an upgrade has a response like any other",
 }
 
-// skipNotForProxy skips a test, or a part of one, that cannot apply to the proxy.
-func (s *Behaviours) skipNotForProxy(name string) {
-	if s.framework.name != "proxy" {
-		return
-	}
-	for beginning, reason := range notForProxy {
-		if strings.HasPrefix(name, beginning) {
-			s.T().Skip(reason)
-		}
-	}
-}
-
 // Each case that the proxy leaves out is one of the table, so that no case is left out by a name that was changed.
 func TestTheCasesThatTheProxyLeavesOutAreThere(t *testing.T) {
-	files, err := filepath.Glob("*_test.go")
+	files, err := filepath.Glob("../internal/adaptertest/*.go")
 	require.NoError(t, err)
 	var sources strings.Builder
 	for _, file := range files {
 		source, err := os.ReadFile(file)
 		require.NoError(t, err)
-		if file != "proxy_test.go" {
-			sources.Write(source)
-		}
+		sources.Write(source)
 	}
 	for name := range notForProxy {
 		declaration := `s.Run("` + name

@@ -26,6 +26,7 @@ import (
 
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/redisstore"
+	"github.com/go-idem/idem/internal/adaptertest"
 	"github.com/go-idem/idem/internal/redistest"
 	"github.com/go-idem/idem/internal/tied"
 )
@@ -79,10 +80,10 @@ func runSoakChild(name, addr, path string) {
 	if err != nil {
 		panic(err)
 	}
-	l := listen(&testing.T{})
+	l := adaptertest.Listen(&testing.T{})
 	for _, f := range frameworks {
-		if f.name == name {
-			f.start(engine, soakHandler(note), setup{listen: l})
+		if f.Name == name {
+			f.Start(engine, soakHandler(note), adaptertest.Setup{Listen: l})
 		}
 	}
 	fmt.Println(l.Addr())
@@ -90,10 +91,10 @@ func runSoakChild(name, addr, path string) {
 }
 
 // soakHandler works for a moment, fails now and then, and answers with its fence, which tells its run from every other.
-func soakHandler(note func(effect)) handler {
-	return func(r request) answer {
-		run := runOf(r)
-		key := r.header("Idempotency-Key")
+func soakHandler(note func(effect)) adaptertest.Handler {
+	return func(r adaptertest.Request) adaptertest.Response {
+		run := adaptertest.RunOf(r)
+		key := r.Header("Idempotency-Key")
 		note(effect{"begin", key, run.Fence, run.Takeover})
 		defer note(effect{"end", key, run.Fence, run.Takeover})
 		work := time.Duration(rand.ExpFloat64() * float64(5*time.Millisecond))
@@ -102,12 +103,12 @@ func soakHandler(note func(effect)) handler {
 		}
 		select {
 		case <-time.After(work):
-		case <-r.ctx.Done():
+		case <-r.Ctx.Done():
 		}
 		if rand.IntN(20) == 0 {
-			return answer{status: 503, body: "failed"}
+			return adaptertest.Response{Status: 503, Body: "failed"}
 		}
-		return answer{status: 201, body: fmt.Sprintf(`{"key":%q,"fence":%d}`, key, run.Fence)}
+		return adaptertest.Response{Status: 201, Body: fmt.Sprintf(`{"key":%q,"fence":%d}`, key, run.Fence)}
 	}
 }
 
@@ -150,7 +151,7 @@ func TestSoak(t *testing.T) {
 	}
 	for _, f := range frameworks {
 		for range 2 {
-			s.processes = append(s.processes, s.spawn(f.name))
+			s.processes = append(s.processes, s.spawn(f.Name))
 		}
 	}
 	t.Cleanup(func() {
@@ -190,7 +191,7 @@ func (s *soak) pick(random *rand.Rand) *soakProcess {
 // and then an old one again.
 func (s *soak) client(random *rand.Rand) {
 	var old []string
-	c := newClient()
+	c := adaptertest.NewClient()
 	c.Timeout = 3 * soakLease
 	defer c.CloseIdleConnections()
 	for n := 0; time.Now().Before(s.until); n++ {
@@ -215,46 +216,46 @@ func (s *soak) client(random *rand.Rand) {
 // send sends an operation once, and tells whether there is an outcome, or will be none.
 func (s *soak) send(c *http.Client, addr, key string) bool {
 	s.requests.Add(1)
-	svc := &service{tb: s.t, url: "http://" + addr}
-	r, err := svc.try(c, "POST", "/orders", "B", "Idempotency-Key", key)
+	svc := &adaptertest.Service{TB: s.t, URL: "http://" + addr}
+	r, err := svc.Try(c, "POST", "/orders", "B", "Idempotency-Key", key)
 	switch {
 	case err != nil:
 		s.lost.Add(1)
-	case r.status == http.StatusCreated:
+	case r.Status == http.StatusCreated:
 		s.sees(key, r)
 		return true
-	case r.status == http.StatusConflict && strings.Contains(r.body, "outcome-unknown"):
+	case r.Status == http.StatusConflict && strings.Contains(r.Body, "outcome-unknown"):
 		s.unknowns.Add(1)
 		if !strings.HasPrefix(key, careful) || s.outcomeOf(key) != "" && !s.excused(key) {
-			s.violate("%s: %s", key, r.body)
+			s.violate("%s: %s", key, r.Body)
 		}
 		return true // nobody can find out more
-	case r.status == http.StatusConflict:
+	case r.Status == http.StatusConflict:
 		s.conflicts.Add(1)
-	case r.status == http.StatusServiceUnavailable && r.body == "failed":
+	case r.Status == http.StatusServiceUnavailable && r.Body == "failed":
 		s.failures.Add(1)
-	case r.status == http.StatusServiceUnavailable:
+	case r.Status == http.StatusServiceUnavailable:
 		s.refused.Add(1)
 	default:
-		s.violate("%s: %d %s", key, r.status, r.body)
+		s.violate("%s: %d %s", key, r.Status, r.Body)
 	}
 	return false
 }
 
 // sees notes the outcome that a client has, which must be the one that others have.
-func (s *soak) sees(key string, r reply) {
-	if r.replayed() {
+func (s *soak) sees(key string, r adaptertest.Reply) {
+	if r.Replayed() {
 		s.replays.Add(1)
 	}
-	if !strings.Contains(r.body, strconv.Quote(key)) {
-		s.violate("%s: the outcome of another key: %s", key, r.body)
+	if !strings.Contains(r.Body, strconv.Quote(key)) {
+		s.violate("%s: the outcome of another key: %s", key, r.Body)
 	}
 	s.mu.Lock()
 	before, known := s.seen[key]
-	s.seen[key] = r.body
+	s.seen[key] = r.Body
 	s.mu.Unlock()
-	if known && before != r.body && !s.excused(key) {
-		s.violate("%s: %s, and %s before", key, r.body, before)
+	if known && before != r.Body && !s.excused(key) {
+		s.violate("%s: %s, and %s before", key, r.Body, before)
 	}
 }
 
@@ -366,7 +367,7 @@ func (s *soak) judge() {
 			k.running = k.running && k.fence != e.Fence
 		}
 	}
-	c := newClient()
+	c := adaptertest.NewClient()
 	defer c.CloseIdleConnections()
 	for key := range keys {
 		if s.seen[key] != "" {

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -29,6 +28,7 @@ import (
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/adaptertest"
 )
 
 // CON-12: an answer that is made while it is sent. On net/http, Gin and Echo it is made by the handler; on Fiber after it.
@@ -56,7 +56,8 @@ func breaks(n int, end func() error) *brokenReader {
 	return &brokenReader{n, end, make(chan struct{})}
 }
 
-func fails() error  { return errors.New("the source is gone") }
+func fails() error { return errors.New("the source is gone") }
+
 func panics() error { panic("the source is gone") }
 
 // firstRun is a Fiber handler whose first run sends one thing and whose others say how often it ran.
@@ -104,15 +105,15 @@ func TestAStreamOfFiberThatBreaksIsNotKept(t *testing.T) {
 				require.NoError(t, err)
 				req.Header.Set("Idempotency-Key", "K")
 				if res, err := http.DefaultClient.Do(req); err == nil {
-					_, _ = read(res)
+					_, _ = adaptertest.Read(res)
 				}
-				var second reply
+				var second adaptertest.Reply
 				require.Eventually(t, func() bool {
-					second = submit(t, url, "B")
-					return second.status != http.StatusConflict
+					second = adaptertest.Submit(t, url, "B")
+					return second.Status != http.StatusConflict
 				}, 5*time.Second, time.Millisecond)
-				assert.Equal(t, "run 2", second.body)
-				assert.False(t, second.replayed())
+				assert.Equal(t, "run 2", second.Body)
+				assert.False(t, second.Replayed())
 			})
 		}
 	}
@@ -164,18 +165,19 @@ func TestAStreamOfFiberWhoseClientLeavesIsNotKept(t *testing.T) {
 			case <-time.After(10 * time.Second):
 				t.Fatal("the run's context goes on")
 			}
-			var second reply
+			var second adaptertest.Reply
 			require.Eventually(t, func() bool {
-				second = submit(t, url+"/orders", "B")
-				return second.status != http.StatusConflict
+				second = adaptertest.Submit(t, url+"/orders", "B")
+				return second.Status != http.StatusConflict
 			}, 5*time.Second, time.Millisecond)
-			assert.Equal(t, decided == core.Keep, second.replayed())
-			assert.Equal(t, decided == core.Keep, second.header.Get("Idempotent-Body") == "omitted")
+			assert.Equal(t, decided == core.Keep, second.Replayed())
+			assert.Equal(t, decided == core.Keep, second.Header.Get("Idempotent-Body") == "omitted")
 		})
 	}
 }
 
 func TestAnEventStreamOfFiberWhoseClientLeavesReleasesTheKey(t *testing.T) { // MTH-07
+
 	var runs atomic.Int64
 	app := newFiber(t, fiber.Config{})
 	app.Post("/orders", firstRun(&runs, func(c *fiber.Ctx) error {
@@ -189,12 +191,12 @@ func TestAnEventStreamOfFiberWhoseClientLeavesReleasesTheKey(t *testing.T) { // 
 	}))
 	url := serveFiber(t, app)
 	leave(t, strings.TrimPrefix(url, "http://"))
-	var second reply
+	var second adaptertest.Reply
 	require.Eventually(t, func() bool {
-		second = submit(t, url+"/orders", "another body")
-		return second.status != http.StatusConflict && second.status != http.StatusUnprocessableEntity
+		second = adaptertest.Submit(t, url+"/orders", "another body")
+		return second.Status != http.StatusConflict && second.Status != http.StatusUnprocessableEntity
 	}, 5*time.Second, time.Millisecond)
-	assert.Equal(t, "run 2", second.body)
+	assert.Equal(t, "run 2", second.Body)
 }
 
 // Who times a request out around the engine forgets its answer, and with it the stream.
@@ -210,10 +212,10 @@ func TestAStreamOfFiberThatNobodyReadsEndsItsRun(t *testing.T) {
 	})
 	app.Post("/", firstRun(&runs, func(c *fiber.Ctx) error { return c.SendStream(source) }))
 	url := serveFiber(t, app)
-	assert.Equal(t, 503, submit(t, url, "B").status)
+	assert.Equal(t, 503, adaptertest.Submit(t, url, "B").Status)
 	require.Eventually(t, func() bool {
 		runtime.GC()
-		return submit(t, url, "B").body == "run 2"
+		return adaptertest.Submit(t, url, "B").Body == "run 2"
 	}, 5*time.Second, time.Millisecond)
 	<-source.closed
 }
@@ -234,10 +236,10 @@ func TestAStreamOfFiberThatNobodyReadsAndWhoseSourcePanicsEndsItsRunAndNotThePro
 	})
 	app.Post("/", firstRun(&runs, func(c *fiber.Ctx) error { return c.SendStream(&closePanics{}) }))
 	url := serveFiber(t, app)
-	assert.Equal(t, 503, submit(t, url, "B").status)
+	assert.Equal(t, 503, adaptertest.Submit(t, url, "B").Status)
 	require.Eventually(t, func() bool {
 		runtime.GC()
-		return submit(t, url, "B").body == "run 2"
+		return adaptertest.Submit(t, url, "B").Body == "run 2"
 	}, 5*time.Second, time.Millisecond)
 }
 
@@ -317,10 +319,8 @@ func fiberStreams() []sends {
 	}
 }
 
-var dateLine = regexp.MustCompile(`Date: [^\r]*\r\n`)
-
 // wire is an answer as it came, but for its date and the borders of its chunks.
-func wire(t *testing.T, addr, request string) (raw string, r reply) {
+func wire(t *testing.T, addr, request string) (raw string, r adaptertest.Reply) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
@@ -332,11 +332,11 @@ func wire(t *testing.T, addr, request string) (raw string, r reply) {
 	require.NoError(t, err)
 	res, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(all)), nil)
 	require.NoError(t, err)
-	if r, err = read(res); !errors.Is(err, io.ErrUnexpectedEOF) { // a body that a handler has skipped
+	if r, err = adaptertest.Read(res); !errors.Is(err, io.ErrUnexpectedEOF) { // a body that a handler has skipped
 		require.NoError(t, err)
 	}
 	head, _, _ := bytes.Cut(all, []byte("\r\n\r\n"))
-	return dateLine.ReplaceAllString(string(head)+"\r\n", "") + r.body + fmt.Sprint(res.Trailer), r
+	return adaptertest.DateLine.ReplaceAllString(string(head)+"\r\n", "") + r.Body + fmt.Sprint(res.Trailer), r
 }
 
 func TestStreamsOfFiberAreAsWithoutTheEngineAndAreReplayed(t *testing.T) {
@@ -352,13 +352,13 @@ func TestStreamsOfFiberAreAsWithoutTheEngineAndAreReplayed(t *testing.T) {
 			raw, first := wire(t, addr, post)
 			assert.Equal(t, want, raw)
 			_, second := wire(t, addr, post)
-			assert.True(t, second.replayed())
-			assert.Equal(t, first.status, second.status)
-			assert.Equal(t, s.omitted, second.header.Get("Idempotent-Body") == "omitted")
+			assert.True(t, second.Replayed())
+			assert.Equal(t, first.Status, second.Status)
+			assert.Equal(t, s.omitted, second.Header.Get("Idempotent-Body") == "omitted")
 			if !s.omitted {
-				assert.Equal(t, first.body, second.body)
+				assert.Equal(t, first.Body, second.Body)
 				for _, line := range []string{"Content-Type", "Content-Range", "Content-Encoding", "Last-Modified", "Content-Disposition"} {
-					assert.Equal(t, first.header.Values(line), second.header.Values(line), line)
+					assert.Equal(t, first.Header.Values(line), second.Header.Values(line), line)
 				}
 			}
 			assert.EqualValues(t, 1, runs.Load())
@@ -380,11 +380,11 @@ func TestAStreamOfFiberThatIsNotGuardedIsAsWithoutTheEngine(t *testing.T) {
 		require.NoError(t, err)
 		res, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: method})
 		require.NoError(t, err)
-		r, err := read(res)
+		r, err := adaptertest.Read(res)
 		require.NoError(t, err)
-		assert.Len(t, r.body, length)
-		assert.EqualValues(t, 3000, r.length)
-		assert.False(t, r.replayed())
+		assert.Len(t, r.Body, length)
+		assert.EqualValues(t, 3000, r.Length)
+		assert.False(t, r.Replayed())
 	}
 }
 
@@ -396,9 +396,9 @@ func TestAStreamOfFiberIsSentWhenTheStoreIsAway(t *testing.T) {
 	app := fiber.New(fiber.Config{DisableStartupMessage: true})
 	app.Use(idemfiber.Fiber(engine))
 	app.Post("/", func(c *fiber.Ctx) error { return c.SendStream(strings.NewReader("streamed")) })
-	r := submit(t, serveFiber(t, app), "B")
-	assert.Equal(t, "streamed", r.body)
-	assert.Equal(t, "true", r.header.Get("Idempotent-Unprotected"))
+	r := adaptertest.Submit(t, serveFiber(t, app), "B")
+	assert.Equal(t, "streamed", r.Body)
+	assert.Equal(t, "true", r.Header.Get("Idempotent-Unprotected"))
 	require.NoError(t, engine.Close(context.Background()))
 }
 
@@ -406,21 +406,21 @@ func TestAStreamOfFiberOutlastsItsLease(t *testing.T) {
 	engine, err := core.New(core.Config{Store: memstore.New(), Scope: core.SingleTenant, Lease: core.LeaseConfig{Duration: 200 * time.Millisecond}})
 	require.NoError(t, err)
 	app := fiber.New(fiber.Config{DisableStartupMessage: true})
-	app.Use(idemfiber.Fiber(engine), idemfiber.Fiber(engine.With(required))) // the inner one stands aside
+	app.Use(idemfiber.Fiber(engine), idemfiber.Fiber(engine.With(adaptertest.Required))) // the inner one stands aside
 	source, end := io.Pipe()
 	app.Post("/", func(c *fiber.Ctx) error { return c.Status(201).SendStream(source) })
 	url := serveFiber(t, app)
-	first := async(func() reply { return submit(t, url, "B") })
+	first := adaptertest.Async(func() adaptertest.Reply { return adaptertest.Submit(t, url, "B") })
 	_, err = io.WriteString(end, "streamed")
 	require.NoError(t, err)
 	for until := time.Now().Add(time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
-		require.Equal(t, http.StatusConflict, submit(t, url, "B").status)
+		require.Equal(t, http.StatusConflict, adaptertest.Submit(t, url, "B").Status)
 	}
 	require.NoError(t, end.Close())
-	assert.Equal(t, "streamed", (<-first).body)
-	second := submit(t, url, "B")
-	assert.True(t, second.replayed())
-	assert.Equal(t, "streamed", second.body)
+	assert.Equal(t, "streamed", (<-first).Body)
+	second := adaptertest.Submit(t, url, "B")
+	assert.True(t, second.Replayed())
+	assert.Equal(t, "streamed", second.Body)
 }
 
 // A process that is killed while it streams has kept nothing. So has one that a Fiber stream writer takes with it by a panic,
@@ -434,10 +434,10 @@ func TestAProcessThatDiesWhileItStreamsIsTakenOver(t *testing.T) {
 				afterCrash = "refuse"
 			}
 			a, b := c.spawnWith("1s", afterCrash), c.spawnWith("1s", afterCrash)
-			go func() { _, _ = a.try(a.client, "POST", "/stream", "B", "Idempotency-Key", "K") }()
+			go func() { _, _ = a.Try(a.Client, "POST", "/stream", "B", "Idempotency-Key", "K") }()
 			c.waitForRun(1)
-			require.Equal(t, http.StatusConflict, b.send("POST", "/stream", "B", "Idempotency-Key", "K").status)
-			if c.f.name == "fiber" && !refuse {
+			require.Equal(t, http.StatusConflict, b.Send("POST", "/stream", "B", "Idempotency-Key", "K").Status)
+			if c.f.Name == "fiber" && !refuse {
 				require.NoError(t, c.redis.Set(context.Background(), c.scope+":panic", 1, 0).Err())
 				c.finish(1)
 				_ = a.cmd.Wait()
@@ -445,14 +445,14 @@ func TestAProcessThatDiesWhileItStreamsIsTakenOver(t *testing.T) {
 			}
 			a.signal(syscall.SIGKILL)
 			c.finish(2)
-			var r reply
+			var r adaptertest.Reply
 			require.Eventually(t, func() bool {
-				r = b.send("POST", "/stream", "B", "Idempotency-Key", "K")
-				return r.status == http.StatusCreated || strings.Contains(r.body, "outcome-unknown")
+				r = b.Send("POST", "/stream", "B", "Idempotency-Key", "K")
+				return r.Status == http.StatusCreated || strings.Contains(r.Body, "outcome-unknown")
 			}, 10*time.Second, 10*time.Millisecond)
-			require.Equal(t, refuse, r.status == http.StatusConflict, r.body)
+			require.Equal(t, refuse, r.Status == http.StatusConflict, r.Body)
 			if !refuse {
-				require.Equal(t, "begin run 2 takeover true", r.body)
+				require.Equal(t, "begin run 2 takeover true", r.Body)
 			}
 		}
 	})

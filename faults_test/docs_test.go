@@ -21,9 +21,12 @@ import (
 // tests returns the names of all tests and fuzz targets of the tree.
 func tests(t *testing.T) []string {
 	t.Helper()
-	list := exec.Command("grep", "-rhoE", "--include=*_test.go", `^func (\([a-z]+ \*?[A-Za-z]+\) )?(Test|Fuzz)[A-Za-z0-9]+`, "..")
-	out, err := list.Output()
+	declaration := `^func (\([a-z]+ \*?[A-Za-z]+\) )?(Test|Fuzz)[A-Za-z0-9]+`
+	out, err := exec.Command("grep", "-rhoE", "--include=*_test.go", declaration, "..").Output()
 	require.NoError(t, err)
+	suite, err := exec.Command("grep", "-rhoE", declaration, "../internal/adaptertest").Output()
+	require.NoError(t, err)
+	out = append(out, suite...)
 	return regexp.MustCompile(`\b(Test|Fuzz)\w+`).FindAllString(string(out), -1)
 }
 

@@ -27,8 +27,9 @@ var testPackages = []*testPackage{
 	{path: "adapters/client", of: "^adapters/client/"},
 	{path: "core", of: "^core/"}, // also those of internal packages without tests of their own
 	{path: "core/redisstore", of: "^core/(redisstore|driver)/", skip: "OnEveryEngine|Cluster|Sentinel|Promoted|Linearizable"},
-	{path: "adapters_test", of: "^core/|^adapters/[^c]", skip: "Soak|Process|Redis|TestAdapters|Killed|WithoutTTL", runs: []string{"^TestAdapters$/^memory$/^http$",
-		"^TestAdapters$/^memory$/^gin$", "^TestAdapters$/^memory$/^echo$", "^TestAdapters$/^memory$/^fiber$"}},
+	{path: "adapters_test", of: "^core/|^adapters/[^c]", skip: "Soak|Process|Redis|TestAdapters|TestFrameworks|Killed|WithoutTTL", runs: []string{
+		"^TestAdapters$/^memory$/^http$", "^TestAdapters$/^memory$/^gin$", "^TestAdapters$/^memory$/^echo$", "^TestAdapters$/^memory$/^fiber$",
+		"^TestFrameworks$/^http$", "^TestFrameworks$/^gin$", "^TestFrameworks$/^echo$", "^TestFrameworks$/^fiber$"}},
 }
 
 // testPackage is a package of tests, built with all mutants.

@@ -1,4 +1,4 @@
-package adapters_test
+package adaptertest
 
 import (
 	"context"
@@ -18,9 +18,9 @@ type sent struct {
 	lines      []string
 }
 
-func (s *Behaviours) sends(svc *service, r sent) reply {
+func (s *Behaviours) sends(svc *Service, r sent) Reply {
 	s.T().Helper()
-	return svc.send("POST", r.path, r.body, append([]string{"Idempotency-Key", "K"}, r.lines...)...)
+	return svc.Send("POST", r.path, r.body, append([]string{"Idempotency-Key", "K"}, r.lines...)...)
 }
 
 func typed(contentType, body string) sent {
@@ -62,9 +62,9 @@ func (s *Behaviours) TestComparisons() {
 		{"FPR-18 all are the same, on another route", core.FingerprintConfig{Off: true}, sent{"/orders", "B", nil}, sent{"/refunds", "B", nil}, false},
 	} {
 		s.Run(c.name, func() {
-			svc := s.serve(ok(), comparing(c.config))
+			svc := s.serve(OK(), comparing(c.config))
 			first := s.sends(svc, c.first)
-			s.Equal(201, first.status)
+			s.Equal(201, first.Status)
 			s.replay(first, s.sends(svc, c.first))
 			if second := s.sends(svc, c.second); c.same {
 				s.replay(first, second)
@@ -85,9 +85,9 @@ func (s *Behaviours) TestAStrictRouteNeverReplaysAnotherRoutesAnswer() {
 		s.Run(name, func() {
 			scope := rand.Text()
 			shared := func(c *core.Config) { c.Scope = func(context.Context, *core.Request) string { return scope } }
-			ping := s.serve(ok(), func(c *core.Config) { shared(c); comparing(config)(c) })
-			payments := s.serve(ok(), shared)
-			s.Equal(201, s.sends(ping, sent{"/ping", "B", nil}).status)
+			ping := s.serve(OK(), func(c *core.Config) { shared(c); comparing(config)(c) })
+			payments := s.serve(OK(), shared)
+			s.Equal(201, s.sends(ping, sent{"/ping", "B", nil}).Status)
 			s.problem(s.sends(payments, sent{"/payments", "B", nil}), 422, "fingerprint-mismatch")
 			s.ran(ping, 1)
 			s.ran(payments, 0)
@@ -102,10 +102,10 @@ func (s *Behaviours) TestARollOutOfAnotherComparison() {
 	for from, before := range map[string]core.FingerprintConfig{"raw": {}, "JSON": {JSON: true}} {
 		s.Run("FPR-06 from "+from, func() {
 			after := core.FingerprintConfig{JSON: !before.JSON, SortQuery: true, Previous: &before}
-			old := s.serve(ok(), func(c *core.Config) { shared(c); comparing(before)(c) })
-			next := s.serve(ok(), func(c *core.Config) { shared(c); comparing(after)(c) })
-			post := func(svc *service, body string) reply {
-				return svc.send("POST", "/orders?b=1&a=2", body, "Idempotency-Key", from, "Content-Type", "application/json")
+			old := s.serve(OK(), func(c *core.Config) { shared(c); comparing(before)(c) })
+			next := s.serve(OK(), func(c *core.Config) { shared(c); comparing(after)(c) })
+			post := func(svc *Service, body string) Reply {
+				return svc.Send("POST", "/orders?b=1&a=2", body, "Idempotency-Key", from, "Content-Type", "application/json")
 			}
 			first := post(old, `{"a": 1}`)
 			s.replay(first, post(next, `{"a": 1}`))

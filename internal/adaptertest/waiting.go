@@ -1,4 +1,4 @@
-package adapters_test
+package adaptertest
 
 import (
 	"context"
@@ -22,65 +22,65 @@ func waiting(timeout time.Duration) func(*core.Config) {
 }
 
 // waits sends a retry and returns where its answer will be, once it waits.
-func (s *Behaviours) waits(svc *service) <-chan reply {
+func (s *Behaviours) waits(svc *Service) <-chan Reply {
 	s.T().Helper()
 	before := svc.store.Calls("watch")
-	retry := async(func() reply { return svc.post("K", "B") })
+	retry := Async(func() Reply { return svc.Post("K", "B") })
 	s.Require().Eventually(func() bool { return svc.store.Calls("watch") > before }, 10*time.Second, time.Millisecond)
 	return retry
 }
 
 func (s *Behaviours) TestWaiting() {
 	s.Run("CON-04 CON-09 a retry that waits gets the outcome", func() {
-		g := newGate()
-		svc := s.serve(g.handler(ok()), waiting(time.Minute))
-		first := async(func() reply { return svc.post("K", "B") })
+		g := NewGate()
+		svc := s.serve(g.handler(OK()), waiting(time.Minute))
+		first := Async(func() Reply { return svc.Post("K", "B") })
 		<-g.entered
 		second, third := s.waits(svc), s.waits(svc)
-		g.open()
+		g.Open()
 		r := <-first
-		s.Equal(201, r.status)
+		s.Equal(201, r.Status)
 		s.replay(r, <-second)
 		s.replay(r, <-third)
 		s.ran(svc, 1)
 	})
 	s.Run("CON-04 a retry that waits takes over a run that failed", func() {
-		g := newGate()
-		svc := s.serve(g.handler(script(answer{status: 503, body: "down"}, answer{status: 201, body: "up"})), waiting(time.Minute))
-		first := async(func() reply { return svc.post("K", "B") })
+		g := NewGate()
+		svc := s.serve(g.handler(script(Response{Status: 503, Body: "down"}, Response{Status: 201, Body: "up"})), waiting(time.Minute))
+		first := Async(func() Reply { return svc.Post("K", "B") })
 		<-g.entered
 		second, third := s.waits(svc), s.waits(svc)
-		g.open()
-		s.Equal("down", (<-first).body)
+		g.Open()
+		s.Equal("down", (<-first).Body)
 		a, b := <-second, <-third
-		s.Equal("up", a.body)
-		s.Equal("up", b.body)
-		s.NotEqual(a.replayed(), b.replayed(), "one of them has run")
+		s.Equal("up", a.Body)
+		s.Equal("up", b.Body)
+		s.NotEqual(a.Replayed(), b.Replayed(), "one of them has run")
 		s.ran(svc, 2)
 	})
 	s.Run("CON-05 a retry that has waited long enough is refused", func() {
-		g := newGate()
-		svc := s.serve(g.handler(ok()), waiting(100*time.Millisecond))
-		first := async(func() reply { return svc.post("K", "B") })
+		g := NewGate()
+		svc := s.serve(g.handler(OK()), waiting(100*time.Millisecond))
+		first := Async(func() Reply { return svc.Post("K", "B") })
 		<-g.entered
 		asked := time.Now()
-		r := svc.post("K", "B")
+		r := svc.Post("K", "B")
 		s.GreaterOrEqual(time.Since(asked), 100*time.Millisecond)
 		s.problem(r, 409, "in-progress")
-		s.Regexp(`^[1-9][0-9]*$`, r.header.Get("Retry-After"))
-		g.open()
-		s.Equal(201, (<-first).status)
+		s.Regexp(`^[1-9][0-9]*$`, r.Header.Get("Retry-After"))
+		g.Open()
+		s.Equal(201, (<-first).Status)
 		s.ran(svc, 1)
 	})
 	s.Run("CON-06 another request does not wait", func() {
-		g := newGate()
-		svc := s.serve(g.handler(ok()), waiting(time.Minute))
-		first := async(func() reply { return svc.post("K", "B") })
+		g := NewGate()
+		svc := s.serve(g.handler(OK()), waiting(time.Minute))
+		first := Async(func() Reply { return svc.Post("K", "B") })
 		<-g.entered
-		s.problem(svc.post("K", "B'"), 422, "fingerprint-mismatch")
+		s.problem(svc.Post("K", "B'"), 422, "fingerprint-mismatch")
 		s.Zero(svc.store.Calls("watch"))
-		g.open()
-		s.Equal(201, (<-first).status)
+		g.Open()
+		s.Equal(201, (<-first).Status)
 	})
 	s.Run("CON-10 a waiter whose client hangs up is freed, and the run is unaffected", s.hangsUp)
 }
@@ -90,22 +90,22 @@ func (s *Behaviours) hangsUp() {
 		s.T().Log("CON-10 does not hold on Fiber: fasthttp does not tell that a client has left; Wait.Timeout ends the wait")
 		return
 	}
-	g, freed := newGate(), make(chan struct{}, 1)
-	svc := s.serve(g.handler(ok()), func(c *core.Config) {
+	g, freed := NewGate(), make(chan struct{}, 1)
+	svc := s.serve(g.handler(OK()), func(c *core.Config) {
 		waiting(time.Minute)(c)
 		c.Wait.MaxPerKey = 1
 		c.Hooks.Conflict = func(context.Context, core.Event) { freed <- struct{}{} }
 	})
-	first := async(func() reply { return svc.post("K", "B") })
+	first := Async(func() Reply { return svc.Post("K", "B") })
 	<-g.entered
 
 	client, leave := context.WithCancel(context.Background())
-	req, err := http.NewRequestWithContext(client, "POST", svc.url+"/orders", strings.NewReader("B"))
+	req, err := http.NewRequestWithContext(client, "POST", svc.URL+"/orders", strings.NewReader("B"))
 	s.Require().NoError(err)
 	req.Header.Set("Idempotency-Key", "K")
 	gone := make(chan error, 1)
 	go func() {
-		_, err := svc.client.Do(req)
+		_, err := svc.Client.Do(req)
 		gone <- err
 	}()
 	asked := func() bool { return svc.store.Calls("begin") == 3 } // by the run, and before and after the waiter's watch
@@ -118,32 +118,32 @@ func (s *Behaviours) hangsUp() {
 		s.Fail("it waits on")
 	}
 	next := s.waits(svc) // there is room for one again
-	g.open()
+	g.Open()
 	r := <-first
-	s.Equal(201, r.status)
+	s.Equal(201, r.Status)
 	s.replay(r, <-next)
 	s.ran(svc, 1)
 }
 
-func waitsForARunElsewhere(t *testing.T, store driver.Store) {
+func waitsForARunElsewhere(t *testing.T, store driver.Store, a, b Framework) {
 	t.Run("FRM-01 CON-04 who waits in one framework is woken by a run in another", func(t *testing.T) {
 		name := rand.Text()
 		scope := func(c *core.Config) {
 			c.Scope = func(context.Context, *core.Request) string { return name }
 			waiting(time.Minute)(c)
 		}
-		g := newGate()
-		run := start(t, frameworks[1], store, g.handler(ok()), setup{}, scope)
-		retry := start(t, frameworks[3], store, ok(), setup{}, scope)
-		first := async(func() reply { return run.post("K", "B") })
+		g := NewGate()
+		run := Start(t, a, store, g.handler(OK()), Setup{}, scope)
+		retry := Start(t, b, store, OK(), Setup{}, scope)
+		first := Async(func() Reply { return run.Post("K", "B") })
 		<-g.entered
-		second := async(func() reply { return retry.post("K", "B") })
+		second := Async(func() Reply { return retry.Post("K", "B") })
 		require.Eventually(t, func() bool { return retry.store.Calls("watch") == 1 }, 10*time.Second, time.Millisecond)
-		g.open()
+		g.Open()
 		r := <-second
-		assert.True(t, r.replayed())
-		assert.Equal(t, (<-first).body, r.body)
-		assert.Zero(t, retry.runs.Load())
+		assert.True(t, r.Replayed())
+		assert.Equal(t, (<-first).Body, r.Body)
+		assert.Zero(t, retry.Runs.Load())
 	})
 }
 
@@ -155,8 +155,8 @@ func (s *Behaviours) TestAStreamIsWaitedForToItsEnd() {
 	}
 	s.Run("CON-09", func() {
 		next := make(chan struct{})
-		svc := s.serve(script(answer{status: 201, chunks: []string{"half", "whole"}, before: func() { <-next }}), waiting(time.Minute))
-		res, err := svc.client.Do(s.request(svc))
+		svc := s.serve(script(Response{Status: 201, Chunks: []string{"half", "whole"}, Before: func() { <-next }}), waiting(time.Minute))
+		res, err := svc.Client.Do(s.request(svc))
 		s.Require().NoError(err)
 		defer res.Body.Close()
 		half := make([]byte, 4)
@@ -164,17 +164,17 @@ func (s *Behaviours) TestAStreamIsWaitedForToItsEnd() {
 		s.Require().NoError(err)
 		second := s.waits(svc)
 		close(next)
-		r, err := read(res)
+		r, err := Read(res)
 		s.NoError(err)
-		s.Equal("whole", r.body)
-		s.Equal("halfwhole", (<-second).body)
+		s.Equal("whole", r.Body)
+		s.Equal("halfwhole", (<-second).Body)
 		s.ran(svc, 1)
 	})
 }
 
 // request is the usual keyed request.
-func (s *Behaviours) request(svc *service) *http.Request {
-	req, err := http.NewRequest("POST", svc.url+"/orders", strings.NewReader("B"))
+func (s *Behaviours) request(svc *Service) *http.Request {
+	req, err := http.NewRequest("POST", svc.URL+"/orders", strings.NewReader("B"))
 	s.Require().NoError(err)
 	req.Header.Set("Idempotency-Key", "K")
 	return req

@@ -1,0 +1,122 @@
+package adaptertest
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// ATT-01: a timeout outside answers, and the key is held while the handler works on.
+func TestATimeoutOutsideLeavesTheKeyToTheHandler(t *testing.T, f Framework) {
+	onNetHTTP(t, f, func(t *testing.T, wrap Mounter) {
+		var runs atomic.Int64
+		g := NewGate()
+		guarded := wrap(NewEngine(t), func(w http.ResponseWriter, r *http.Request) {
+			runs.Add(1)
+			<-r.Context().Done() // the deadline counts
+			<-g.Leave
+			w.WriteHeader(201)
+			_, _ = io.WriteString(w, "done")
+		})
+		url := NewServer(t, http.TimeoutHandler(guarded, 500*time.Millisecond, "slow"))
+		assert.Equal(t, 503, Submit(t, url, "B").Status)
+		for range 3 {
+			assert.Equal(t, 409, Submit(t, url, "B").Status)
+		}
+		g.Open()
+		var r Reply
+		require.Eventually(t, func() bool { r = Submit(t, url, "B"); return r.Replayed() }, 5*time.Second, time.Millisecond)
+		assert.Equal(t, "done", r.Body)
+		assert.EqualValues(t, 1, runs.Load())
+	})
+}
+
+func TestTheServerRemovesTheFilesOfAForm(t *testing.T, f Framework) {
+	onNetHTTP(t, f, func(t *testing.T, wrap Mounter) {
+		dir := t.TempDir()
+		t.Setenv("TMPDIR", dir)
+		files := func() int { entries, _ := os.ReadDir(dir); return len(entries) }
+		server := httptest.NewServer(wrap(NewEngine(t), func(w http.ResponseWriter, r *http.Request) {
+			assert.NoError(t, r.ParseMultipartForm(1))
+			assert.Equal(t, 1, files())
+			w.WriteHeader(201)
+		}))
+		contentType, body := Form(t, strings.Repeat("x", 100_000))
+		assert.Equal(t, 201, Submit(t, server.URL, body, "Content-Type", contentType).Status)
+		server.Close()
+		assert.Zero(t, files())
+	})
+}
+
+func TestABodyIsAsLongAsDeclaredOrNotReplayed(t *testing.T, f Framework) {
+	for name, c := range map[string]struct {
+		writes int
+		broken error
+		again  string
+	}{"less": {5, io.ErrUnexpectedEOF, ""}, "more": {15, nil, "xxxxxxxxxx"}} {
+		t.Run(name, func(t *testing.T) {
+			onNetHTTP(t, f, func(t *testing.T, wrap Mounter) {
+				m := Mount(t, wrap, func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Content-Length", "10")
+					w.WriteHeader(201)
+					for i := range c.writes {
+						_, err := io.WriteString(w, "x")
+						assert.Equal(t, i >= 10, errors.Is(err, http.ErrContentLength))
+					}
+				})
+				_, want, wantErr := Exchange(t, m.bare, strings.NewReader("B"))
+				_, first, firstErr := Exchange(t, m.Guarded, strings.NewReader("B"))
+				assert.Equal(t, want, first)
+				assert.Equal(t, wantErr, firstErr)
+				assert.Equal(t, c.broken, firstErr)
+				<-m.Kept
+				second := Submit(t, m.Guarded, "B")
+				assert.Equal(t, 201, second.Status)
+				assert.True(t, second.Replayed())
+				assert.Equal(t, c.again, second.Body)
+				assert.Equal(t, c.broken != nil, second.Header.Get("Idempotent-Body") == "omitted")
+			})
+		})
+	}
+}
+
+func TestTrailersAreNotDoubled(t *testing.T, f Framework) {
+	outside := func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Sum", "0")
+			h.ServeHTTP(w, r)
+		})
+	}
+	for name, flush := range map[string]bool{"held back": false, "streamed": true} {
+		t.Run(name, func(t *testing.T) {
+			h := func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Trailer", "X-Sum, X-Early")
+				w.Header().Set("X-Early", "3") // before the body already
+				w.Header().Set(http.TrailerPrefix+"X-More", "5")
+				_, _ = io.WriteString(w, "body")
+				if flush {
+					_ = http.NewResponseController(w).Flush()
+				}
+				w.Header().Set("X-Sum", "4")
+			}
+			want, _, err := Exchange(t, NewServer(t, outside(http.HandlerFunc(h))), strings.NewReader("B"))
+			require.NoError(t, err)
+			onNetHTTP(t, f, func(t *testing.T, wrap Mounter) {
+				got, r, err := Exchange(t, NewServer(t, outside(wrap(NewEngine(t), h))), strings.NewReader("B"))
+				require.NoError(t, err)
+				assert.Equal(t, "body", r.Body)
+				assert.Equal(t, want.Trailer, got.Trailer)
+				assert.Equal(t, http.Header{"X-Sum": {"4"}, "X-Early": {"3"}, "X-More": {"5"}}, got.Trailer)
+			})
+		})
+	}
+}

@@ -1,0 +1,43 @@
+package adaptertest
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/go-idem/idem/core"
+)
+
+func TestAMiddlewareOnARouteDoesNotConflictWithOneOnAll(t *testing.T, f Framework) {
+	if f.Nest == nil {
+		return
+	}
+	var runs atomic.Int64
+	outer := NewEngine(t)
+	url := f.Nest(t, outer, outer.With(Required), func() { runs.Add(1) }) + "/"
+	first, second := Submit(t, url, "B"), Submit(t, url, "B")
+	assert.Equal(t, 201, first.Status, first.Body)
+	assert.False(t, first.Replayed())
+	assert.Equal(t, 201, second.Status)
+	assert.Equal(t, "made", second.Body)
+	assert.True(t, second.Replayed())
+	assert.EqualValues(t, 1, runs.Load())
+}
+
+// FRM-06: alone it would refuse what the one around it runs again, so it says that it cannot.
+func TestAStricterMiddlewareOnARouteIsRefusedLoudlyBehindOneOnAll(t *testing.T, f Framework) {
+	if f.Nest == nil {
+		return
+	}
+	var runs atomic.Int64
+	outer := NewEngine(t)
+	strict := outer.With(func(c *core.Config) { c.Lease.OnUnknown = core.RefuseUnknown })
+	url := f.Nest(t, outer, strict, func() { runs.Add(1) }) + "/"
+	for range 2 {
+		refused := Submit(t, url, "B")
+		assert.Equal(t, 500, refused.Status)
+		assert.Contains(t, refused.Body, "nested-engine")
+	}
+	assert.Zero(t, runs.Load())
+}

@@ -1,0 +1,112 @@
+// Package adaptertest has the tests that every adapter for an HTTP framework passes: what a client sees, on each kind of store,
+// and what the framework does with requests and responses, on one.
+package adaptertest
+
+import (
+	"os"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/suite"
+
+	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/memstore"
+	"github.com/go-idem/idem/core/redisstore"
+	"github.com/go-idem/idem/internal/redistest"
+)
+
+// Stores is every store that the behaviours are shown on: on each of them in all frameworks.
+var Stores = []struct {
+	Name string
+	New  func(testing.TB) driver.Store
+}{
+	{"memory", func(testing.TB) driver.Store { return memstore.New() }},
+	{"redis", func(tb testing.TB) driver.Store { return redisstore.New(redistest.Shared(tb).Client(tb)) }},
+	{"redis behind sentinel", func(tb testing.TB) driver.Store {
+		client, _ := redistest.Sentinel(tb)
+		return redisstore.New(client)
+	}},
+	{"redis cluster", func(tb testing.TB) driver.Store { return redisstore.New(redistest.Cluster(tb)) }},
+}
+
+// sample has the behaviours that an adapter in a module of its own shows on Redis if SOAK is not set. How the engine uses a
+// store does not depend on the adapter.
+var sample = []string{"TestReplay", "TestConcurrency", "TestOutcomes"}
+
+// RunOn runs the behaviours of the frameworks on one store, and repeats requests to each framework at each other one.
+func RunOn(t *testing.T, store driver.Store, frameworks []Framework) {
+	for _, f := range frameworks {
+		t.Run(f.Name, func(t *testing.T) {
+			t.Parallel()
+			suite.Run(t, &Behaviours{framework: f, store: store})
+		})
+	}
+	t.Run("FRM-01 from one framework to another", func(t *testing.T) {
+		t.Parallel()
+		isReplayedElsewhere(t, store, frameworks)
+		waitsForARunElsewhere(t, store, frameworks[1], frameworks[len(frameworks)-2])
+	})
+}
+
+// Run runs all tests of this package for an adapter in a module of its own: those that depend on the store on one in memory,
+// and a sample of them on Redis. With SOAK set, it runs them on all stores.
+func Run(t *testing.T, f Framework) {
+	for _, s := range Stores {
+		t.Run(s.Name, func(t *testing.T) {
+			switch isLong := os.Getenv("SOAK") != ""; {
+			case isLong || s.Name == "memory":
+				RunOn(t, s.New(t), []Framework{HTTP, f})
+			case s.Name == "redis" && !testing.Short():
+				suite.Run(t, &Behaviours{framework: f, store: s.New(t), only: sample})
+			default:
+				t.Skip("with SOAK")
+			}
+		})
+	}
+	t.Run("once", func(t *testing.T) { RunOnce(t, f) })
+}
+
+// cases has the tests that do not depend on the store.
+var cases = []func(*testing.T, Framework){
+	TestABodyIsAsLongAsDeclaredOrNotReplayed,
+	TestAFlushThroughResponseControllerKeepsTheStatus,
+	TestAHijackThatIsRefusedSendsNothing,
+	TestAMiddlewareOnARouteDoesNotConflictWithOneOnAll,
+	TestAMistypedRouteDoesNotUseItsKey,
+	TestAQuotaCountsByTheScopeItWasGiven,
+	TestARequestTargetInAbsoluteFormIsThatInOriginForm,
+	TestAStreamOverTheLimitIsReplayedWithoutItsBody,
+	TestAStreamWhoseClientLeavesIsCancelledAndNotReplayedInPart,
+	TestAStricterMiddlewareOnARouteIsRefusedLoudlyBehindOneOnAll,
+	TestATargetThatIsSpeltAnotherWayIsAnotherRequest,
+	TestATimeoutOutsideLeavesTheKeyToTheHandler,
+	TestAnswersThatAreHeldBackAtOnceDoNotMix,
+	TestCORSOutsideStandsBesideTheMarkerThatIsExposed,
+	TestEveryRequestIsDoneOnceWithItsRoute,
+	TestFirstAnswersAreAsWithoutTheEngineByteForByteAndReplaysLikeThem,
+	TestLinesBehindTheBodyAreNoHeader,
+	TestMemoryForABodyIsTakenAsItComes,
+	TestMiddlewareAroundAndInside,
+	TestNoTrailerAndNoEarlyHintHasTheMarker,
+	TestNothingIsWrittenOnceTheHandlerHasReturned,
+	TestNothingOfARequestOrItsAnswerCanBeReadInTheStore,
+	TestNothingOfAnAnswerIsInTheNextOne,
+	TestRedisRestartsAndForgetsItsScripts,
+	TestStringsThatAConfigsFunctionsAreGivenStayAsTheyAre,
+	TestTheContentTypeOfAHandlerIsReplayedWithoutTheMiddlewareThatSetItToo,
+	TestTheContextOfAStreamThatItsClientLeftEndsWithItsHandler,
+	TestTheServerRemovesTheFilesOfAForm,
+	TestTrailersAreNotDoubled,
+	TestTrailersReachTheFirstClient,
+	TestWritersWorkAsWithoutTheEngineAndAreReplayedWhole,
+}
+
+// RunOnce runs the tests that do not depend on the store.
+func RunOnce(t *testing.T, f Framework) {
+	for _, test := range cases {
+		_, name, _ := strings.Cut(runtime.FuncForPC(reflect.ValueOf(test).Pointer()).Name(), ".Test")
+		t.Run("Test"+name, func(t *testing.T) { test(t, f) })
+	}
+}
