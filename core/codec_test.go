@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -15,7 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/compress"
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/seal"
 	"github.com/go-idem/idem/core/storetest"
 )
 
@@ -419,4 +422,38 @@ func TestCodecsApplyToBlobsToo(t *testing.T) {
 	s.blobs[s.ids()[0]][0]++
 	f.omitted(f.send(request("K", "B"), long))
 	f.ran(1)
+}
+
+// A codec is added in steps. No process meets an outcome that it cannot read, as long as only neighbouring steps run together.
+func TestACodecThatIsAddedInStepsMakesNothingUnreadable(t *testing.T) {
+	sealing := func(opts ...seal.Option) driver.Codec {
+		codec, err := seal.New([]seal.Key{{ID: "1", Secret: bytes.Repeat([]byte("k"), 32)}}, opts...)
+		require.NoError(t, err)
+		return codec
+	}
+	packing := func(threshold int) driver.Codec {
+		codec, err := compress.Zstd(compress.Threshold(threshold))
+		require.NoError(t, err)
+		return codec
+	}
+	steps := [][]driver.Codec{
+		nil,
+		{packing(math.MaxInt), sealing(seal.OpenOnly())},
+		{packing(1), sealing(seal.AcceptPlain())},
+		{packing(1), sealing()},
+	}
+	long := strings.Repeat("paid ", 100)
+	f := newFixture(t)
+	at := func(step int) *fixture { return f.with(func(c *core.Config) { c.Keep.Codecs = steps[step] }) }
+	for step := range len(steps) - 1 {
+		for _, pair := range [][2]int{{step, step + 1}, {step + 1, step}} {
+			key := fmt.Sprint("K", pair[0], "-", pair[1])
+			f.answered(at(pair[0]).send(request(key, "B"), answers(201, long)), 201, long)
+			f.replayed(at(pair[1]).send(request(key, "B"), made), 201, long)
+		}
+	}
+	at(2).send(request("K", "B"), answers(201, long))
+	f.refused(at(0).send(request("K", "B"), made), 503, "record-unreadable")
+	events := f.heard.take()
+	assert.ErrorContains(t, events[len(events)-1].Err, "a process with another codec")
 }

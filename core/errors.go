@@ -9,8 +9,8 @@ import (
 
 var (
 	// ErrLost says that a run no longer holds its key: another run has claimed it, its record is gone ([driver.ErrGone]), or the
-	// store was unavailable for a whole lease. The context of such a run's handler is cancelled with a cause that wraps ErrLost, and the
-	// handler should stop then: another run may be in progress, and the store rejects what this one writes to the record.
+	// store was unavailable for a whole lease. The context of such a run's handler is cancelled with a cause that wraps ErrLost,
+	// and the handler should stop then: another run may be in progress, and the store rejects what this one writes to the record.
 	ErrLost = driver.ErrLost
 
 	// ErrOutcomeUnknown is what a LeaseConfig.OnUnknown returns when it cannot tell what became of a run.

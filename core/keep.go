@@ -77,7 +77,8 @@ type KeepConfig struct {
 	DenyHeaders []string
 
 	// Codecs transform outcomes: first to last when they are stored, last to first when they are read. Compress before sealing.
-	// An outcome that they cannot read is refused with 503, and its request is not run again. Default none.
+	// An outcome that they cannot read is refused with 503, and its request is not run again. So add a codec in two deployments:
+	// the first only reads, by seal.OpenOnly or by compress.Threshold(math.MaxInt), and the second writes. Default none.
 	Codecs []driver.Codec
 
 	// LocalReplays is about how many bytes of memory this process uses to replay outcomes without calling the store. An outcome

@@ -67,8 +67,12 @@ func encodeOutcome(r *Response, blob string) []byte {
 // shares the memory of b. The error wraps ErrUnreadable. Names and values are validated even if the checksum fits, so that
 // access to the store is not enough to inject header fields.
 func decodeOutcome(b []byte) (r *Response, blob string, err error) {
-	if len(b) < 2+checksumLength || b[0] != outcomeFormat {
-		return nil, "", fmt.Errorf("%w: not an outcome of format %c", driver.ErrUnreadable, outcomeFormat)
+	if len(b) < 2+checksumLength {
+		return nil, "", fmt.Errorf("%w: its outcome has only %d bytes", driver.ErrUnreadable, len(b))
+	}
+	if b[0] != outcomeFormat {
+		return nil, "", fmt.Errorf("%w: its outcome begins with %q, which is neither format %c nor that of a codec in Keep.Codecs: "+
+			"a newer version wrote it, or a process with another codec, or it is damaged", driver.ErrUnreadable, b[0], outcomeFormat)
 	}
 	sealed := len(b) - checksumLength
 	if crc32.Checksum(b[:sealed], castagnoli) != binary.BigEndian.Uint32(b[sealed:]) {

@@ -173,7 +173,9 @@ var problems = map[string]Problem{
 	},
 	codeRecordUnreadable: {
 		Status: 503, Title: "Record unreadable", SafeNewKey: isUnsafe,
-		Detail: "The record of this key cannot be read. Nothing was run or replayed. Ask the operator of this service.",
+		Detail: "This process of the service cannot read the record of this key: one with a newer version or other settings wrote " +
+			"it, or it is damaged. Nothing was run or replayed. Send the request again later with the same key. If this lasts, " +
+			"ask the operator of this service.",
 	},
 	codeStatusUnsupported: {
 		Status: 501, Title: "Status not supported",

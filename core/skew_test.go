@@ -510,6 +510,16 @@ what was stored before, but does not see runs of older processes in the meantime
 ` + "`Keep.Blobs`" + ` is set in two deploys, because a process without it replays such responses without their body: first with a
 ` + "`Keep.BlobsFrom`" + ` of ` + "`Keep.MaxBody`" + `-1, which puts hardly any body into a blob, and then with a lower one.
 
+## Adding a codec
+
+A codec in ` + "`Keep.Codecs`" + ` is added in two deploys, because a process without it refuses what it wrote with 503 ` + "`record-unreadable`" + `:
+
+1. The codec only reads: ` + "`seal.New(keys, seal.OpenOnly())`" + `, or ` + "`compress.Zstd(compress.Threshold(math.MaxInt))`" + `.
+2. It writes: ` + "`seal.New(keys, seal.AcceptPlain())`" + `, or ` + "`compress.Zstd()`" + `.
+
+` + "`seal.AcceptPlain`" + ` is removed when every process has had step 2 for ` + "`Keep.Retention`" + `. To remove a codec, let it only read for
+` + "`Keep.Retention`" + ` first.
+
 ## The table
 
 The table has what differs from the first one. A test makes both: ` + "`go test ./core -run TestTheTableOfDeploys -update`" + `
@@ -523,8 +533,8 @@ writes them anew.
   be, ` + "`Lease.OnUnknown`" + ` was to decide about it, or the new run is not told of a takeover. Wait until live keys have
   expired (` + "`Keep.Retention`" + `), send the traffic through one version at a time, or do not change the option. The
   documentation of each such field says so in capitals.
-- *503* ` + "`record-unreadable`" + ` means that the retry is refused and does not run, until the record has expired or
-  ` + "`Fingerprint.Previous`" + ` names the earlier comparison.
+- *503* ` + "`record-unreadable`" + ` means that the retry is refused and does not run, until the record has expired,
+  ` + "`Fingerprint.Previous`" + ` names the earlier comparison, or ` + "`Keep.Codecs`" + ` can read the outcome.
 - *runs as new*: the run is not told about the earlier one: its attempt is 1, and it is no takeover. *runs without a key*: the
   process finds no key, or does not guard the method, so the handler runs without protection.
 - *any* does not include the message.

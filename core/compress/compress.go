@@ -49,7 +49,8 @@ type dictionary struct {
 	data []byte
 }
 
-// Threshold sets the length in bytes from which on outcomes are compressed. Default 1024, or 128 with a dictionary.
+// Threshold sets the length in bytes from which on outcomes are compressed. Default 1024, or 128 with a dictionary. With
+// math.MaxInt the codec compresses nothing and only reads, as all processes should before one of them compresses.
 func Threshold(n int) Option { return func(o *options) { o.threshold = n } }
 
 // Level sets the effort, on the scale of zstd: from 1, the fastest, to 22, the smallest results. Default 3. A codec has up to

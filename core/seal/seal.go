@@ -51,11 +51,17 @@ type Option func(*Codec)
 // plain outcomes. Default: plain outcomes are unreadable.
 func AcceptPlain() Option { return func(c *Codec) { c.acceptPlain = true } }
 
+// OpenOnly opens sealed outcomes and seals none; it includes AcceptPlain. Use it in the deploy before the one that begins to
+// seal, so that no process meets a sealed outcome that it cannot open: first OpenOnly, then AcceptPlain, then neither. To stop
+// sealing, use it until the retention has passed since the last process that sealed has stopped. Default: the codec seals.
+func OpenOnly() Option { return func(c *Codec) { c.openOnly, c.acceptPlain = true, true } }
+
 // Codec is a driver.Codec. It is safe for concurrent use.
 type Codec struct {
 	sealing     string
 	keys        map[string]derive
 	acceptPlain bool
+	openOnly    bool
 }
 
 // derive returns the cipher for a place.
@@ -129,14 +135,18 @@ func additional(id string, name [32]byte) []byte {
 }
 
 // Encode implements driver.Codec. Its nonce is random, so two calls with the same arguments return different results. The
-// engine therefore encodes an outcome once, even if it stores it repeatedly.
+// engine therefore encodes an outcome once, even if it stores it repeatedly. With OpenOnly it returns outcome itself, unless
+// outcome would be taken for a sealed one.
 func (c *Codec) Encode(name [32]byte, outcome []byte) []byte {
+	if c.openOnly && (len(outcome) == 0 || outcome[0] != mark) {
+		return outcome
+	}
 	aead := c.keys[c.sealing](name)
 	return aead.Seal(header(c.sealing, len(outcome)+overhead), nil, outcome, additional(c.sealing, name))
 }
 
 // Decode implements driver.Codec. An outcome that does not begin with 's' is not sealed: Decode returns it unchanged with
-// AcceptPlain, and otherwise an error that wraps driver.ErrUnreadable.
+// AcceptPlain or OpenOnly, and otherwise an error that wraps driver.ErrUnreadable.
 func (c *Codec) Decode(name [32]byte, kept []byte) ([]byte, error) {
 	if len(kept) == 0 || kept[0] != mark {
 		if c.acceptPlain {

@@ -115,6 +115,16 @@ func TestOutcomeThatIsNotSealed(t *testing.T) {
 	unreadable(t, rollOut, record, sealed, "what is sealed must open")
 }
 
+func TestOpenOnlySealsNothing(t *testing.T) {
+	sealing, opening := newCodec(t, []seal.Key{key("may")}), newCodec(t, []seal.Key{key("may")}, seal.OpenOnly())
+	assert.Equal(t, "1 outcome", decode(t, opening, sealing.Encode(record, []byte("1 outcome"))))
+	for _, outcome := range []string{"", "1 outcome", "z\x28\xb5"} {
+		assert.Equal(t, outcome, string(opening.Encode(record, []byte(outcome))))
+		assert.Equal(t, outcome, decode(t, opening, []byte(outcome)))
+	}
+	assert.Equal(t, "s looks sealed", decode(t, opening, opening.Encode(record, []byte("s looks sealed"))))
+}
+
 func TestEveryFlippedBitIsNoticed(t *testing.T) {
 	c := newCodec(t, []seal.Key{key("may"), key("mai"), key("m")})
 	kept := c.Encode(record, []byte("1 outcome"))
