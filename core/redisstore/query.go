@@ -105,8 +105,14 @@ func (q *query) newCommand(ctx context.Context) *redis.Cmd {
 }
 
 // send sends q, in a batch or alone, and follows redirects. It returns the error of the script, or driver.ErrNotDurable if
-// too few servers have the write.
+// too few servers have the write. The error of a call whose time is over says why the client cannot connect, if that is known.
 func (s *Store) send(ctx context.Context, q *query) error {
+	began := time.Now()
+	return s.dials.explain(s.sendToNode(ctx, q), began)
+}
+
+// sendToNode is send without the reason of an error.
+func (s *Store) sendToNode(ctx context.Context, q *query) error {
 	node, err := s.client, error(nil)
 	if s.durability.enabled() || s.batches != nil {
 		if node, err = s.node(ctx, q.name); err != nil {

@@ -42,6 +42,7 @@ type Store struct {
 	durability durability
 	batches    *batches // nil when Batch is off
 	notifier   *notifier
+	dials      dials
 
 	// pipelinedGets counts the next calls of Begin that pipeline a GET with the script, because a recent record was too long
 	// to return from Lua.
@@ -55,7 +56,8 @@ type Option func(*Store)
 // "idem:".
 func Prefix(p string) Option { return func(s *Store) { s.prefix = p } }
 
-// New returns a store that uses client. The caller closes the client after its last use. New accepts a *redis.Client, with or
+// New returns a store that uses client, and adds a hook to it that sees why the client cannot connect. Call New once for a
+// client and these options. The caller closes the client after its last use. New accepts a *redis.Client, with or
 // without Sentinel, and a *redis.ClusterClient. It panics if client is nil or an option is not valid. It also panics for a
 // *redis.Ring: a Ring moves the keys of an unavailable shard to another shard, where their requests would run again.
 func New(client redis.UniversalClient, opts ...Option) *Store {
@@ -70,6 +72,7 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 		panic("redisstore: New: a Ring moves the keys of a shard that does not answer, so they could run twice; use Cluster or Sentinel")
 	}
 	s.durability.validate()
+	s.dials.observe(client)
 	if s.durability.enabled() { // one slow replica would delay whole batches
 		s.batches = nil
 	}
