@@ -13,6 +13,7 @@
 //
 //	Scope  whose key it is     default: Config.Scope of the engine
 //	Skip   what is not guarded default: nothing
+//	Route  the router's route  default: http.Request.Pattern
 package idem
 
 import (
@@ -30,6 +31,7 @@ type Option func(*options)
 type options struct {
 	scope func(*http.Request) string
 	skip  func(*http.Request) bool
+	route func(*http.Request) string
 }
 
 // Scope takes the scope of a key from the request. It MUST come from authentication. f is called for requests with a key and
@@ -40,11 +42,17 @@ func Scope(f func(*http.Request) string) Option { return func(o *options) { o.sc
 // request is ignored. f must be safe for concurrent use. Default: no request is skipped.
 func Skip(f func(*http.Request) bool) Option { return func(o *options) { o.skip = f } }
 
+// Route takes the route of a request from a router that does not set http.Request.Pattern, such as "/orders/{id}". f is called before
+// the handler runs, and must be safe for concurrent use. The route is core.Event.Route. If f returns "", the router has no handler
+// for the request, and a 404 or 405 frees the key instead of being stored: the next process of a deploy may have that route. Default:
+// http.Request.Pattern.
+func Route(f func(*http.Request) string) Option { return func(o *options) { o.route = f } }
+
 // HTTP returns a middleware that runs handlers under e. The middleware is safe for concurrent use.
 //
 // A handler's response is held back until it is stored, unless the handler flushes, hijacks the connection, or writes more than
 // Keep.MaxBody bytes (see package capture). If the handler is an *http.ServeMux, its own 404 or 405 for an unknown route frees
-// the key.
+// the key. For other routers see [Route].
 func HTTP(e *core.Engine, opts ...Option) func(http.Handler) http.Handler {
 	var o options
 	for _, opt := range opts {
@@ -62,13 +70,16 @@ func HTTP(e *core.Engine, opts ...Option) func(http.Handler) http.Handler {
 			if o.scope != nil {
 				req.Scope = func() string { return o.scope(r) }
 			}
+			if o.route != nil {
+				req.Route = o.route(r)
+			}
 			result, _ := e.Do(r.Context(), req, func(ctx context.Context) (*core.Response, error) {
 				held := x.NewWriter(ctx, w, keep)
 				inner := x.RequestWithContext(ctx)
 				defer x.Finish(inner)
 				next.ServeHTTP(held, inner)
 				response := held.Response()
-				response.Unrouted, response.Route = isUnrouted(next, inner, response.Status), capture.Route(inner)
+				response.Unrouted, response.Route = o.isUnrouted(next, inner, req.Route, response.Status), o.routeOf(inner, req.Route)
 				return response, nil
 			})
 			switch {
@@ -83,8 +94,8 @@ func HTTP(e *core.Engine, opts ...Option) func(http.Handler) http.Handler {
 
 // Status returns a handler that says what became of a key. Mount it for GET requests, behind the same authentication as the
 // guarded routes, and with Key.PerRoute at their paths. The request has the key in its header field, as the guarded request had
-// it. The response is JSON, such as {"state": "running"}, and never shows a body: see docs/guide.md. The option Skip has no
-// effect. The handler is safe for concurrent use.
+// it. The response is JSON, such as {"state": "running"}, and never shows a body: see docs/guide.md. The options Skip and
+// Route have no effect. The handler is safe for concurrent use.
 func Status(e *core.Engine, opts ...Option) http.Handler {
 	var o options
 	for _, opt := range opts {
@@ -100,8 +111,20 @@ func Status(e *core.Engine, opts ...Option) http.Handler {
 	})
 }
 
-// isUnrouted reports whether h is a mux that found no pattern for r, so that the response is the mux's own.
-func isUnrouted(h http.Handler, r *http.Request, status int) bool {
+// routeOf returns the route of a request that was handled. before is what Route has returned.
+func (o *options) routeOf(r *http.Request, before string) string {
+	if o.route != nil {
+		return before
+	}
+	return capture.Route(r)
+}
+
+// isUnrouted reports whether the response with this status is a router's own, because it has no handler for r: h is a mux that found no
+// pattern, or the option Route has returned the route "".
+func (o *options) isUnrouted(h http.Handler, r *http.Request, route string, status int) bool {
+	if status != http.StatusNotFound && status != http.StatusMethodNotAllowed {
+		return false
+	}
 	_, isMux := h.(*http.ServeMux)
-	return isMux && r.Pattern == "" && (status == http.StatusNotFound || status == http.StatusMethodNotAllowed)
+	return isMux && r.Pattern == "" || o.route != nil && route == ""
 }
