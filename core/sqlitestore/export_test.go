@@ -1,0 +1,6 @@
+package sqlitestore
+
+import "time"
+
+// SetClock replaces the clock of the machine.
+func (s *Store) SetClock(now func() time.Time) { s.now = now }
