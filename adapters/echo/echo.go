@@ -22,32 +22,28 @@
 package idem
 
 import (
-	"context"
 	"net/http"
 	"reflect"
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/go-idem/idem/adapters/internal/echoadapter"
 	"github.com/go-idem/idem/core"
-	"github.com/go-idem/idem/core/capture"
 )
 
 // Option changes how [Echo] treats a request.
 type Option func(*options)
 
-// options are what the options of Echo set. A nil field stands for the default.
-type options struct {
-	scope func(echo.Context) string
-	skip  func(echo.Context) bool
-}
+// options are what the options of Echo set.
+type options = echoadapter.Options[echo.Context]
 
 // Scope takes the scope of a key from the Echo context. It MUST come from authentication. f is called for requests with a key and
 // must be safe for concurrent use. Default: Config.Scope of the engine.
-func Scope(f func(echo.Context) string) Option { return func(o *options) { o.scope = f } }
+func Scope(f func(echo.Context) string) Option { return func(o *options) { o.Scope = f } }
 
 // Skip runs the handler without the engine for requests for which f returns true: nothing is stored or replayed, and a key in the
 // request is ignored. f must be safe for concurrent use. Default: no request is skipped.
-func Skip(f func(echo.Context) bool) Option { return func(o *options) { o.skip = f } }
+func Skip(f func(echo.Context) bool) Option { return func(o *options) { o.Skip = f } }
 
 // Echo returns a middleware that runs handlers under e. The middleware is safe for concurrent use.
 //
@@ -56,34 +52,9 @@ func Skip(f func(echo.Context) bool) Option { return func(o *options) { o.skip =
 // response is stored. Middleware outside sees the response, not the error. If the HTTPErrorHandler writes nothing, the middleware
 // returns the handler's error, and a retry runs the handler again.
 func Echo(e *core.Engine, opts ...Option) echo.MiddlewareFunc {
-	var o options
-	for _, opt := range opts {
-		opt(&o)
-	}
-	keep := e.Config().Keep
+	o, keep := apply(opts), e.Config().Keep
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			if o.skip != nil && o.skip(c) {
-				return next(c)
-			}
-			x := capture.NewExchange(c.Request())
-			x.TooLarge = echo.ErrStatusRequestEntityTooLarge // the error of middleware.BodyLimit
-			req := x.Request()
-			req.Route = c.Path()
-			if o.scope != nil {
-				req.Scope = func() string { return o.scope(c) }
-			}
-			result, err := e.Do(c.Request().Context(), req, func(ctx context.Context) (*core.Response, error) {
-				return run(ctx, c, x, keep, next)
-			})
-			switch {
-			case result.Bypassed:
-				return next(c)
-			case result.Response != nil:
-				return x.Send(c.Response(), result.Response)
-			}
-			return err
-		}
+		return func(c echo.Context) error { return version.Middleware(e, keep, o, c, next) }
 	}
 }
 
@@ -92,81 +63,38 @@ func Echo(e *core.Engine, opts ...Option) echo.MiddlewareFunc {
 // it. The response is JSON, such as {"state": "running"}, and never shows a body: see docs/guide.md. The option Skip has no
 // effect. The handler is safe for concurrent use.
 func Status(e *core.Engine, opts ...Option) echo.HandlerFunc {
-	var o options
-	for _, opt := range opts {
-		opt(&o)
-	}
-	return func(c echo.Context) error {
-		x := capture.NewExchange(c.Request())
-		req := x.Request()
-		if o.scope != nil {
-			req.Scope = func() string { return o.scope(c) }
-		}
-		return x.Send(c.Response(), capture.Status(c.Request().Context(), e, req))
-	}
+	o := apply(opts)
+	return func(c echo.Context) error { return version.Status(e, o, c) }
 }
 
-// run runs next under ctx, and returns its response for the engine. During the run c has a request with ctx, and an echo.Response
-// of its own that holds the response back. Functions registered with Before on the outer echo.Response therefore run when the
-// response is sent, not when it is captured.
-func run(
-	ctx context.Context, c echo.Context, x *capture.Exchange, keep core.KeepConfig, next echo.HandlerFunc,
-) (*core.Response, error) {
-	outer, request, r := c.Response(), c.Request(), x.RequestWithContext(ctx)
-	held := x.NewWriter(ctx, outerWriter{outer, c}, keep)
-	inner := echo.NewResponse(held, c.Echo())
-	inner.Status = http.StatusOK
-	c.SetResponse(inner)
-	c.SetRequest(r)
-	defer func() {
-		c.SetResponse(outer)
-		c.SetRequest(request)
-		x.Finish(r)
-	}()
-	if err := next(c); err != nil {
-		c.Error(err)
-		if held.Size() < 0 { // The error handler has written nothing either.
-			return nil, err
-		}
+// apply returns what opts set.
+func apply(opts []Option) *options {
+	o := new(options)
+	for _, opt := range opts {
+		opt(o)
 	}
-	response := held.Response()
-	response.Unrouted = isRouterHandler(c.Handler()) || isRouterHandler(next)
-	return response, nil
+	return o
+}
+
+// version is what Echo v4 does in its own way.
+var version = echoadapter.Version[echo.Context]{
+	TooLarge:    echo.ErrStatusRequestEntityTooLarge,
+	Response:    func(c echo.Context) http.ResponseWriter { return c.Response() },
+	SetResponse: func(c echo.Context, w http.ResponseWriter) { c.SetResponse(w.(*echo.Response)) },
+	NewResponse: func(c echo.Context, w http.ResponseWriter) http.ResponseWriter {
+		r := echo.NewResponse(w, c.Echo())
+		r.Status = http.StatusOK
+		return r
+	},
+	Inside:      func(w http.ResponseWriter) http.ResponseWriter { return w.(*echo.Response).Writer },
+	HandleError: func(c echo.Context, err error) { c.Error(err) },
+	IsUnrouted: func(c echo.Context, next func(echo.Context) error, _ int) bool {
+		return isRouterHandler(c.Handler()) || isRouterHandler(next)
+	},
 }
 
 // isRouterHandler reports whether h is the handler that Echo's router runs for an unknown route.
 func isRouterHandler(h echo.HandlerFunc) bool {
 	p := reflect.ValueOf(h).Pointer()
 	return p == reflect.ValueOf(echo.NotFoundHandler).Pointer() || p == reflect.ValueOf(echo.MethodNotAllowedHandler).Pointer()
-}
-
-// outerWriter is the outer response as the capture writes to it during a run.
-type outerWriter struct {
-	*echo.Response
-	context echo.Context
-}
-
-// WriteHeader implements http.ResponseWriter. It sends informational responses (1xx) directly to the writer inside echo.Response,
-// which would take the first status for the final one.
-func (o outerWriter) WriteHeader(status int) {
-	if status < 200 && status != http.StatusSwitchingProtocols {
-		o.Writer.WriteHeader(status)
-		return
-	}
-	defer o.showOuter()()
-	o.Response.WriteHeader(status)
-}
-
-// Write implements http.ResponseWriter.
-func (o outerWriter) Write(p []byte) (int, error) {
-	defer o.showOuter()()
-	return o.Response.Write(p)
-}
-
-// showOuter makes the outer response that of the context, because functions registered with Before and After look there for the
-// header. The function that it returns puts the response of the run back.
-func (o outerWriter) showOuter() (restore func()) {
-	inner := o.context.Response()
-	o.context.SetResponse(o.Response)
-	return func() { o.context.SetResponse(inner) }
 }
