@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
@@ -17,7 +18,7 @@ import (
 
 // echoFramework is the adapter for Echo v4.
 var echoFramework = adaptertest.Framework{
-	Name: "echo", Start: startEcho, Mount: mountEcho, Nest: nestEcho, CORS: corsEcho, Chain: chainEcho,
+	Name: "echo", Start: startEcho, Mount: mountEcho, Nest: nestEcho, CORS: corsEcho, Chain: chainEcho, Deadline: deadlineEcho,
 	Routers: echoRouters, Routed: echoRouted,
 }
 
@@ -108,6 +109,13 @@ func chainEcho(t *testing.T, e *core.Engine, outside bool) string {
 		app.Use(append([]echo.MiddlewareFunc{idemecho.Echo(e)}, chain...)...)
 	}
 	app.POST("/", func(c echo.Context) error { return c.String(http.StatusCreated, adaptertest.Text) })
+	return adaptertest.NewServer(t, app)
+}
+
+func deadlineEcho(t *testing.T, e *core.Engine, h func(context.Context) error) string {
+	app := echo.New()
+	app.Use(idemecho.Echo(e), middleware.ContextTimeout(20*time.Millisecond))
+	app.POST("/", func(c echo.Context) error { return h(c.Request().Context()) })
 	return adaptertest.NewServer(t, app)
 }
 

@@ -14,6 +14,7 @@ import (
 	fibercors "github.com/gofiber/fiber/v2/middleware/cors"
 	"github.com/gofiber/fiber/v2/middleware/etag"
 	fiberid "github.com/gofiber/fiber/v2/middleware/requestid"
+	"github.com/gofiber/fiber/v2/middleware/timeout"
 
 	idemfiber "github.com/go-idem/idem/adapters/fiber"
 	"github.com/go-idem/idem/core"
@@ -22,7 +23,7 @@ import (
 
 // fiberFramework is the adapter for Fiber v2.
 var fiberFramework = adaptertest.Framework{
-	Name: "fiber", Start: startFiber, Fasthttp: true, Nest: nestFiber, CORS: corsFiber, Chain: chainFiber,
+	Name: "fiber", Start: startFiber, Fasthttp: true, Nest: nestFiber, CORS: corsFiber, Chain: chainFiber, Deadline: deadlineFiber,
 	Routers: fiberRouters, Routed: fiberRouted,
 }
 
@@ -125,6 +126,13 @@ func chainFiber(t *testing.T, e *core.Engine, outside bool) string {
 		app.Use(idemfiber.Fiber(e))
 	}
 	app.Post("/", func(c *fiber.Ctx) error { return c.Status(http.StatusCreated).SendString(adaptertest.Text) })
+	return serveFiber(t, app)
+}
+
+func deadlineFiber(t *testing.T, e *core.Engine, h func(context.Context) error) string {
+	app := fiber.New(fiber.Config{DisableStartupMessage: true})
+	app.Use(idemfiber.Fiber(e))
+	app.Post("/", timeout.NewWithContext(func(c *fiber.Ctx) error { return h(c.UserContext()) }, 20*time.Millisecond))
 	return serveFiber(t, app)
 }
 

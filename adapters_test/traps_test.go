@@ -15,7 +15,6 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/gofiber/fiber/v2"
-	"github.com/gofiber/fiber/v2/middleware/timeout"
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
 	"github.com/stretchr/testify/assert"
@@ -235,44 +234,6 @@ func TestFiberHoldsTheKeyOfAHandlerThatWasTimedOut(t *testing.T) {
 	assert.Equal(t, 409, adaptertest.Submit(t, url, "B").Status)
 	assert.EqualValues(t, 1, runs.Load())
 	require.Eventually(t, func() bool { return adaptertest.Submit(t, url, "B").Body == "takeover true" }, 5*time.Second, 10*time.Millisecond)
-}
-
-// ATT-01: a deadline inside whose middleware waits for the handler.
-func TestADeadlineInsideHoldsTheKeyUntilTheHandlerReturns(t *testing.T) {
-	for name, serve := range map[string]func(*testing.T, func(context.Context) error) string{
-		"echo": func(t *testing.T, h func(context.Context) error) string {
-			app := echo.New()
-			app.Use(idemecho.Echo(adaptertest.NewEngine(t)), middleware.ContextTimeout(20*time.Millisecond))
-			app.POST("/", func(c echo.Context) error { return h(c.Request().Context()) })
-			return adaptertest.NewServer(t, app)
-		},
-		"fiber": func(t *testing.T, h func(context.Context) error) string {
-			app := newFiber(t, fiber.Config{})
-			app.Post("/", timeout.NewWithContext(func(c *fiber.Ctx) error { return h(c.UserContext()) }, 20*time.Millisecond))
-			return serveFiber(t, app)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var working, runs atomic.Int64
-			g := adaptertest.NewGate()
-			url := serve(t, func(ctx context.Context) error {
-				runs.Add(1)
-				assert.EqualValues(t, 1, working.Add(1))
-				defer working.Add(-1)
-				<-ctx.Done()
-				<-g.Leave
-				return ctx.Err()
-			})
-			first := adaptertest.Async(func() adaptertest.Reply { return adaptertest.Submit(t, url, "B") })
-			require.Eventually(t, func() bool { return runs.Load() == 1 }, 5*time.Second, time.Millisecond)
-			for range 3 {
-				assert.Equal(t, 409, adaptertest.Submit(t, url, "B").Status)
-			}
-			g.Open()
-			assert.GreaterOrEqual(t, (<-first).Status, 400)
-			assert.False(t, adaptertest.Submit(t, url, "B").Replayed())
-		})
-	}
 }
 
 func TestFiberNeverTakesARefusedBodyForTheNextRequest(t *testing.T) {

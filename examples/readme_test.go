@@ -60,6 +60,17 @@ func TestTheREADMEShowsHowToUseEachFramework(t *testing.T) {
 	}
 }
 
+// The README names the adapters for other majors of these frameworks, in modules of their own.
+func TestTheREADMENamesTheOtherMajors(t *testing.T) {
+	named := regexp.MustCompile("`adapters/([a-z]+)v(\\d+)`").FindAllStringSubmatch(section(t, "In your service"), -1)
+	require.NotEmpty(t, named)
+	for _, name := range named {
+		framework, major := name[1], name[2]
+		assert.Contains(t, frameworks, framework)
+		assert.Regexp(t, framework+"/v"+major+" v"+major+`\.`, readFile(t, "../adapters/"+framework+"v"+major+"/go.mod"))
+	}
+}
+
 // The defaults in the table of options are those of an engine that is given none.
 func TestTheREADMETellsTheDefaultsOfOptions(t *testing.T) {
 	engine, err := core.New(core.Config{Store: memstore.New(), Scope: core.SingleTenant})

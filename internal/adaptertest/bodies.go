@@ -1,6 +1,7 @@
 package adaptertest
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -119,4 +120,29 @@ func TestTrailersAreNotDoubled(t *testing.T, f Framework) {
 			})
 		})
 	}
+}
+
+// ATT-01: a deadline inside whose middleware waits for the handler.
+func TestADeadlineInsideHoldsTheKeyUntilTheHandlerReturns(t *testing.T, f Framework) {
+	if f.Deadline == nil {
+		return
+	}
+	var working, runs atomic.Int64
+	g := NewGate()
+	url := f.Deadline(t, NewEngine(t), func(ctx context.Context) error {
+		runs.Add(1)
+		assert.EqualValues(t, 1, working.Add(1))
+		defer working.Add(-1)
+		<-ctx.Done()
+		<-g.Leave
+		return ctx.Err()
+	})
+	first := Async(func() Reply { return Submit(t, url, "B") })
+	require.Eventually(t, func() bool { return runs.Load() == 1 }, 5*time.Second, time.Millisecond)
+	for range 3 {
+		assert.Equal(t, 409, Submit(t, url, "B").Status)
+	}
+	g.Open()
+	assert.GreaterOrEqual(t, (<-first).Status, 400)
+	assert.False(t, Submit(t, url, "B").Replayed())
 }

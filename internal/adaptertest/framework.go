@@ -70,6 +70,8 @@ type Framework struct {
 	// Chain starts a server with the framework's middleware for request ids, CORS and compression, outside the engine or inside.
 	// The handler responds with Text.
 	Chain func(t *testing.T, e *core.Engine, outside bool) (url string)
+	// Deadline starts a server with the framework's middleware for deadlines, inside the engine and around h.
+	Deadline func(t *testing.T, e *core.Engine, h func(context.Context) error) (url string)
 	// Routers start servers with POST /orders, whose handler responds 201, POST /missing and POST /forbidden, whose handlers
 	// respond 404 and 405, and GET /read-only. Without an engine, the routes are bare.
 	Routers map[string]func(t *testing.T, e *core.Engine) (url string)

@@ -71,6 +71,7 @@ func Run(t *testing.T, f Framework) {
 // cases has the tests that do not depend on the store.
 var cases = []func(*testing.T, Framework){
 	TestABodyIsAsLongAsDeclaredOrNotReplayed,
+	TestADeadlineInsideHoldsTheKeyUntilTheHandlerReturns,
 	TestAFlushThroughResponseControllerKeepsTheStatus,
 	TestAHijackThatIsRefusedSendsNothing,
 	TestAMiddlewareOnARouteDoesNotConflictWithOneOnAll,
