@@ -293,3 +293,70 @@ func TestAReplayTellsTheOriginOfItsOutcome(t *testing.T) {
 		assert.Equal(t, strings.Repeat("é", 32), log.done[1].Origin)
 	})
 }
+
+// Each hook has the whole event if it is the only one that is set.
+func TestAHookAloneGetsItsWholeEvent(t *testing.T) {
+	unknown := func(ctx context.Context) (*core.Response, error) {
+		core.Decide(ctx, core.LeaveUnknown)
+		return made(ctx)
+	}
+	for _, test := range []struct {
+		name   string
+		set    func(*core.Hooks) *core.Hook
+		handle func(context.Context) (*core.Response, error)
+	}{
+		{"Done", func(h *core.Hooks) *core.Hook { return &h.Done }, made},
+		{"Kept", func(h *core.Hooks) *core.Hook { return &h.Kept }, made},
+		{"Failed", func(h *core.Hooks) *core.Hook { return &h.Failed }, answers(500, "")},
+		{"Unknown", func(h *core.Hooks) *core.Hook { return &h.Unknown }, unknown},
+		{"Lost", func(h *core.Hooks) *core.Hook { return &h.Lost }, made},
+	} {
+		inBubble(t, test.name, func(t *testing.T) {
+			var events []core.Event
+			f := newFixture(t, func(c *core.Config) {
+				c.Name, c.Hooks = "payments", core.Hooks{}
+				*test.set(&c.Hooks) = func(_ context.Context, e core.Event) { events = append(events, e) }
+				if test.name == "Lost" {
+					c.Store = scripted{Store: c.Store, complete: func(driver.Claim) error { return driver.ErrLost }}
+				}
+			})
+			f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+				time.Sleep(3 * time.Second)
+				return test.handle(ctx)
+			})
+			f.close()
+			require.Len(t, events, 1)
+			assert.Equal(t, 3*time.Second, events[0].Took)
+			assert.Equal(t, "payments", events[0].Engine)
+			assert.Len(t, events[0].Record, driver.RecordNameLength)
+			assert.EqualValues(t, 1, events[0].Attempt)
+		})
+	}
+}
+
+// An event has no field of a run or a record that the request does not have, and Refused needs no Done beside it.
+func TestAnEventHasNoMoreThanItsRequest(t *testing.T) {
+	inBubble(t, "requests without a run", func(t *testing.T) {
+		log := &doneLog{}
+		f := newFixture(t, log.observe)
+		f.send(changed(keys()), made)
+		f.send(changed(keys("a b")), made)
+		f.send(request("K", "B"), made)
+		time.Sleep(time.Second)
+		f.send(request("K", "another"), made)
+		require.Len(t, log.done, 4)
+		for n, hasRecord := range []bool{false, false, true, true} {
+			assert.Equal(t, hasRecord, log.done[n].Record != "", "event %d", n)
+		}
+		assert.Zero(t, log.done[3].Took, "the request has not run")
+		refused := 0
+		only := f.with(func(c *core.Config) {
+			c.Hooks = core.Hooks{Refused: func(_ context.Context, e core.Event) { refused++ }}
+		})
+		only.send(changed(keys()), made)
+		assert.Zero(t, refused)
+		only.send(changed(keys("a b")), made)
+		only.send(request("K", "another"), made)
+		assert.Equal(t, 2, refused)
+	})
+}
