@@ -35,7 +35,7 @@ var (
 
 // Every relative link leads to a file of the tree, and its anchor to a heading of that file.
 func TestEveryRelativeLinkOfTheDocumentationResolves(t *testing.T) {
-	more := []string{"../CHANGELOG.md", "../CONTRIBUTING.md", "../SECURITY.md", "orders/README.md"}
+	more := []string{"../CHANGELOG.md", "../llms.txt", "../CONTRIBUTING.md", "../SECURITY.md", "orders/README.md"}
 	for _, page := range append(pages(t), more...) {
 		for _, link := range linkTarget.FindAllStringSubmatch(readFile(t, page), -1) {
 			path, anchor, _ := strings.Cut(link[1], "#")
@@ -124,7 +124,7 @@ var imports = map[string]string{
 	"context": "context", "http": "net/http", "log": "log", "time": "time", "errors": "errors", "fmt": "fmt", "slog": "log/slog",
 	"gin": "github.com/gin-gonic/gin", "echo": "github.com/labstack/echo/v4", "fiber": "github.com/gofiber/fiber/v2",
 	"redis": "github.com/redis/go-redis/v9", "pgx": "github.com/jackc/pgx/v5", "pgxpool": "github.com/jackc/pgx/v5/pgxpool",
-	"core": "github.com/go-idem/idem/core", "expvar": "expvar",
+	"core": "github.com/go-idem/idem/core", "expvar": "expvar", "idempotency": "github.com/gofiber/fiber/v2/middleware/idempotency",
 	"connect": "connectrpc.com/connect", "grpc": "google.golang.org/grpc", "metadata": "google.golang.org/grpc/metadata",
 	"driver":     "github.com/go-idem/idem/core/driver",
 	"inspect":    "github.com/go-idem/idem/core/inspect",
@@ -159,6 +159,10 @@ var known = [][2]string{
 	{"pool", "var pool *pgxpool.Pool"}, {"userOf", "func userOf(context.Context) string { return \"\" }"},
 	{"auth", "var auth interface{ Principal(context.Context) string }"},
 	{"client", "var client *redis.Client"}, {"sentinels", "var sentinels []string"}, {"nodes", "var nodes []string"},
+	{"storage", "var storage fiber.Storage"}, {"makePayment", "func makePayment(http.ResponseWriter, *http.Request) {}"},
+	{"checkBySetNX", "func checkBySetNX(http.Handler) http.Handler { return nil }"},
+	{"anyonce", "var anyonce interface{ Handler(http.Handler) http.Handler }"},
+	{"table", "var table interface { Find(context.Context, string) (struct { Status string; Result []byte }, error) }"},
 	{"Receipt", "type Receipt struct{}"}, {"charge", "var charge func(context.Context) (Receipt, error)"},
 	{"provider", "var provider interface{ Charge(ctx context.Context, body []byte, key string) (Receipt, error) }"},
 	{"mailer", "var mailer interface{ Send(context.Context, Receipt) error }"},
@@ -218,7 +222,7 @@ func compile(t *testing.T, source string) {
 	t.Helper()
 	module := ".."
 	for needed, nested := range map[string]string{
-		"/idem/adapters/watermill\"": "../adapters/watermill", "/idem/core/pgstore\"": "../core/pgstore",
+		"/fiber/v2/middleware/idempotency\"": "migrate", "/idem/adapters/watermill\"": "../adapters/watermill", "/idem/core/pgstore\"": "../core/pgstore",
 		`"google.golang.org/grpc`: "../adapters/grpc", `"connectrpc.com/connect`: "../adapters/connect",
 	} {
 		if strings.Contains(source, needed) {
