@@ -3,8 +3,10 @@ package sqlitestore_test
 import (
 	"context"
 	"crypto/rand"
+	"net/http"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/sqlitestore"
 	"github.com/go-idem/idem/core/storetest"
@@ -87,4 +90,125 @@ func rival(c driver.Claim) driver.Claim {
 	rand.Read(c.Owner[:])
 	c.Fence, c.Attempt, c.Takeover, c.Operation = 0, 0, false, 0
 	return c
+}
+
+// service is an engine on a store, and a table that its handlers write to.
+type service struct {
+	*core.Engine
+	tb    testing.TB
+	store *sqlitestore.Store
+	key   string
+	runs  atomic.Int64
+	lost  atomic.Pointer[core.Event]
+}
+
+func newService(tb testing.TB, changes ...func(*core.Config)) *service {
+	tb.Helper()
+	return serviceOn(tb, newStore(tb, sqlitestore.ForeignKeys()), changes...)
+}
+
+// serviceOn returns a service on a store, with a key of its own.
+func serviceOn(tb testing.TB, store *sqlitestore.Store, changes ...func(*core.Config)) *service {
+	tb.Helper()
+	s := &service{tb: tb, store: store, key: rand.Text()}
+	_, err := store.DB().ExecContext(ctx, "CREATE TABLE IF NOT EXISTS effect (key TEXT NOT NULL)")
+	require.NoError(tb, err)
+	s.Engine = newEngine(tb, store, append(changes, func(c *core.Config) {
+		c.Hooks.Lost = func(_ context.Context, e core.Event) { s.lost.Store(&e) }
+	})...)
+	return s
+}
+
+func newEngine(tb testing.TB, store driver.Store, changes ...func(*core.Config)) *core.Engine {
+	tb.Helper()
+	cfg := core.Config{Store: store, Scope: core.SingleTenant}
+	cfg.Limits.StoreTimeout = 5 * time.Second
+	for _, change := range changes {
+		change(&cfg)
+	}
+	engine, err := core.New(cfg)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { assert.NoError(tb, engine.Close(ctx)) })
+	return engine
+}
+
+// request is POST /orders with a key.
+func request(key string) core.Request {
+	header := http.Header{}
+	if key != "" {
+		header.Set("Idempotency-Key", key)
+	}
+	return core.Request{
+		Method: "POST",
+		Path:   "/orders",
+		Header: header.Values,
+		Body:   func(int64) ([]byte, error) { return []byte("tea"), nil },
+	}
+}
+
+type handler = func(context.Context) (*core.Response, error)
+
+// do sends the service's request.
+func (s *service) do(h handler) (core.Result, error) {
+	return s.Do(ctx, request(s.key), func(ctx context.Context) (*core.Response, error) {
+		s.runs.Add(1)
+		return h(ctx)
+	})
+}
+
+func (s *service) send(h handler) core.Result {
+	s.tb.Helper()
+	result, err := s.do(h)
+	require.NoError(s.tb, err)
+	return result
+}
+
+// effect is what a handler does in a transaction.
+func (s *service) effect(tx sqlitestore.Tx) error {
+	_, err := tx.ExecContext(ctx, "INSERT INTO effect VALUES (?)", s.key)
+	return err
+}
+
+// inTx has one effect in the run's transaction.
+func (s *service) inTx(ctx context.Context) error { return s.store.InTx(ctx, s.effect) }
+
+// order is a handler with one effect in the run's transaction.
+func (s *service) order(ctx context.Context) (*core.Response, error) {
+	if err := s.inTx(ctx); err != nil {
+		return nil, err
+	}
+	return created()
+}
+
+func created() (*core.Response, error) { return &core.Response{Status: 201, Body: []byte("made")}, nil }
+
+// effects is how many are to be seen.
+func (s *service) effects() (n int) {
+	s.tb.Helper()
+	require.NoError(s.tb, s.store.DB().QueryRowContext(ctx, "SELECT count(*) FROM effect WHERE key = ?", s.key).Scan(&n))
+	return n
+}
+
+// replays tells whether a retry, now, gets a kept outcome. If it runs instead, it fails, and has no effects.
+func (s *service) replays() bool {
+	s.tb.Helper()
+	result, err := s.Do(ctx, request(s.key), func(context.Context) (*core.Response, error) {
+		return &core.Response{Status: 500}, nil
+	})
+	require.NoError(s.tb, err)
+	return result.Replayed
+}
+
+// both checks that the effect and the outcome are there, once, and that a retry replays them.
+func (s *service) both() {
+	s.tb.Helper()
+	assert.Equal(s.tb, 1, s.effects(), "effects")
+	assert.True(s.tb, s.replays(), "the outcome is not there")
+}
+
+// neither checks that neither effect nor outcome is there.
+func (s *service) neither() {
+	s.tb.Helper()
+	assert.Zero(s.tb, s.effects(), "effects")
+	assert.False(s.tb, s.replays(), "there is an outcome")
 }

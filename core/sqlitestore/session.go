@@ -108,7 +108,7 @@ func (s *session) inTx(ctx context.Context, f func(Tx) error) (err error) {
 	if err := t.execute("SAVEPOINT idem_part"); err != nil {
 		return s.store.explain(err)
 	}
-	if err := f(applicationTx{t}); err != nil {
+	if err := t.run(f); err != nil {
 		return err
 	}
 	if err := t.execute("RELEASE idem_part"); err != nil {

@@ -220,8 +220,8 @@ func (s *Store) Extend(ctx context.Context, c driver.Claim) error {
 	return err
 }
 
-// renew starts the retention of a STARTED record anew. It returns an error like driver.ErrLost if c does not hold the record. leaseEnd is the
-// new end of the lease, or 0 if that stays.
+// renew starts the retention of a STARTED record anew. It returns an error like driver.ErrLost if c does not hold the record.
+// leaseEnd is the new end of the lease, or 0 if that stays.
 func (t *transaction) renew(c *driver.Claim, leaseEnd int64) error {
 	const sql = `UPDATE idem_record SET lease_end = CASE ?1 WHEN 0 THEN lease_end ELSE ?1 END, expires = ?2
 		WHERE key = ?3 AND owner = ?4 AND fence = ?5 AND state = 'STARTED' AND expires > ?6`

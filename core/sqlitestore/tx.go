@@ -26,9 +26,6 @@ type Tx interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// applicationTx is the Tx of a function of the application.
-type applicationTx struct{ Tx }
-
 // InTx runs f in a transaction of the store's file. The store commits it together with the outcome of the run that ctx belongs
 // to, or rolls it back if there is no outcome. If f returns an error or panics, InTx rolls back at once what f has done, and
 // returns the error. Otherwise the transaction is still open when InTx returns, so the handler must not rely on its effects
@@ -67,7 +64,7 @@ func (s *Store) inOwnTx(ctx context.Context, f func(Tx) error) error {
 		return err
 	}
 	defer t.release()
-	if err := f(applicationTx{t}); err != nil {
+	if err := t.run(f); err != nil {
 		return err
 	}
 	return s.explain(t.commit())
