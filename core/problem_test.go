@@ -259,6 +259,28 @@ func TestEveryCodeIsExplainedInTheDocs(t *testing.T) {
 	}
 }
 
+// The page for clients has each code in one row, and says "again" for those that adapters/client sends again. body-unreadable and
+// scope-missing are mended first.
+func TestClientsAreToldWhatToDoAboutEveryCode(t *testing.T) {
+	page, err := os.ReadFile("../docs/clients.md")
+	require.NoError(t, err)
+	rows := regexp.MustCompile("(?m)^\\| (`[a-z-]+`(?:, `[a-z-]+`)*) \\| (.+) \\|$").FindAllStringSubmatch(string(page), -1)
+	advice := map[string]string{}
+	for _, row := range rows {
+		for code := range strings.SplitSeq(row[1], ", ") {
+			assert.NotContains(t, advice, code)
+			advice[strings.Trim(code, "`")] = row[2]
+		}
+	}
+	for code, problem := range problems {
+		isRetried := slices.Contains([]int{429, 502, 503, 504}, problem.Status) || problem.Status == 409 && problem.RetryAfter > 0
+		assert.Equal(t, isRetried, strings.HasPrefix(advice[code], "the same key again, after"), "%s: %s", code, advice[code])
+		mayBeNew := problem.SafeNewKey != nil && *problem.SafeNewKey
+		assert.Equal(t, mayBeNew, strings.Contains(advice[code], "a new key is safe"), "%s: %s", code, advice[code])
+		assert.NotEmpty(t, advice[code], code)
+	}
+}
+
 // PRB-05: the page has each code in one row, with what the problem says.
 func TestThePageSaysWhenANewKeyIsSafe(t *testing.T) {
 	page, err := os.ReadFile("../docs/problems.md")

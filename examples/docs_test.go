@@ -121,7 +121,7 @@ func TestEveryOptionIsExplained(t *testing.T) {
 
 // imports are the packages that the blocks use, by the name that they use.
 var imports = map[string]string{
-	"context": "context", "http": "net/http", "log": "log", "time": "time", "errors": "errors", "fmt": "fmt", "slog": "log/slog",
+	"bytes": "bytes", "context": "context", "http": "net/http", "log": "log", "time": "time", "errors": "errors", "fmt": "fmt", "slog": "log/slog",
 	"gin": "github.com/gin-gonic/gin", "echo": "github.com/labstack/echo/v4", "fiber": "github.com/gofiber/fiber/v2",
 	"redis": "github.com/redis/go-redis/v9", "pgx": "github.com/jackc/pgx/v5", "pgxpool": "github.com/jackc/pgx/v5/pgxpool",
 	"core": "github.com/go-idem/idem/core", "expvar": "expvar", "idempotency": "github.com/gofiber/fiber/v2/middleware/idempotency",
