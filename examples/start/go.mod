@@ -5,6 +5,7 @@ go 1.26.0
 replace (
 	github.com/go-idem/idem => ../..
 	github.com/go-idem/idem/adapters/connect => ../../adapters/connect
+	github.com/go-idem/idem/adapters/echov5 => ../../adapters/echov5
 	github.com/go-idem/idem/adapters/grpc => ../../adapters/grpc
 	github.com/go-idem/idem/adapters/internal/rpc => ../../adapters/internal/rpc
 )
@@ -14,9 +15,11 @@ require (
 	github.com/gin-gonic/gin v1.12.0
 	github.com/go-idem/idem v0.0.0
 	github.com/go-idem/idem/adapters/connect v0.0.0-00010101000000-000000000000
+	github.com/go-idem/idem/adapters/echov5 v0.0.0-00010101000000-000000000000
 	github.com/go-idem/idem/adapters/grpc v0.0.0-00010101000000-000000000000
 	github.com/gofiber/fiber/v2 v2.52.15
 	github.com/labstack/echo/v4 v4.16.0
+	github.com/labstack/echo/v5 v5.4.4
 	github.com/stretchr/testify v1.12.1
 	google.golang.org/grpc v1.85.0
 )
