@@ -121,7 +121,7 @@ func TestEveryOptionIsExplained(t *testing.T) {
 
 // imports are the packages that the blocks use, by the name that they use.
 var imports = map[string]string{
-	"bytes": "bytes", "context": "context", "http": "net/http", "log": "log", "time": "time", "errors": "errors", "fmt": "fmt", "slog": "log/slog",
+	"bytes": "bytes", "context": "context", "http": "net/http", "log": "log", "time": "time", "errors": "errors", "fmt": "fmt", "atomic": "sync/atomic", "slog": "log/slog",
 	"gin": "github.com/gin-gonic/gin", "echo": "github.com/labstack/echo/v4", "fiber": "github.com/gofiber/fiber/v2",
 	"redis": "github.com/redis/go-redis/v9", "pgx": "github.com/jackc/pgx/v5", "pgxpool": "github.com/jackc/pgx/v5/pgxpool",
 	"core": "github.com/go-idem/idem/core", "expvar": "expvar", "idempotency": "github.com/gofiber/fiber/v2/middleware/idempotency",
@@ -150,7 +150,9 @@ var known = [][2]string{
 	{"cfg", "var cfg core.Config"}, {"audit", "var audit func(context.Context, operator.Act) error"},
 	{"operatorOf", "func operatorOf(*http.Request) string { return \"\" }"},
 	{"authenticate", "func authenticate(http.Handler) http.Handler { return nil }"},
-	{"messages", "var messages *consumer.Consumer"},
+	{"messages", "var messages *consumer.Consumer"}, {"logger", "var logger *slog.Logger"}, {"upload", "var upload http.Handler"},
+	{"withDone", "var withDone func(context.Context) (context.Context, *atomic.Pointer[core.Event])"},
+	{"logDone", "var logDone func(*atomic.Pointer[core.Event])"},
 	{"authenticateCall", "var authenticateCall grpc.UnaryServerInterceptor"},
 	{"authenticateConnect", "var authenticateConnect connect.Interceptor"}, {"payments", "var payments any"},
 	{"paymentsconnect", "var paymentsconnect interface{ NewPaymentsHandler(any, connect.HandlerOption) (string, http.Handler) }"},
