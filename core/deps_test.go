@@ -54,9 +54,9 @@ func TestNobodyPaysForWhatTheyDidNotImport(t *testing.T) {
 		"github.com/gin-gonic/gin":   "adapters/gin",
 		"github.com/labstack/echo":   "adapters/echo",
 		"github.com/gofiber/fiber":   "adapters/fiber",
-		"github.com/valyala":         "adapters/fiber adapters/echo", // fasttemplate
+		"github.com/valyala":         "adapters/fiber adapters/internal/fiberadapter adapters/echo", // fasttemplate
 		"github.com/redis/go-redis":  "core/redisstore",
-		"github.com/klauspost":       "core/compress adapters/fiber", // fasthttp
+		"github.com/klauspost":       "core/compress adapters/fiber adapters/internal/fiberadapter", // fasthttp
 		"github.com/minio":           "",
 		"github.com/stretchr":        "",
 		"github.com/alicebob":        "",

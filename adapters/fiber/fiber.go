@@ -60,52 +60,38 @@
 package idem
 
 import (
-	"github.com/gofiber/fiber/v2"
+	"context"
+	"errors"
+	"strings"
 
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"github.com/go-idem/idem/adapters/internal/fiberadapter"
 	"github.com/go-idem/idem/core"
-	"github.com/go-idem/idem/core/capture"
 )
 
 // Option changes how [Fiber] treats a request.
 type Option func(*options)
 
-// options are what the options of Fiber set. A nil function stands for the default.
-type options struct {
-	scope func(*fiber.Ctx) string
-	skip  func(*fiber.Ctx) bool
-	keep  core.KeepConfig // the configuration of the engine
-}
+// options are what the options of Fiber set.
+type options = fiberadapter.Options[*fiber.Ctx]
 
 // Scope takes the scope of a key from the Fiber context. It MUST come from authentication. f is called for requests with a key
 // and must be safe for concurrent use. It may return a string of Fiber's own, such as that of c.Get: the adapter copies it. While
 // f runs, the header of a chunked request has only the fields that came before the body; trailers, and fields that middleware has
 // added, are hidden. Default: Config.Scope of the engine.
-func Scope(f func(*fiber.Ctx) string) Option { return func(o *options) { o.scope = f } }
+func Scope(f func(*fiber.Ctx) string) Option { return func(o *options) { o.Scope = f } }
 
 // Skip runs the handler without the engine for requests for which f returns true: nothing is stored or replayed, and a key in the
 // request is ignored. f must be safe for concurrent use. Default: no request is skipped.
-func Skip(f func(*fiber.Ctx) bool) Option { return func(o *options) { o.skip = f } }
+func Skip(f func(*fiber.Ctx) bool) Option { return func(o *options) { o.Skip = f } }
 
 // Fiber returns a middleware that runs the handlers after it under e. The middleware is safe for concurrent use. The package
 // documentation says what it does with errors, timeouts and streams.
 func Fiber(e *core.Engine, opts ...Option) fiber.Handler {
-	var o options
-	for _, opt := range opts {
-		opt(&o)
-	}
-	o.keep = e.Config().Keep
-	return func(c *fiber.Ctx) error {
-		if o.skip != nil && o.skip(c) {
-			return c.Next()
-		}
-		x := newExchange(c, &o)
-		isBypassed, err := x.do(e)
-		x.ctx = nil // The run of a stream still holds x, and Fiber uses c for another request.
-		if isBypassed {
-			return c.Next()
-		}
-		return err
-	}
+	o := apply(e, opts)
+	return func(c *fiber.Ctx) error { return version.Middleware(e, o, c) }
 }
 
 // Status returns a handler that says what became of a key. Mount it for GET requests, behind the same authentication as the
@@ -113,14 +99,44 @@ func Fiber(e *core.Engine, opts ...Option) fiber.Handler {
 // it. The response is JSON, such as {"state": "running"}, and never shows a body: see docs/guide.md. The option Skip has no
 // effect. The handler is safe for concurrent use.
 func Status(e *core.Engine, opts ...Option) fiber.Handler {
-	var o options
-	for _, opt := range opts {
-		opt(&o)
-	}
+	o := apply(e, opts)
 	return func(c *fiber.Ctx) error {
-		ctx, own := clientContextOf(c)
-		defer own.detach()
-		sendResponse(c, capture.Status(ctx, e, newExchange(c, &o).request()))
+		version.Status(e, o, c)
 		return nil
 	}
+}
+
+// apply returns what opts set for e.
+func apply(e *core.Engine, opts []Option) *options {
+	o := &options{Keep: e.Config().Keep}
+	for _, opt := range opts {
+		opt(o)
+	}
+	return o
+}
+
+// version is what Fiber v2 does in its own way.
+var version = fiberadapter.Version[*fiber.Ctx]{
+	RequestCtx:  (*fiber.Ctx).Context,
+	Context:     (*fiber.Ctx).UserContext,
+	SetContext:  (*fiber.Ctx).SetUserContext,
+	Next:        (*fiber.Ctx).Next,
+	HandleError: func(c *fiber.Ctx, err error) error { return c.App().ErrorHandler(c, err) },
+	SendError:   func(c *fiber.Ctx) { _ = c.SendStatus(fiber.StatusInternalServerError) },
+	TimedOut: func(_ context.Context, c *fiber.Ctx) *fasthttp.Response {
+		return c.Context().LastTimeoutErrorResponse()
+	},
+	IsUnrouted:  isRouterError,
+	Route:       func(c *fiber.Ctx) string { return c.Route().Path },
+	KeepsCase:   func(c *fiber.Ctx) bool { return c.App().Config().DisableHeaderNormalizing },
+	ParsesForms: func(c *fiber.Ctx) bool { return !c.App().Config().DisablePreParseMultipartForm },
+}
+
+// isRouterError reports whether err is the one that Fiber's router returns when it finds no handler.
+func isRouterError(c *fiber.Ctx, err error) bool {
+	notFound := (*fiber.Error)(nil)
+	if errors.As(err, &notFound) && notFound.Code == fiber.StatusNotFound {
+		return strings.HasPrefix(notFound.Message, "Cannot "+c.Method()+" /")
+	}
+	return errors.Is(err, fiber.ErrMethodNotAllowed) && len(c.Response().Header.Peek(fiber.HeaderAllow)) > 0
 }

@@ -1,20 +1,20 @@
-package idem
+package fiberadapter
 
 import (
-	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
 
 	"github.com/go-idem/idem/core"
 )
 
 // send writes r into the Fiber context. If r is the response of the handlers, it is there already, and send only adds the fields
 // that the engine has added.
-func (a *handlerResponse) send(c *fiber.Ctx, r *core.Response) {
+func (a *handlerResponse) send(c *fasthttp.RequestCtx, r *core.Response) {
 	if r != &a.response {
-		a.resetResponse(c.Response())
+		a.resetResponse(&c.Response)
 		sendResponse(c, r)
 		return
 	}
-	header := &c.Response().Header
+	header := &c.Response.Header
 	for _, f := range r.Header[min(a.handlerFields, len(r.Header)):] {
 		header.Set(f.Name, f.Value)
 	}
@@ -25,11 +25,11 @@ func (a *handlerResponse) send(c *fiber.Ctx, r *core.Response) {
 
 // sendResponse writes a replay or a refusal. Header fields that outer middleware has set stay, except those that r replaces or
 // removes.
-func sendResponse(c *fiber.Ctx, r *core.Response) {
-	header := &c.Response().Header
+func sendResponse(c *fasthttp.RequestCtx, r *core.Response) {
+	header := &c.Response.Header
 	for _, name := range r.Removed {
 		header.Del(name)
-		if name == fiber.HeaderContentType {
+		if name == contentType {
 			header.SetNoDefaultContentType(true)
 		}
 	}
@@ -42,6 +42,6 @@ func sendResponse(c *fiber.Ctx, r *core.Response) {
 	for _, f := range r.Added {
 		header.Add(f.Name, f.Value)
 	}
-	c.Status(r.Status)
-	c.Response().SetBody(r.Body)
+	c.Response.SetStatusCode(r.Status)
+	c.Response.SetBody(r.Body)
 }

@@ -1,10 +1,10 @@
-package idem
+package fiberadapter
 
 import (
 	"context"
 	"sync"
 
-	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
 )
 
 // clientContext is the context of a request whose values come from fasthttp's context. fasthttp uses that one for another request
@@ -22,17 +22,17 @@ type clientContext struct {
 // probe is the key of a user value that clientContextOf sets for a moment.
 type probe struct{}
 
-// clientContextOf returns the context of the request: its UserContext. If the values of that come from fasthttp's context, it
-// returns a clientContext twice, and the caller detaches it when the request is over. Otherwise own is nil. To find out, it sets
-// a user value in fasthttp's context and looks for it in the UserContext.
-func clientContextOf(c *fiber.Ctx) (ctx context.Context, own *clientContext) {
-	ctx = c.UserContext()
+// clientContextOf returns the context of the request: user, which is the one that the application may have set in Fiber. If the
+// values of that come from fasthttp's context, it returns a clientContext twice, and the caller detaches it when the request is
+// over. Otherwise own is nil. To find out, it sets a user value in fasthttp's context c and looks for it in user.
+func clientContextOf(user context.Context, c *fasthttp.RequestCtx) (ctx context.Context, own *clientContext) {
+	ctx = user
 	if ctx == context.Background() { // the default of Fiber
 		return ctx, nil
 	}
 	sign := new(int8)
-	c.Context().SetUserValue(probe{}, sign)
-	defer c.Context().RemoveUserValue(probe{})
+	c.SetUserValue(probe{}, sign)
+	defer c.RemoveUserValue(probe{})
 	if ctx.Value(probe{}) != sign {
 		return ctx, nil
 	}

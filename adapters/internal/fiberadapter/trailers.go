@@ -1,17 +1,19 @@
-package idem
+package fiberadapter
 
 import (
 	"bytes"
 	"strings"
 
-	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 )
+
+// transferEncoding is the name of the field that tells of chunks.
+const transferEncoding = "Transfer-Encoding"
 
 // isChunked reports whether the request was sent in chunks, so that its header may contain trailers (KEY-19): fasthttp appends
 // them to the header. It looks at the raw header, because fasthttp forgets that a request was chunked.
 func isChunked(header *fasthttp.RequestHeader) bool {
-	return countBeforeBody(header, fiber.HeaderTransferEncoding) > 0
+	return countBeforeBody(header, transferEncoding) > 0
 }
 
 // countBeforeBody counts the header fields with this name that came before the body.
@@ -58,8 +60,7 @@ func hideTrailers(header *fasthttp.RequestHeader) (show func()) {
 // isFraming reports whether fasthttp handles this field itself. None of these fields may be a trailer.
 func isFraming(name string) bool {
 	switch name {
-	case fiber.HeaderHost, fiber.HeaderContentLength, fiber.HeaderContentType, fiber.HeaderTransferEncoding, fiber.HeaderTrailer,
-		fiber.HeaderConnection:
+	case "Host", "Content-Length", contentType, transferEncoding, "Trailer", "Connection":
 		return true
 	}
 	return false

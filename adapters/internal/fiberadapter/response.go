@@ -1,11 +1,8 @@
-package idem
+package fiberadapter
 
 import (
 	"context"
-	"errors"
-	"strings"
 
-	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
 	"github.com/go-idem/idem/core"
@@ -20,31 +17,33 @@ type handlerResponse struct {
 	fieldBuffer   [8]core.Field  // the array of response.Header, unless that is longer; it saves an allocation
 	handlerFields int            // how many fields of response.Header are the handlers' own
 	ran           bool           // the handlers were called
+	isTimedOut    bool           // a handler still works, and uses Fiber's context and the response in it
 	isStream      bool           // the run lasts until the response's stream ends
 	clientCtx     *clientContext // to be detached at the end of the run; nil if nothing is to be detached
 }
 
-// run runs the handlers after the middleware under ctx and returns their response for the engine. Two kinds of response count as
-// sent, because fasthttp sends them whatever becomes of the claim: that of a timeout, and that of a hijacked connection. A stream
-// that is too long to be read now ends the run later, when fasthttp has sent it.
-func (a *handlerResponse) run(ctx context.Context, c *fiber.Ctx, keep *core.KeepConfig) (*core.Response, error) {
-	c.Response().Header.CopyTo(&a.outer)
+// runHandlers runs the handlers after the middleware under ctx and returns their response for the engine. Two kinds of response
+// count as sent, because fasthttp sends them whatever becomes of the claim: that of a timeout, and that of a hijacked connection.
+// A stream that is too long to be read now ends the run later, when fasthttp has sent it.
+func (x *exchange[C]) runHandlers(ctx context.Context, limit int) (*core.Response, error) {
+	a, c := &x.response, x.fasthttp
+	c.Response.Header.CopyTo(&a.outer)
 	a.ran = true
-	isUnrouted := runHandlers(ctx, c)
-	r, response, isSent := &a.response, c.Response(), c.Context().Hijacked()
+	isUnrouted, timedOut := x.callHandlers(ctx)
+	r, response, isSent := &a.response, &c.Response, timedOut == nil && c.Hijacked()
 	r.Hijacked, r.Unrouted = isSent, isUnrouted
-	if !isUnrouted { // Only now does Fiber know the route: before, it is that of the middleware.
-		r.Route = c.Route().Path
-	}
-	if timedOut := c.Context().LastTimeoutErrorResponse(); timedOut != nil {
-		response, isSent = timedOut, true
+	switch {
+	case timedOut != nil:
+		response, isSent, a.isTimedOut = timedOut, true, true
 		core.Decide(ctx, core.LeaveUnknown) // The handler that was timed out still works.
+	case !isUnrouted: // Only now does Fiber know the route: before, it is that of the middleware.
+		r.Route = x.version.Route(x.ctx)
 	}
 	r.Status = response.StatusCode()
 	isStream := hasBody(r.Status) && !isSent && response.IsBodyStream()
 	isTyped := isSent || isStream
 	if isStream && !response.SkipBody {
-		if err := bufferStream(response, keep.MaxBody); err != nil {
+		if err := bufferStream(response, limit); err != nil {
 			return nil, err
 		}
 		isStream = response.IsBodyStream()
@@ -53,10 +52,10 @@ func (a *handlerResponse) run(ctx context.Context, c *fiber.Ctx, keep *core.Keep
 		r.Body = response.Body()
 	}
 	bypassesEngine := isSent || isStream && !response.SkipBody
-	setEngineFields(ctx, c, &response.Header, bypassesEngine)
+	x.setEngineFields(ctx, &response.Header, bypassesEngine)
 	a.noteChanges(&response.Header, isTyped || len(r.Body) > 0)
 	if isStream && !response.SkipBody {
-		return a.endWithStream(response, keep.MaxBody), nil
+		return a.endWithStream(response, limit), nil
 	}
 	r.Omitted = isStream // With SkipBody, nobody reads the stream.
 	if isSent {
@@ -65,35 +64,30 @@ func (a *handlerResponse) run(ctx context.Context, c *fiber.Ctx, keep *core.Keep
 	return r, nil
 }
 
-// runHandlers runs the handlers under ctx, and the app's ErrorHandler if they return an error. It reports whether Fiber's router
-// found no handler. UserContext and ContextKey are as before when it returns.
-func runHandlers(ctx context.Context, c *fiber.Ctx) (isUnrouted bool) {
-	outer := c.UserContext()
-	outerRun := c.Context().UserValue(driver.ContextKey)
-	c.SetUserContext(ctx)
-	c.Context().SetUserValue(driver.ContextKey, ctx)
+// callHandlers calls the handlers under ctx, and the app's ErrorHandler if they return an error. It reports whether Fiber's
+// router found no handler. If a middleware timed a handler out, callHandlers returns the response of that middleware, and leaves Fiber's
+// context to the handler, which still works. Otherwise the context of the request and ContextKey are as before.
+func (x *exchange[C]) callHandlers(ctx context.Context) (isUnrouted bool, timedOut *fasthttp.Response) {
+	v, c := x.version, x.ctx
+	outer := v.Context(c)
+	outerRun := x.fasthttp.UserValue(driver.ContextKey)
+	v.SetContext(c, ctx)
+	x.fasthttp.SetUserValue(driver.ContextKey, ctx)
 	defer func() {
-		c.SetUserContext(outer)
-		c.Context().SetUserValue(driver.ContextKey, outerRun)
+		if timedOut == nil {
+			v.SetContext(c, outer)
+			x.fasthttp.SetUserValue(driver.ContextKey, outerRun)
+		}
 	}()
-	err := c.Next()
-	if err == nil {
-		return false
+	err := v.Next(c)
+	if timedOut = v.TimedOut(ctx, c); timedOut != nil || err == nil {
+		return false, timedOut
 	}
-	isUnrouted = isRouterError(c, err)
-	if c.App().ErrorHandler(c, err) != nil {
-		_ = c.SendStatus(fiber.StatusInternalServerError)
+	isUnrouted = v.IsUnrouted(c, err)
+	if v.HandleError(c, err) != nil {
+		v.SendError(c)
 	}
-	return isUnrouted
-}
-
-// isRouterError reports whether err is the one that Fiber's router returns when it finds no handler.
-func isRouterError(c *fiber.Ctx, err error) bool {
-	notFound := (*fiber.Error)(nil)
-	if errors.As(err, &notFound) && notFound.Code == fiber.StatusNotFound {
-		return strings.HasPrefix(notFound.Message, "Cannot "+c.Method()+" /")
-	}
-	return errors.Is(err, fiber.ErrMethodNotAllowed) && len(c.Response().Header.Peek(fiber.HeaderAllow)) > 0
+	return isUnrouted, nil
 }
 
 // endWithStream makes the run last until the response's stream ends. It returns the response that tells the engine so.
@@ -109,7 +103,7 @@ func (a *handlerResponse) endWithStream(response *fasthttp.Response, limit int) 
 
 // resetResponse removes what the handlers left in response. The header is then as it was before them.
 func (a *handlerResponse) resetResponse(response *fasthttp.Response) {
-	if a.ran {
+	if a.ran && !a.isTimedOut {
 		a.outer.CopyTo(&response.Header)
 		response.ResetBody()
 		response.SkipBody, response.ImmediateHeaderFlush = false, false
@@ -118,5 +112,5 @@ func (a *handlerResponse) resetResponse(response *fasthttp.Response) {
 
 // hasBody reports whether a response with this status may have a body (RFC 9110, section 6.4.1).
 func hasBody(status int) bool {
-	return status >= 200 && status != fiber.StatusNoContent && status != fiber.StatusNotModified
+	return status >= 200 && status != fasthttp.StatusNoContent && status != fasthttp.StatusNotModified
 }

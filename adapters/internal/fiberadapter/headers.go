@@ -1,4 +1,4 @@
-package idem
+package fiberadapter
 
 import (
 	"bytes"
@@ -6,11 +6,16 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/capture"
+)
+
+// The names of fields that are treated apart.
+const (
+	contentType  = "Content-Type"
+	cacheControl = "Cache-Control"
 )
 
 // noteChanges compares header with outer, the header as it was before the handlers. It sets response.Header to the fields that
@@ -29,8 +34,8 @@ func (a *handlerResponse) noteChanges(header *fasthttp.ResponseHeader, hasBody b
 			return
 		}
 		name := headerName(key)
-		isType := name == fiber.HeaderContentType
-		always := isType && (hasBody || hasContentType(header) && !hasContentType(&a.outer)) || name == fiber.HeaderCacheControl
+		isType := name == contentType
+		always := isType && (hasBody || hasContentType(header) && !hasContentType(&a.outer)) || name == cacheControl
 		switch {
 		case !always && slices.EqualFunc(a.outer.PeekAll(name), header.PeekAll(name), bytes.Equal):
 		case !always && isType && !hasContentType(header):
@@ -40,7 +45,7 @@ func (a *handlerResponse) noteChanges(header *fasthttp.ResponseHeader, hasBody b
 		}
 	})
 	a.outer.VisitAll(func(key, _ []byte) {
-		if value := header.PeekBytes(key); value == nil || len(value) == 0 && string(key) == fiber.HeaderContentType {
+		if value := header.PeekBytes(key); value == nil || len(value) == 0 && string(key) == contentType {
 			r.Removed = append(r.Removed, string(key))
 		}
 	})
@@ -58,7 +63,7 @@ func hasContentType(header *fasthttp.ResponseHeader) bool {
 // headerName returns key as a string. The usual names are constants, which saves the copy.
 func headerName(key []byte) string {
 	for _, usual := range []string{
-		fiber.HeaderContentType, fiber.HeaderContentLength, fiber.HeaderLocation, fiber.HeaderCacheControl,
+		contentType, "Content-Length", "Location", cacheControl,
 	} {
 		if string(key) == usual {
 			return usual
@@ -69,9 +74,9 @@ func headerName(key []byte) string {
 
 // setEngineFields removes from header what the handlers have set under names that only the engine sets. If withValues is true, it
 // sets the engine's own values as well, because the engine never sees the response.
-func setEngineFields(ctx context.Context, c *fiber.Ctx, header *fasthttp.ResponseHeader, withValues bool) {
+func (x *exchange[C]) setEngineFields(ctx context.Context, header *fasthttp.ResponseHeader, withValues bool) {
 	for _, own := range capture.EngineFields(ctx) {
-		deleteField(c, header, own.Name)
+		x.deleteField(header, own.Name)
 		if withValues && own.Value != "" {
 			header.Set(own.Name, own.Value)
 		}
@@ -80,12 +85,12 @@ func setEngineFields(ctx context.Context, c *fiber.Ctx, header *fasthttp.Respons
 
 // deleteField removes the fields with this name from header. The app may have DisableHeaderNormalizing, so the handler's spelling
 // of the name may differ in case.
-func deleteField(c *fiber.Ctx, header *fasthttp.ResponseHeader, name string) {
+func (x *exchange[C]) deleteField(header *fasthttp.ResponseHeader, name string) {
 	for _, key := range header.PeekKeys() {
 		if len(key) == len(name) && strings.EqualFold(string(key), name) {
 			header.DisableNormalizing() // DelBytes would change the case of key.
 			header.DelBytes(key)
-			if !c.App().Config().DisableHeaderNormalizing {
+			if !x.version.KeepsCase(x.ctx) {
 				header.EnableNormalizing()
 			}
 		}

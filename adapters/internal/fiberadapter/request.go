@@ -1,4 +1,4 @@
-package idem
+package fiberadapter
 
 import (
 	"crypto/sha256"
@@ -9,15 +9,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
 	"github.com/go-idem/idem/core"
 )
 
 // request returns the request as the engine reads it. Every string is a copy, because fasthttp uses its memory again.
-func (x *exchange) request() core.Request {
-	header, r := &x.ctx.Request().Header, x.template
+func (x *exchange[C]) request() core.Request {
+	header, r := &x.fasthttp.Request.Header, x.template
 	r.Method = methodOf(header)
 	r.Path, r.RawQuery, _ = strings.Cut(string(header.RequestURI()), "?")
 	return r
@@ -25,7 +24,7 @@ func (x *exchange) request() core.Request {
 
 // methodOf returns the request's method. The usual methods are constants, which saves the copy.
 func methodOf(header *fasthttp.RequestHeader) string {
-	for _, m := range []string{fiber.MethodPost, fiber.MethodPatch, fiber.MethodGet} {
+	for _, m := range []string{http.MethodPost, http.MethodPatch, http.MethodGet} {
 		if string(header.Method()) == m {
 			return m
 		}
@@ -35,34 +34,33 @@ func methodOf(header *fasthttp.RequestHeader) string {
 
 // header implements core.Request.Header. It compares names itself, because fasthttp's PeekAll is case-sensitive if the app has
 // DisableHeaderNormalizing.
-func (x *exchange) header(name string) (values []string) {
-	if strings.EqualFold(name, fiber.HeaderHost) { // An absolute request target overrides the Host field.
-		return []string{string(x.ctx.Request().URI().Host())}
+func (x *exchange[C]) header(name string) (values []string) {
+	if strings.EqualFold(name, "Host") { // An absolute request target overrides the Host field.
+		return []string{string(x.fasthttp.Request.URI().Host())}
 	}
 	if !x.isBufferUsed {
 		x.isBufferUsed, values = true, x.valueBuffer[:0]
 	}
-	x.ctx.Request().Header.VisitAll(func(key, value []byte) {
+	x.fasthttp.Request.Header.VisitAll(func(key, value []byte) {
 		if len(key) == len(name) && strings.EqualFold(string(key), name) {
 			values = append(values, string(value))
 		}
 	})
-	if len(values) > 0 && isChunked(&x.ctx.Request().Header) {
-		values = values[:min(len(values), countBeforeBody(&x.ctx.Request().Header, name))]
+	if len(values) > 0 && isChunked(&x.fasthttp.Request.Header) {
+		values = values[:min(len(values), countBeforeBody(&x.fasthttp.Request.Header, name))]
 	}
 	return values
 }
 
 // body implements core.Request.Body. If the app has StreamRequestBody, body reads the stream and stores it in the request for the
 // handlers.
-func (x *exchange) body(limit int64) ([]byte, error) {
-	c := x.ctx
-	r := c.Request()
+func (x *exchange[C]) body(limit int64) ([]byte, error) {
+	r := &x.fasthttp.Request
 	length := int64(r.Header.ContentLength())
 	switch {
 	case length > limit:
 		return nil, &http.MaxBytesError{Limit: limit}
-	case length > 0 && len(r.Header.MultipartFormBoundary()) > 0 && !c.App().Config().DisablePreParseMultipartForm:
+	case length > 0 && len(r.Header.MultipartFormBoundary()) > 0 && x.version.ParsesForms(x.ctx):
 		return formDigest(r)
 	case !r.IsBodyStream():
 		return r.Body(), nil
