@@ -56,6 +56,15 @@ func openPool(path string, size int, settings ...string) (*sql.DB, error) {
 	return db, nil
 }
 
+// connect returns a connection of a pool. A new one reads the file, for which another process may be in its way.
+func connect(ctx context.Context, pool *sql.DB) (conn *sql.Conn, err error) {
+	err = retryBusy(ctx, func() (err error) {
+		conn, err = pool.Conn(ctx)
+		return err
+	})
+	return conn, err
+}
+
 // The pauses between tries to get a lock that another connection holds double from the first value to the second one.
 const (
 	minPause = time.Millisecond
@@ -131,7 +140,7 @@ func write[T any](ctx context.Context, s *Store, change func(*transaction) (T, e
 // read calls look with a connection that changes nothing.
 func read[T any](ctx context.Context, s *Store, look func(querier) (T, error)) (T, error) {
 	return await(ctx, func() (value T, err error) {
-		conn, err := s.reader.Conn(ctx)
+		conn, err := connect(ctx, s.reader)
 		if err != nil {
 			return value, s.explain(err)
 		}
@@ -159,7 +168,7 @@ func (s *Store) checkNesting(ctx context.Context) error {
 // beginTransaction waits for the write lock of the file, and returns a transaction that holds it. Transactions of this process
 // wait in the order in which they came; the pool of writers has one connection.
 func (s *Store) beginTransaction(ctx context.Context) (*transaction, error) {
-	conn, err := s.writer.Conn(ctx)
+	conn, err := connect(ctx, s.writer)
 	if err != nil {
 		return nil, err
 	}

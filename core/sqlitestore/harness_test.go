@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"net/http"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -20,7 +21,13 @@ import (
 	"github.com/go-idem/idem/core/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if name := os.Getenv("SQLITESTORE_CHILD"); name != "" {
+		runChild(name, os.Getenv("SQLITESTORE_PATH"))
+		return
+	}
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/go-idem/idem/internal/tied.startAll"))
+}
 
 var ctx = context.Background()
 

@@ -13,35 +13,33 @@ var schemaSQL string
 const version = 1
 
 // makeSchema makes the write-ahead log and the tables, unless they exist. It changes nothing in a file that has the tables of a
-// later version.
+// later version. It takes the write lock only if it makes the tables.
 func (s *Store) makeSchema(ctx context.Context) error {
 	if err := s.makeLog(ctx); err != nil {
 		return err
 	}
-	t, err := s.beginTransaction(ctx)
-	if err != nil {
-		return s.explain(err)
+	found, err := read(ctx, s, schemaVersion)
+	if found == 0 && err == nil {
+		found, err = write(ctx, s, makeTables)
 	}
-	defer t.release()
-	found, err := t.schemaVersion()
-	switch {
-	case err != nil:
-		return s.explain(err)
-	case found == version:
-		return nil
-	case found != 0:
-		return fmt.Errorf("sqlitestore: Open: %s has tables of version %d, and this package knows version %d: deploy the "+
-			"version of the package that made them, or one after that", s.path, found, version)
+	if err == nil && found != version {
+		err = fmt.Errorf("sqlitestore: Open: %s has tables of version %d, and this package knows version %d: deploy the version of "+
+			"the package that made them, or one after that", s.path, found, version)
 	}
-	if err := t.execute(schemaSQL); err != nil {
-		return s.explain(err)
+	return err
+}
+
+// makeTables makes the tables, unless another process has made them meanwhile. It returns their version.
+func makeTables(t *transaction) (found int, err error) {
+	if found, err = schemaVersion(t); found != 0 || err != nil {
+		return found, err
 	}
-	return s.explain(t.commit())
+	return version, t.execute(schemaSQL)
 }
 
 // makeLog gives the file a write-ahead log, in which readers and a writer do not wait for each other.
 func (s *Store) makeLog(ctx context.Context) error {
-	conn, err := s.writer.Conn(ctx)
+	conn, err := connect(ctx, s.writer)
 	if err != nil {
 		return s.explain(err)
 	}
@@ -56,12 +54,12 @@ func (s *Store) makeLog(ctx context.Context) error {
 }
 
 // schemaVersion returns the version of the tables in the file, or 0 if there are none.
-func (t *transaction) schemaVersion() (found int, err error) {
+func schemaVersion(from querier) (found int, err error) {
 	var tables int
 	const sql = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN ('idem_store', 'idem_record')"
-	if err := t.QueryRowContext(background, sql).Scan(&tables); tables == 0 || err != nil {
+	if err := from.QueryRowContext(background, sql).Scan(&tables); tables == 0 || err != nil {
 		return 0, err
 	}
-	err = t.QueryRowContext(background, "SELECT coalesce(max(version), -1) FROM idem_store").Scan(&found)
+	err = from.QueryRowContext(background, "SELECT coalesce(max(version), -1) FROM idem_store").Scan(&found)
 	return found, err
 }

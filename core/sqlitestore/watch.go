@@ -83,7 +83,7 @@ func (w *watches) poll(ctx context.Context) {
 	var seen int64
 	for ctx.Err() == nil {
 		if conn == nil {
-			conn, _ = w.store.reader.Conn(ctx)
+			conn, _ = connect(ctx, w.store.reader)
 		}
 		if conn != nil {
 			if now, err := w.look(conn, seen); err == nil {
