@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/storetest"
 )
 
@@ -496,5 +497,62 @@ func TestCloseWaitsForWhatIsStillWritten(t *testing.T) {
 		f.heard.take()
 		time.Sleep(storeTimeout)
 		assert.Empty(t, f.heard.names(), "something was under way")
+	})
+}
+
+// forgetting returns a fixture with a store that loses all its records when forget is called: their retention is over.
+func forgetting(t *testing.T) (f *fixture, forget func()) {
+	var ahead atomic.Int64
+	clock := memstore.Clock(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) })
+	return newFixture(t, func(cfg *core.Config) { cfg.Store = memstore.New(clock) }), func() { ahead.Add(int64(retention)) }
+}
+
+// LSE-21: whatever becomes of the run, its response is not the outcome, and no client is asked to send the request again.
+func TestARunWhoseRecordVanishesEndsAsRecordLost(t *testing.T) {
+	for name, c := range map[string]struct {
+		decision core.Disposition
+		takes    time.Duration // after the record has vanished
+	}{
+		"kept":                               {core.Keep, 0},
+		"kept, after an extension":           {core.Keep, lease},
+		"retried":                            {core.Retry, 0},
+		"released":                           {core.Release, 0},
+		"left unknown, after an extension":   {core.LeaveUnknown, lease},
+		"retried long after it was told off": {core.Retry, 20 * lease},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			f, forget := forgetting(t)
+			result := f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+				core.Decide(ctx, c.decision)
+				forget()
+				time.Sleep(c.takes)
+				if c.takes > 0 {
+					assert.Equal(t, driver.ErrGone, context.Cause(ctx))
+				}
+				return &core.Response{Status: 201, Body: []byte("stale")}, nil
+			})
+			f.refused(result, 409, "record-lost")
+			assert.Empty(t, values(result.Response, "Retry-After"))
+			assert.NotContains(t, string(result.Response.Body), "stale")
+			events := f.heard.take()
+			assert.Equal(t, []string{"begin", "lost"}, []string{events[0].hook, events[1].hook})
+			assert.ErrorIs(t, events[1].Err, driver.ErrGone)
+			assert.Len(t, events, 2)
+			f.close()
+		})
+	}
+}
+
+// LSE-21: once another request has the key, its outcome counts, and a client gets it by sending the same request again.
+func TestARunWhoseRecordVanishesAndIsTakenByAnotherLosesItsClaim(t *testing.T) {
+	inBubble(t, "heir", func(t *testing.T) {
+		f, forget := forgetting(t)
+		first := f.hold(ctx, request("K", "B"), made)
+		forget()
+		f.answered(f.send(request("K", "B"), answers(200, "heir")), 200, "heir")
+		result := first.finish()
+		f.refused(result, 409, "claim-lost")
+		assert.Equal(t, []string{"1"}, values(result.Response, "Retry-After"))
+		f.replayed(f.send(request("K", "B"), made), 200, "heir")
 	})
 }

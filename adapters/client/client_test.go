@@ -245,24 +245,22 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// emptied is a store that a test can empty.
-type emptied struct{ *memstore.Store }
-
-// A refund whose record vanishes while it runs may have happened, and nothing keeps a retry from running: the client sends none.
+// CLI-04: a refund whose record vanishes while it runs may have happened, and nothing keeps a retry from running: the client sends none.
 func TestARefundRunsOnceAlthoughItsRecordVanishes(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"at its end": 0, "while its lease is renewed": time.Minute} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store, runs := &emptied{memstore.New()}, 0
-				var lost core.Event
+				runs, ahead := 0, atomic.Int64{} // by which the clock of the store is ahead
+				clock := memstore.Clock(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) })
+				lost := make(chan error, 20)
 				engine, err := core.New(core.Config{
-					Store: store, Scope: core.SingleTenant, Lease: core.LeaseConfig{OnUnknown: core.RefuseUnknown},
-					Hooks: core.Hooks{Lost: func(_ context.Context, e core.Event) { lost = e }},
+					Store: memstore.New(clock), Scope: core.SingleTenant, Lease: core.LeaseConfig{OnUnknown: core.RefuseUnknown},
+					Hooks: core.Hooks{Lost: func(_ context.Context, e core.Event) { lost <- e.Err }},
 				})
 				require.NoError(t, err)
 				refund := idemhttp.HTTP(engine)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					runs++
-					store.Store = memstore.New()
+					ahead.Add(int64(24 * time.Hour))
 					select {
 					case <-r.Context().Done():
 						assert.ErrorIs(t, context.Cause(r.Context()), driver.ErrGone)
@@ -284,7 +282,7 @@ func TestARefundRunsOnceAlthoughItsRecordVanishes(t *testing.T) {
 				assert.Equal(t, []any{1, 409, "record-lost"}, []any{runs, res.StatusCode, problem.Code})
 				assert.Empty(t, res.Header.Get("Retry-After"))
 				assert.Equal(t, new(false), problem.SafeNewKey)
-				assert.ErrorIs(t, lost.Err, driver.ErrGone)
+				assert.ErrorIs(t, <-lost, driver.ErrGone)
 			})
 		})
 	}
