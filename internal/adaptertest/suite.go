@@ -31,8 +31,7 @@ var Stores = []struct {
 	{"redis cluster", func(tb testing.TB) driver.Store { return redisstore.New(redistest.Cluster(tb)) }},
 }
 
-// sample has the behaviours that an adapter in a module of its own shows on Redis if SOAK is not set. How the engine uses a
-// store does not depend on the adapter.
+// sample has the behaviours that RunSample runs.
 var sample = []string{"TestReplay", "TestConcurrency", "TestOutcomes"}
 
 // RunOn runs the behaviours of the frameworks on one store, and repeats requests to each framework at each other one.
@@ -59,13 +58,19 @@ func Run(t *testing.T, f Framework) {
 			case isLong || s.Name == "memory":
 				RunOn(t, s.New(t), []Framework{HTTP, f})
 			case s.Name == "redis" && !testing.Short():
-				suite.Run(t, &Behaviours{framework: f, store: s.New(t), only: sample})
+				RunSample(t, s.New(t), f)
 			default:
 				t.Skip("with SOAK")
 			}
 		})
 	}
 	t.Run("once", func(t *testing.T) { RunOnce(t, f) })
+}
+
+// RunSample runs some behaviours of a framework on a store: for an adapter or a store in a module of its own. How the engine uses a
+// store does not depend on the adapter.
+func RunSample(t *testing.T, store driver.Store, f Framework) {
+	suite.Run(t, &Behaviours{framework: f, store: store, only: sample})
 }
 
 // cases has the tests that do not depend on the store.
