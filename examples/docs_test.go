@@ -134,7 +134,7 @@ var imports = map[string]string{
 	"slogidem":   "github.com/go-idem/idem/observe/slogidem",
 	"metrics":    "github.com/go-idem/idem/core/metrics",
 	"pgstore":    "github.com/go-idem/idem/core/pgstore",
-	"redisstore": "github.com/go-idem/idem/core/redisstore",
+	"redisstore": "github.com/go-idem/idem/core/redisstore", "sqlitestore": "github.com/go-idem/idem/core/sqlitestore",
 }
 
 // adapters are the packages named idem, by a function that only this one has.
@@ -158,7 +158,7 @@ var known = [][2]string{
 	{"paymentsconnect", "var paymentsconnect interface{ NewPaymentsHandler(any, connect.HandlerOption) (string, http.Handler) }"},
 	{"authenticateStream", "var authenticateStream grpc.StreamServerInterceptor"}, {"key", "var key string"},
 	{"router", "var router *gin.Engine"}, {"e", "var e *echo.Echo"}, {"app", "var app *fiber.App"}, {"mux", "var mux *http.ServeMux"},
-	{"pool", "var pool *pgxpool.Pool"}, {"userOf", "func userOf(context.Context) string { return \"\" }"},
+	{"store.InTx", "var store *sqlitestore.Store"}, {"pool", "var pool *pgxpool.Pool"}, {"userOf", "func userOf(context.Context) string { return \"\" }"},
 	{"auth", "var auth interface{ Principal(context.Context) string }"},
 	{"client", "var client *redis.Client"}, {"sentinels", "var sentinels []string"}, {"nodes", "var nodes []string"},
 	{"storage", "var storage fiber.Storage"}, {"makePayment", "func makePayment(http.ResponseWriter, *http.Request) {}"},
@@ -225,7 +225,8 @@ func compile(t *testing.T, source string) {
 	module := ".."
 	for needed, nested := range map[string]string{
 		"/fiber/v2/middleware/idempotency\"": "migrate", "/idem/adapters/watermill\"": "../adapters/watermill", "/idem/core/pgstore\"": "../core/pgstore",
-		`"google.golang.org/grpc`: "../adapters/grpc", `"connectrpc.com/connect`: "../adapters/connect",
+		"/idem/core/sqlitestore\"": "../core/sqlitestore",
+		`"google.golang.org/grpc`:  "../adapters/grpc", `"connectrpc.com/connect`: "../adapters/connect",
 	} {
 		if strings.Contains(source, needed) {
 			module = nested
