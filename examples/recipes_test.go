@@ -9,7 +9,6 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -26,12 +25,12 @@ import (
 	idem "github.com/go-idem/idem/adapters/http"
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/memstore"
+	"github.com/go-idem/idem/internal/accesslog"
 )
 
 // The recipes of the guide are those that the tests of this file run.
 func TestTheRecipesOfTheGuideAreRun(t *testing.T) {
-	source, err := os.ReadFile("recipes_test.go")
-	require.NoError(t, err)
+	source := readFile(t, "recipes_test.go") + readFile(t, "../internal/accesslog/accesslog.go")
 	guide := readFile(t, "../docs/guide.md")
 	for heading, blocks := range map[string]int{"### In an access log\n": 5, "### Uploads\n": 1} {
 		_, section, found := strings.Cut(guide, heading)
@@ -41,34 +40,12 @@ func TestTheRecipesOfTheGuideAreRun(t *testing.T) {
 		assert.Len(t, blocksOfGuide, blocks, heading)
 		for _, block := range blocksOfGuide {
 			indented := strings.ReplaceAll("\n"+strings.TrimSpace(block[1]), "\n", "\n\t")
-			assert.Contains(t, string(source), strings.ReplaceAll(indented, "\n\t\n", "\n\n"), heading)
+			assert.Contains(t, source, strings.ReplaceAll(indented, "\n\t\n", "\n\n"), heading)
 		}
 	}
 }
 
-// doneHook is the part of the access log that all frameworks share.
-func doneHook(cfg *core.Config, logger *slog.Logger) (
-	_ func(context.Context) (context.Context, *atomic.Pointer[core.Event]), _ func(*atomic.Pointer[core.Event]),
-) {
-	type doneKey struct{}
-	withDone := func(ctx context.Context) (context.Context, *atomic.Pointer[core.Event]) {
-		done := new(atomic.Pointer[core.Event])
-		return context.WithValue(ctx, doneKey{}, done), done
-	}
-	logDone := func(done *atomic.Pointer[core.Event]) {
-		if e := done.Load(); e != nil { // nil: no engine has seen the request
-			logger.Info("request", "record", e.Record, "attempt", e.Attempt, "result", e.Result, "code", e.Code)
-		}
-	}
-	cfg.Hooks.Done = func(ctx context.Context, e core.Event) { // before slogidem.Hooks and others, which call the hooks that they get
-		if done, ok := ctx.Value(doneKey{}).(*atomic.Pointer[core.Event]); ok {
-			done.Store(&e)
-		}
-	}
-	return withDone, logDone
-}
-
-// withDone and logDone are the types of what doneHook returns.
+// withDone and logDone are the types of what accesslog.New returns.
 type (
 	withDone = func(context.Context) (context.Context, *atomic.Pointer[core.Event])
 	logDone  = func(*atomic.Pointer[core.Event])
@@ -141,7 +118,7 @@ func TestAnAccessLogKnowsWhatTheEngineKnows(t *testing.T) {
 		t.Run(framework, func(t *testing.T) {
 			var lines bytes.Buffer
 			cfg := core.Config{Store: memstore.New(), Scope: core.SingleTenant}
-			withDone, logDone := doneHook(&cfg, slog.New(slog.NewJSONHandler(&lines, nil)))
+			withDone, logDone := accesslog.New(&cfg, slog.New(slog.NewJSONHandler(&lines, nil)))
 			engine, err := core.New(cfg)
 			require.NoError(t, err)
 			service := serves(engine, withDone, logDone)
