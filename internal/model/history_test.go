@@ -2,9 +2,7 @@ package model
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand"
 	"sync"
 	"testing"
 	"time"
@@ -19,63 +17,11 @@ import (
 	"github.com/go-idem/idem/internal/redistest"
 )
 
-// flaky loses answers of a store that needs no network.
-type flaky struct {
-	driver.Store
-	mu     sync.Mutex
-	random *rand.Rand
-	loss   float64
-	lost   int
-}
-
-var errAway = errors.New("no answer")
-
-func (f *flaky) loses() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	lost := f.random.Float64() < f.loss
-	if lost {
-		f.lost++
-	}
-	return lost
-}
-
-func (f *flaky) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
-	entry, err := f.Store.Begin(ctx, c)
-	if f.loses() {
-		return driver.Entry{}, errAway
-	}
-	return entry, err
-}
-
-func (f *flaky) after(err error) error {
-	if f.loses() {
-		return errAway
-	}
-	return err
-}
-
-func (f *flaky) Extend(ctx context.Context, c driver.Claim) error {
-	return f.after(f.Store.Extend(ctx, c))
-}
-
-func (f *flaky) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
-	return f.after(f.Store.Complete(ctx, c, outcome))
-}
-
-func (f *flaky) Fail(ctx context.Context, c driver.Claim, failure driver.Failure) error {
-	return f.after(f.Store.Fail(ctx, c, failure))
-}
-
-func newFlaky(s driver.Store, seed int64, loss float64) *flaky {
-	return &flaky{Store: s, random: rand.New(rand.NewSource(seed)), loss: loss}
-}
-
 func TestHistoriesOfTheMemoryStoreAreLinearizable(t *testing.T) {
 	EachLoad(t, func(t *testing.T, l Load, seed int64) {
-		store := newFlaky(memstore.New(), seed, float64(seed%5+1)/100)
+		store := NewFlaky(memstore.New(), seed, float64(seed%5+1)/100)
 		l.IsLinearizable(t, store, seed)
-		require.NotZero(t, store.lost, "no answer was lost")
+		require.NotZero(t, store.Lost(), "no answer was lost")
 	})
 }
 

@@ -27,17 +27,9 @@ import (
 
 var ctx = context.Background()
 
-// clocked is a store whose clock stands still until it is moved.
-type clocked struct {
-	driver.Store
-	now     func() time.Duration
-	advance func(time.Duration) // lets time pass
-	jump    func(time.Duration) // sets the clock, while no time passes
-}
-
-func clockedMemory() *clocked {
+func clockedMemory() *Clocked {
 	now := epoch
-	return &clocked{
+	return &Clocked{
 		memstore.New(memstore.Clock(func() time.Time { return time.Unix(0, int64(now)) })),
 		func() time.Duration { return now },
 		func(d time.Duration) { now += d },
@@ -47,7 +39,7 @@ func clockedMemory() *clocked {
 
 // clockedRedis is a real server whose clock stands still: the scripts are sent to it with another place to read the time
 // from, and when time passes, the keys are told how much.
-func clockedRedis(tb testing.TB, server *redistest.Server) *clocked {
+func clockedRedis(tb testing.TB, server *redistest.Server) *Clocked {
 	name := rand.Text()
 	client := server.Client(tb)
 	move := redis.NewScript(`
@@ -67,7 +59,7 @@ func clockedRedis(tb testing.TB, server *redistest.Server) *clocked {
 	advance(tick)
 	scripts := server.Client(tb)
 	scripts.AddHook(otherClock(tb, "clock:"+name))
-	return &clocked{redisstore.New(scripts, redisstore.Prefix(name)), func() time.Duration { return now }, advance, func(d time.Duration) { set(d, 0) }}
+	return &Clocked{redisstore.New(scripts, redisstore.Prefix(name)), func() time.Duration { return now }, advance, func(d time.Duration) { set(d, 0) }}
 }
 
 // otherClock sends scripts that read a clock that the test sets.
@@ -79,70 +71,6 @@ func otherClock(tb testing.TB, name string) redis.Hook {
 		texts[text] = strings.Replace(text, clock, "redis.call('HMGET', '"+name+"', 's', 'us')", -1)
 	}
 	return redistest.OtherScripts(texts, nil)
-}
-
-// play makes moves on a store and on the model, and returns the first answer in which they differ.
-func (s *clocked) play(key byte, way []move) error {
-	var record Record
-	var latest int64
-	for i, m := range way {
-		if m.verb == "" {
-			s.advance(tick)
-			continue
-		}
-		call := m.call(latest)
-		call.Claim.Key[0] = key
-		var want Answer
-		record, want = Step(record, call, s.now())
-		latest = max(latest, want.Entry.Fence)
-		if got := apply(ctx, s.Store, call); !equalAnswers(got, want) {
-			return fmt.Errorf("%v: the store answers %v, the model %v", way[:i+1], got, want)
-		}
-	}
-	return nil
-}
-
-// The ways to look at a record from outside: what it answers, who may have it next, how long it lives.
-var looks = func() [][]move {
-	a1, b1, a2 := 0, 1, 2
-	pass := move{}
-	ask := func(owner int) move { return move{verb: Begin, owner: owner, noTakeover: true} }
-	return [][]move{
-		{ask(a2), ask(b1), pass, ask(b1), pass, {verb: Begin, owner: a1}, {verb: Fail, owner: a1, fence: newest, noEffects: true}, ask(a2)},
-		{pass, ask(a2), ask(a1), pass, ask(a2), ask(a1), pass, ask(a2), ask(a1), pass, ask(a2), ask(a1)},
-	}
-}()
-
-// ways leads to each record of the walk, makes every call there that changes nothing, and ends with a look; and leads
-// over each change to a look.
-func ways() (all [][]move) {
-	w := rightWalk()
-	seen := map[any]bool{}
-	for i, p := range w.places {
-		situation := [2]any{p.record, p.witness.fence > 0}
-		if seen[situation] {
-			continue
-		}
-		seen[situation] = true
-		var idle []move
-		for _, m := range moves {
-			next, _ := p.after(Step, m)
-			if next == p.situation && m.verb != "" {
-				idle = append(idle, m)
-				continue
-			}
-			all = append(all, looked(w.to(i), m)...)
-		}
-		all = append(all, looked(w.to(i), idle...)...)
-	}
-	return all
-}
-
-func looked(way []move, then ...move) (all [][]move) {
-	for _, look := range looks {
-		all = append(all, slices.Concat(way, then, look))
-	}
-	return all
 }
 
 func TestTheMemoryStoreAnswersAsTheModelDoesInEverySituation(t *testing.T) {
@@ -169,18 +97,11 @@ func TestTheScriptsAnswerAsTheModelDoesInEverySituation(t *testing.T) {
 				if err := store.play(0, all[i]); !assert.NoError(t, err) {
 					return
 				}
-				store.advance(10 * tick) // whatever there is expires
+				store.Advance(10 * tick) // whatever there is expires
 			}
 		})
 	}
 	wg.Wait()
-}
-
-func oneLookEach(all [][]move) (some [][]move) {
-	for i := 0; i < len(all); i += len(looks) {
-		some = append(some, all[i+i/len(looks)%len(looks)])
-	}
-	return some
 }
 
 // A few of the ways, with leases that end on the server's own clock.
