@@ -6,6 +6,7 @@
 # make soak        30 minutes of traffic under faults, an hour of simulated histories,
 #                  then the tests in their long forms and 10 minutes of each fuzz target
 # make mutants     small mistakes in the library, one at a time; prints those that no test notices: hours; ONLY='^core/settle' chooses
+# make release     checks that the modules of this commit can be fetched and used as VERSION, and prints the commands that publish them
 
 GO ?= go
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -14,7 +15,7 @@ BENCH ?=
 # Modules of their own, so that who uses the library does not see what they need.
 NESTED := $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod))
 
-.PHONY: test quick tools servers vet lint unit fuzz bench soak mutants
+.PHONY: test quick tools servers vet lint unit fuzz bench soak mutants release
 
 test: tools vet lint unit fuzz
 
@@ -62,3 +63,6 @@ soak:
 
 mutants:
 	nice -n 10 $(GO) run ./internal/mutants -only '$(ONLY)'
+
+release:
+	$(GO) -C internal/release run . -version $(VERSION)

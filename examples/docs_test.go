@@ -232,6 +232,9 @@ func compile(t *testing.T, source string) {
 			module = nested
 		}
 	}
+	if user := os.Getenv("SNIPPETS_MODULE"); user != "" { // a module that has fetched a release
+		module = user
+	}
 	module, err := filepath.Abs(module)
 	require.NoError(t, err)
 	dir := t.TempDir()

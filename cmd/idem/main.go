@@ -22,6 +22,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -85,9 +86,9 @@ func (p *program) command() *cli.Command {
 		Description: "Exit codes: 0 done; 1 a finding, or nothing was found; 2 bad usage; 3 the store does not respond, or refuses;\n" +
 			"4 the record has changed since it was seen; 130 interrupted.",
 		Writer: p.stdout, ErrWriter: p.stderr, Reader: p.stdin,
-		EnableShellCompletion: true,
-		ExitErrHandler:        func(context.Context, *cli.Command, error) {}, // run returns the code
-		OnUsageError:          func(_ context.Context, _ *cli.Command, err error, _ bool) error { return err },
+		EnableShellCompletion: true, Version: version(),
+		ExitErrHandler: func(context.Context, *cli.Command, error) {}, // run returns the code
+		OnUsageError:   func(_ context.Context, _ *cli.Command, err error, _ bool) error { return err },
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "store", Category: ofStore,
 				Usage: "`URL`: redis://, rediss://, redis+sentinel://, redis+cluster:// or postgres://; with a password only in $IDEM_STORE"},
@@ -106,6 +107,12 @@ func (p *program) command() *cli.Command {
 			p.doctorCommand(), p.planCommand(), p.migrateCommand(), p.serveCommand(), p.proxyCommand(),
 		},
 	}
+}
+
+// version returns the version that this command was installed by, or "(devel)".
+func version() string {
+	info, _ := debug.ReadBuildInfo() // of every program that is built in a module
+	return info.Main.Version
 }
 
 // noCommand refuses arguments that begin with no subcommand.
