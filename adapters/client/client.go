@@ -24,6 +24,9 @@ import (
 //   - after 429, 502, 503 and 504,
 //   - after 409 with Retry-After, which says that an earlier attempt is still running.
 //
+// After a 409 without Retry-After it does not: the outcome is unknown, or the service has lost the record of a run, and the
+// operation may have happened (CLI-04).
+//
 // The attempts are bounded by Attempts, MaxElapsed, MaxPause, Window and the request's context. The caller gets the last response
 // or error, which may be a 409 or a 503. If the context's deadline lies before the next attempt, there is no next attempt.
 //
