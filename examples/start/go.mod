@@ -6,6 +6,7 @@ replace (
 	github.com/go-idem/idem => ../..
 	github.com/go-idem/idem/adapters/connect => ../../adapters/connect
 	github.com/go-idem/idem/adapters/echov5 => ../../adapters/echov5
+	github.com/go-idem/idem/adapters/fiberv3 => ../../adapters/fiberv3
 	github.com/go-idem/idem/adapters/grpc => ../../adapters/grpc
 	github.com/go-idem/idem/adapters/internal/rpc => ../../adapters/internal/rpc
 )
@@ -16,8 +17,10 @@ require (
 	github.com/go-idem/idem v0.0.0
 	github.com/go-idem/idem/adapters/connect v0.0.0-00010101000000-000000000000
 	github.com/go-idem/idem/adapters/echov5 v0.0.0-00010101000000-000000000000
+	github.com/go-idem/idem/adapters/fiberv3 v0.0.0-00010101000000-000000000000
 	github.com/go-idem/idem/adapters/grpc v0.0.0-00010101000000-000000000000
 	github.com/gofiber/fiber/v2 v2.52.15
+	github.com/gofiber/fiber/v3 v3.1.0
 	github.com/labstack/echo/v4 v4.16.0
 	github.com/labstack/echo/v5 v5.4.4
 	github.com/stretchr/testify v1.12.1
@@ -25,7 +28,7 @@ require (
 )
 
 require (
-	github.com/andybalholm/brotli v1.1.0 // indirect
+	github.com/andybalholm/brotli v1.2.0 // indirect
 	github.com/bytedance/gopkg v0.1.3 // indirect
 	github.com/bytedance/sonic v1.15.0 // indirect
 	github.com/bytedance/sonic/loader v0.5.0 // indirect
@@ -38,6 +41,8 @@ require (
 	github.com/go-playground/validator/v10 v10.30.1 // indirect
 	github.com/goccy/go-json v0.10.5 // indirect
 	github.com/goccy/go-yaml v1.19.2 // indirect
+	github.com/gofiber/schema v1.7.0 // indirect
+	github.com/gofiber/utils/v2 v2.0.2 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect
@@ -50,15 +55,16 @@ require (
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.2 // indirect
 	github.com/pelletier/go-toml/v2 v2.2.4 // indirect
+	github.com/philhofer/fwd v1.2.0 // indirect
 	github.com/quic-go/qpack v0.6.0 // indirect
 	github.com/quic-go/quic-go v0.59.0 // indirect
 	github.com/rivo/uniseg v0.2.0 // indirect
+	github.com/tinylib/msgp v1.6.3 // indirect
 	github.com/twitchyliquid64/golang-asm v0.15.1 // indirect
 	github.com/ugorji/go/codec v1.3.1 // indirect
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
-	github.com/valyala/fasthttp v1.51.0 // indirect
+	github.com/valyala/fasthttp v1.69.0 // indirect
 	github.com/valyala/fasttemplate v1.2.2 // indirect
-	github.com/valyala/tcplisten v1.0.0 // indirect
 	go.mongodb.org/mongo-driver/v2 v2.5.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/arch v0.22.0 // indirect

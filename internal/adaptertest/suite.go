@@ -34,7 +34,7 @@ var Stores = []struct {
 // sample has the behaviours that RunSample runs.
 var sample = []string{"TestReplay", "TestConcurrency", "TestOutcomes"}
 
-// RunOn runs the behaviours of the frameworks on one store, and repeats requests to each framework at each other one.
+// RunOn runs the behaviours of the frameworks on one store, also from one framework to another.
 func RunOn(t *testing.T, store driver.Store, frameworks []Framework) {
 	for _, f := range frameworks {
 		t.Run(f.Name, func(t *testing.T) {
@@ -42,6 +42,11 @@ func RunOn(t *testing.T, store driver.Store, frameworks []Framework) {
 			suite.Run(t, &Behaviours{framework: f, store: store})
 		})
 	}
+	runAcross(t, store, frameworks)
+}
+
+// runAcross repeats requests to each framework at each other one.
+func runAcross(t *testing.T, store driver.Store, frameworks []Framework) {
 	t.Run("FRM-01 from one framework to another", func(t *testing.T) {
 		t.Parallel()
 		isReplayedElsewhere(t, store, frameworks)
@@ -54,9 +59,12 @@ func RunOn(t *testing.T, store driver.Store, frameworks []Framework) {
 func Run(t *testing.T, f Framework) {
 	for _, s := range Stores {
 		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
 			switch isLong := os.Getenv("SOAK") != ""; {
 			case isLong || s.Name == "memory":
-				RunOn(t, s.New(t), []Framework{HTTP, f})
+				store := s.New(t)
+				suite.Run(t, &Behaviours{framework: f, store: store})
+				runAcross(t, store, []Framework{HTTP, f})
 			case s.Name == "redis" && !testing.Short():
 				RunSample(t, s.New(t), f)
 			default:
