@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -14,7 +15,7 @@ import (
 	"github.com/go-idem/idem/core/pgstore"
 )
 
-// A payment and the answer that tells of it are committed together.
+// A payment and the response that tells of it are committed together.
 func ExampleInTx() {
 	serve := func(pool *pgxpool.Pool) error {
 		if err := pgstore.Migrate(context.Background(), pool); err != nil {
@@ -38,6 +39,32 @@ func ExampleInTx() {
 		return http.ListenAndServe("127.0.0.1:8080", idem.HTTP(engine)(http.HandlerFunc(pay)))
 	}
 	_ = serve
+}
+
+// A 400 is stored by default, and a stored response commits the transaction: an error from the function takes the rows back.
+func ExampleInTx_refused() {
+	errNoFunds := errors.New("no funds")
+	pay := func(pool *pgxpool.Pool) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			err := pgstore.InTx(r.Context(), pool, pgx.TxOptions{}, func(tx pgx.Tx) error {
+				left := 0
+				err := tx.QueryRow(r.Context(), "UPDATE account SET amount = amount - 100 RETURNING amount").Scan(&left)
+				if err == nil && left < 0 {
+					err = errNoFunds // without this the account is charged, and each retry is told 400
+				}
+				return err
+			})
+			switch {
+			case errors.Is(err, errNoFunds):
+				http.Error(w, "no funds", http.StatusBadRequest)
+			case err != nil:
+				http.Error(w, "try again", http.StatusServiceUnavailable)
+			default:
+				w.WriteHeader(http.StatusCreated)
+			}
+		}
+	}
+	_ = pay
 }
 
 // What has expired is deleted by a timer of the service's own.

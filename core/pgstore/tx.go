@@ -30,8 +30,9 @@ type DB interface {
 // it back if there is no outcome. db must be the database of the engine's Store; it may be another pool. If f returns an
 // error or panics, InTx rolls the transaction back at once and returns the error. Otherwise the transaction is still open
 // when InTx returns, so the handler must not rely on its effects before the run has ended. f must neither commit the
-// transaction nor use it after its return. The commit may take Config.Limits.StoreTimeout. InTx returns when ctx ends, or up
-// to a second later if it must roll back.
+// transaction nor use it after its return. A stored 400 is an outcome, too: a handler that refuses after it has written
+// returns an error from f, or its rows are committed. The commit may take Config.Limits.StoreTimeout. InTx returns when ctx
+// ends, or up to a second later if it must roll back.
 //
 // A run has one such transaction. A second InTx continues it under a savepoint, and ignores db and opts. After InTx core.Step
 // refuses new steps with an error that wraps errors.ErrUnsupported, before it runs them, so do steps before InTx.
