@@ -119,11 +119,21 @@ func await[T any](ctx context.Context, f func() (T, error), discard ...func(T, e
 	}
 }
 
+// bound returns the context of a call, which ends with Timeout.
+func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if s.timeout == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, s.timeout)
+}
+
 // write calls change in a transaction that holds the write lock, and commits it if change returns no error.
 func write[T any](ctx context.Context, s *Store, change func(*transaction) (T, error)) (none T, err error) {
 	if err := s.checkNesting(ctx); err != nil {
 		return none, err
 	}
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
 	return await(ctx, func() (value T, err error) {
 		t, err := s.beginTransaction(ctx)
 		if err != nil {
@@ -139,6 +149,8 @@ func write[T any](ctx context.Context, s *Store, change func(*transaction) (T, e
 
 // read calls look with a connection that changes nothing.
 func read[T any](ctx context.Context, s *Store, look func(querier) (T, error)) (T, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
 	return await(ctx, func() (value T, err error) {
 		conn, err := connect(ctx, s.reader)
 		if err != nil {

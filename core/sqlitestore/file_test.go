@@ -18,6 +18,7 @@ import (
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/sqlitestore"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/hangtest"
 )
 
 func TestOpenSaysWhatIsWrongWithTheFile(t *testing.T) {
@@ -50,8 +51,41 @@ func TestOpenSaysWhatIsWrongWithTheFile(t *testing.T) {
 			}
 		})
 	}
-	_, err := sqlitestore.Open(ctx, newPath(t), sqlitestore.MaxBytes(-1))
-	assert.ErrorContains(t, err, "MaxBytes")
+	for _, wrong := range []sqlitestore.Option{sqlitestore.MaxBytes(-1), sqlitestore.Timeout(-1)} {
+		_, err := sqlitestore.Open(ctx, newPath(t), wrong)
+		assert.ErrorContains(t, err, "must not be negative")
+	}
+}
+
+func TestAStoreThatMustExistIsNotMade(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	_, err := sqlitestore.Open(ctx, path, sqlitestore.MustExist())
+	assert.ErrorContains(t, err, "no such file")
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	_, err = sqlitestore.Open(ctx, path, sqlitestore.MustExist())
+	assert.ErrorContains(t, err, "has no store in it")
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	assert.Zero(t, info.Size(), "nothing was made")
+	c := claimed(t, open(t, path))
+	assert.Equal(t, driver.InProgress, begin(t, open(t, path, sqlitestore.MustExist()), rival(c)).State)
+}
+
+func TestATimeoutBoundsCallsWithoutADeadline(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	store := open(t, path, sqlitestore.Timeout(bound))
+	other := open(t, path)
+	err := other.InTx(ctx, func(sqlitestore.Tx) error {
+		h, began := &hanging{store, storetest.NewClaim(time.Minute, time.Hour)}, time.Now()
+		for _, name := range []string{"Store.Begin", "Store.Sweep", "Store.InTx"} {
+			assert.ErrorIs(t, calls[name](ctx, h), context.DeadlineExceeded, name)
+		}
+		assert.Less(t, time.Since(began), 3*bound+hangtest.Slack)
+		return nil
+	})
+	require.NoError(t, err)
 }
 
 // A path may have any characters, and a new file can be read by its owner only.

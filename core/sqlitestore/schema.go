@@ -13,12 +13,17 @@ var schemaSQL string
 const version = 1
 
 // makeSchema makes the write-ahead log and the tables, unless they exist. It changes nothing in a file that has the tables of a
-// later version. It takes the write lock only if it makes the tables.
-func (s *Store) makeSchema(ctx context.Context) error {
-	if err := s.makeLog(ctx); err != nil {
-		return err
+// later version. It takes the write lock only if it makes the tables. With mustExist it returns an error instead.
+func (s *Store) makeSchema(ctx context.Context, mustExist bool) error {
+	if !mustExist {
+		if err := s.makeLog(ctx); err != nil {
+			return err
+		}
 	}
 	found, err := read(ctx, s, schemaVersion)
+	if found == 0 && mustExist && err == nil {
+		return fmt.Errorf("sqlitestore: Open: %s has no store in it: name the file of the service", s.path)
+	}
 	if found == 0 && err == nil {
 		found, err = write(ctx, s, makeTables)
 	}

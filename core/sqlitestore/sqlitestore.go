@@ -30,7 +30,8 @@ var (
 type Store struct {
 	path        string // absolute
 	now         func() time.Time
-	maxBytes    int64 // 0 for no bound
+	maxBytes    int64         // 0 for no bound
+	timeout     time.Duration // of each call; 0 for none
 	synchronous string
 	watches     watches
 	holder      atomic.Pointer[holder] // the run with an InTx; nil without one
@@ -46,6 +47,8 @@ type options struct {
 	synchronous string
 	foreignKeys string
 	maxBytes    int64
+	timeout     time.Duration
+	mustExist   bool
 }
 
 // NormalSync lets the file system decide when a commit reaches the disk (synchronous=NORMAL). After a loss of power, or a crash
@@ -63,6 +66,13 @@ func ForeignKeys() Option { return func(o *options) { o.foreignKeys = "1" } }
 // the file.
 func MaxBytes(n int64) Option { return func(o *options) { o.maxBytes = n } }
 
+// Timeout bounds each call of the store, for callers whose contexts have no end. Default 0: only the context of a call bounds it.
+func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
+
+// MustExist lets Open return an error if there is no file, or no store in it, and makes neither. It is for programs that look at
+// the records of a service. Default: Open makes both.
+func MustExist() Option { return func(o *options) { o.mustExist = true } }
+
 // readers is how many connections read at a time, beside one for the watches.
 const readers = 4
 
@@ -76,17 +86,17 @@ func Open(ctx context.Context, path string, opts ...Option) (*Store, error) {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	if o.maxBytes < 0 {
-		return nil, fmt.Errorf("sqlitestore: MaxBytes: %d must not be negative", o.maxBytes)
+	if o.maxBytes < 0 || o.timeout < 0 {
+		return nil, fmt.Errorf("sqlitestore: MaxBytes: %d and Timeout: %v must not be negative", o.maxBytes, o.timeout)
 	}
-	path, err := makeFile(path)
+	path, err := findFile(path, o.mustExist)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, now: time.Now, maxBytes: o.maxBytes, synchronous: o.synchronous}
+	s := &Store{path: path, now: time.Now, maxBytes: o.maxBytes, synchronous: o.synchronous, timeout: o.timeout}
 	s.watches.store = s
 	if err = s.openPools(&o); err == nil {
-		_, err = await(ctx, func() (struct{}, error) { return struct{}{}, s.makeSchema(ctx) })
+		_, err = await(ctx, func() (struct{}, error) { return struct{}{}, s.makeSchema(ctx, o.mustExist) })
 	}
 	if err != nil {
 		_ = s.Close()
@@ -95,15 +105,21 @@ func Open(ctx context.Context, path string, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// makeFile makes the file if it does not exist, and returns its absolute path. It opens no file that exists: to close it would
-// release the locks that this process has on it.
-func makeFile(path string) (string, error) {
+// findFile makes the file if it does not exist and need not, and returns its absolute path. It opens no file that exists: to
+// close it would release the locks that this process has on it.
+func findFile(path string, mustExist bool) (string, error) {
 	if path == "" || path == ":memory:" {
 		return "", fmt.Errorf("sqlitestore: Open: path %q names no file: for records in memory use memstore", path)
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return "", fmt.Errorf("sqlitestore: Open: %w", err)
+	}
+	if mustExist {
+		if _, err := os.Stat(path); err != nil {
+			return "", fmt.Errorf("sqlitestore: Open: %w", err)
+		}
+		return path, nil
 	}
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	switch {

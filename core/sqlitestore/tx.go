@@ -73,6 +73,8 @@ func (s *Store) inOwnTx(ctx context.Context, f func(Tx) error) error {
 // awaitTransaction is beginTransaction for a caller that must not wait longer than ctx lasts. It returns the lock of a
 // transaction that comes too late.
 func (s *Store) awaitTransaction(ctx context.Context) (*transaction, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
 	begin := func() (*transaction, error) { return s.beginTransaction(ctx) }
 	t, err := await(ctx, begin, func(t *transaction, err error) {
 		if err == nil {
