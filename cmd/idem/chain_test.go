@@ -109,7 +109,7 @@ func written(t *testing.T, text string) string {
 
 func TestAnOperatorSettlesTheRunOfAProcessThatWasKilled(t *testing.T) {
 	t.Parallel()
-	onBothStores(t, func(t *testing.T, url string) {
+	onEachStore(t, func(t *testing.T, url string) {
 		second, seen := vanished(t, url)
 		outcome := written(t, "HTTP/1.1 201 Created\r\nLocation: /refunds/7\r\nContent-Type: application/json\r\n\r\n{\"id\": 7}")
 		log := filepath.Join(t.TempDir(), "audit")
@@ -127,7 +127,10 @@ func TestAnOperatorSettlesTheRunOfAProcessThatWasKilled(t *testing.T) {
 		var act map[string]any
 		require.NoError(t, json.Unmarshal(line, &act), "one line")
 		delete(act, "time")
-		place := map[bool]string{true: `prefix "idem:"`, false: `schema "idem"`}[strings.HasPrefix(url, "redis")]
+		scheme, path, _ := strings.Cut(url, "://")
+		place := map[string]string{
+			"redis": `prefix "idem:"`, "postgres": `schema "idem"`, "sqlite": "file " + strconv.Quote(path),
+		}[scheme]
 		assert.Equal(t, map[string]any{
 			"act": "resolve", "who": "ann@example.com", "why": "ticket 4711", "place": place, "scope": "alice", "key": "K",
 			"record": seen.Record, "state": "unknown", "fence": float64(seen.Fence), "happened": true, "status": 201.0, "length": 9.0,

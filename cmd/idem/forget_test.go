@@ -23,7 +23,7 @@ func forget(more ...string) []string {
 
 func TestForgetMakesAKeyNew(t *testing.T) {
 	t.Parallel()
-	onBothStores(t, func(t *testing.T, url string) {
+	onEachStore(t, func(t *testing.T, url string) {
 		h := handler(mustConnect(t, url), nil)
 		send(h, "alice", "K", "")
 		got := call(t, url, nil, forget("alice", "K", "--yes")...)
@@ -39,7 +39,7 @@ func TestForgetMakesAKeyNew(t *testing.T) {
 
 func TestForgetErasesACaller(t *testing.T) {
 	t.Parallel()
-	onBothStores(t, func(t *testing.T, url string) {
+	onEachStore(t, func(t *testing.T, url string) {
 		released, running, ended := make(chan bool), make(chan bool), make(chan bool)
 		h := handler(mustConnect(t, url), func() { running <- true; <-released }, func(c *core.Config) { c.Keep.LateRetry = time.Hour })
 		for i := range 3 {

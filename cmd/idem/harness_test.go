@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/pgstore"
 	"github.com/go-idem/idem/core/redisstore"
+	"github.com/go-idem/idem/core/sqlitestore"
 	"github.com/go-idem/idem/internal/pgserver"
 	"github.com/go-idem/idem/internal/redistest"
 )
@@ -73,6 +75,9 @@ func serve(url string) {
 
 // connect returns the store of a URL without a prefix or schema.
 func connect(url string) (driver.Store, error) {
+	if path, isFile := strings.CutPrefix(url, "sqlite://"); isFile {
+		return sqlitestore.Open(context.Background(), path, sqlitestore.NormalSync())
+	}
 	if strings.HasPrefix(url, "postgres") {
 		pool, err := pgxpool.New(context.Background(), url)
 		if err == nil {
@@ -167,8 +172,19 @@ func redisURL(t *testing.T) string {
 	return "redis://" + redistest.Start(t).Addr
 }
 
-// onBothStores runs a test with the URL of an empty Redis, and of an empty PostgreSQL.
-func onBothStores(t *testing.T, test func(t *testing.T, url string)) {
+// onEachStore runs a test with the URL of an empty Redis, of an empty PostgreSQL, and of a file of SQLite.
+func onEachStore(t *testing.T, test func(t *testing.T, url string)) {
+	onBothServers(t, test)
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		url := "sqlite://" + filepath.Join(t.TempDir(), "payments.db")
+		mustConnect(t, url)
+		test(t, url)
+	})
+}
+
+// onBothServers runs a test with the URL of an empty Redis, and of an empty PostgreSQL.
+func onBothServers(t *testing.T, test func(t *testing.T, url string)) {
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
 		test(t, redisURL(t))

@@ -16,7 +16,7 @@ import (
 
 func TestLsListsWhatTheFlagsSelect(t *testing.T) {
 	t.Parallel()
-	onBothStores(t, func(t *testing.T, url string) {
+	onEachStore(t, func(t *testing.T, url string) {
 		mustConnect(t, url)
 		none := call(t, url, nil, "ls")
 		assert.Equal(t, finding, none.code)
@@ -78,7 +78,7 @@ func (w *acting) Write(text []byte) (int, error) {
 
 func TestAScanThatStopsHalfwaySaysHowFarItCame(t *testing.T) {
 	t.Parallel()
-	onBothStores(t, func(t *testing.T, url string) {
+	onBothServers(t, func(t *testing.T, url string) {
 		h := handler(mustConnect(t, url), nil)
 		for i := range 600 { // more than a batch
 			send(h, "alice", fmt.Sprint(i), "")

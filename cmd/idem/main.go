@@ -91,7 +91,7 @@ func (p *program) command() *cli.Command {
 		OnUsageError:   func(_ context.Context, _ *cli.Command, err error, _ bool) error { return err },
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "store", Category: ofStore,
-				Usage: "`URL`: redis://, rediss://, redis+sentinel://, redis+cluster:// or postgres://; with a password only in $IDEM_STORE"},
+				Usage: "`URL`: redis://, rediss://, redis+sentinel://, redis+cluster://, postgres:// or sqlite:///path; with a password only in $IDEM_STORE"},
 			&cli.StringFlag{Name: "prefix", Category: ofStore, Value: "idem:", Usage: "`TEXT` with which all keys in Redis begin"},
 			&cli.StringFlag{Name: "schema", Category: ofStore, Value: "idem", Usage: "`NAME` of the schema in PostgreSQL"},
 			&cli.DurationFlag{Name: "timeout", Category: ofStore, Value: 10 * time.Second, Usage: "for each call of the store"},

@@ -35,7 +35,7 @@ func (p *program) migrate(ctx context.Context, cmd *cli.Command) error {
 		}
 		defer at.close()
 		if at.migration == nil {
-			return fail(badUsage, "only PostgreSQL has a schema; Redis needs none")
+			return fail(badUsage, "only PostgreSQL has a schema to migrate")
 		}
 		if action == "up" {
 			return p.migrateUp(ctx, cmd, at)

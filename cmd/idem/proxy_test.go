@@ -85,10 +85,17 @@ func guarded(t *testing.T, store string, upstream *service, args ...string) *ser
 
 func TestAServiceThatIsKilledMidPaymentPaysOnce(t *testing.T) {
 	t.Parallel()
-	for _, after := range []string{"refuse", "run"} {
-		t.Run(after, func(t *testing.T) {
+	newFile := func(t *testing.T) string { return "sqlite://" + filepath.Join(t.TempDir(), "payments.db") }
+	for name, test := range map[string]struct {
+		after string
+		store func(*testing.T) string
+	}{
+		"refuse": {"refuse", redisURL}, "refuse, in a file": {"refuse", newFile},
+		"run": {"run", redisURL}, "run, in a file": {"run", newFile},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store, file := redisURL(t), filepath.Join(t.TempDir(), "payments")
+			after, store, file := test.after, test.store(t), filepath.Join(t.TempDir(), "payments")
 			first := payments(t, "127.0.0.1:0", file, "forever")
 			guard := guarded(t, store, first, "--lease", lease.String(), "--after-unknown", after)
 			cut := make(chan string)

@@ -14,7 +14,7 @@ func release(key string, more ...string) []string {
 
 func TestReleaseFreesTheKeyOfARunThatFailedOrVanished(t *testing.T) {
 	t.Parallel()
-	onBothStores(t, func(t *testing.T, url string) {
+	onEachStore(t, func(t *testing.T, url string) {
 		h := makeUnknown(t, url)
 		assert.Equal(t, badUsage, call(t, url, nil, release("K")...).code, "nobody can be asked")
 		assert.Equal(t, changed, call(t, url, nil, release("K", "--yes", "--fence", "7")...).code)

@@ -89,7 +89,7 @@ func (c *colleague) Write(text []byte) (int, error) {
 
 func TestAnActOnARecordThatHasChangedIsNotDone(t *testing.T) {
 	t.Parallel()
-	onBothStores(t, func(t *testing.T, url string) {
+	onEachStore(t, func(t *testing.T, url string) {
 		h := makeUnknown(t, url)
 		errs := &colleague{act: func() { assert.Equal(t, 0, call(t, url, nil, resolve("--not-done")...).code) }}
 		p := &program{stdin: strings.NewReader(""), stdout: errs, stderr: errs, getenv: func(string) string { return "" }}

@@ -51,7 +51,7 @@ func formOf(text string) url.Values {
 
 func TestThePageSettlesThePaymentOfAProcessThatWasKilled(t *testing.T) {
 	t.Parallel()
-	onBothStores(t, func(t *testing.T, store string) {
+	onEachStore(t, func(t *testing.T, store string) {
 		second, seen := vanished(t, store)
 		log := filepath.Join(t.TempDir(), "audit")
 		page := startPage(t, store, "--actor-header", "X-Operator", "--no-codecs", "--audit-file", log)

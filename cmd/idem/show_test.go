@@ -20,7 +20,7 @@ import (
 
 func TestShowSaysWhatBecameOfAKey(t *testing.T) {
 	t.Parallel()
-	onBothStores(t, func(t *testing.T, url string) {
+	onEachStore(t, func(t *testing.T, url string) {
 		h := handler(mustConnect(t, url), nil)
 		send(h, "alice", "done", "")
 		send(h, "alice", "failed", "fail")
@@ -48,7 +48,7 @@ func TestShowSaysWhatBecameOfAKey(t *testing.T) {
 
 func TestShowFindsTheRecordOfAProblem(t *testing.T) {
 	t.Parallel()
-	onBothStores(t, func(t *testing.T, url string) {
+	onEachStore(t, func(t *testing.T, url string) {
 		h := handler(mustConnect(t, url), nil)
 		send(h, "alice", "K", "")
 		var problem core.Problem
@@ -97,10 +97,15 @@ func TestShowFindsARecordOnlyUnderItsRouteAndSecret(t *testing.T) {
 
 func TestShowNamesOtherPrefixesAndSchemas(t *testing.T) {
 	t.Parallel()
-	onBothStores(t, func(t *testing.T, url string) {
+	onEachStore(t, func(t *testing.T, url string) {
 		send(handler(mustConnect(t, url), nil), "alice", "K", "")
 		place := map[bool]string{true: "--prefix=pay:", false: "--schema=pay"}[url[:5] == "redis"]
 		found := call(t, url, nil, "show", "alice", "K", place)
+		if strings.HasPrefix(url, "sqlite") {
+			assert.Equal(t, badUsage, found.code)
+			assert.Contains(t, found.stderr, "SQLite has neither")
+			return
+		}
 		if place == "--schema=pay" {
 			assert.Equal(t, storeFailed, found.code)
 			assert.Contains(t, found.stderr, "the schema is missing")
@@ -122,6 +127,7 @@ func TestBadUsageIsSaidBeforeTheStoreIsCalled(t *testing.T) {
 		"three arguments":        {"show", "alice", "K", "K"},
 		"an empty argument":      {"show", "alice", ""},
 		"an instance and a key":  {"show", "alice", "K", "--instance", "urn:idem:x"},
+		"a relative file":        {"show", "alice", "K", "--store", "sqlite://payments.db"},
 		"another flag":           {"show", "alice", "K", "--secret", "x"},
 		"a password on a flag":   {"show", "alice", "K", "--store", "redis://:hush@127.0.0.1:1"},
 		"a password as a query":  {"show", "alice", "K", "--store", "postgres://127.0.0.1:1/db?password=hush"},

@@ -13,7 +13,7 @@ import (
 
 func TestStatsCountsEachRecordOnce(t *testing.T) {
 	t.Parallel()
-	onBothStores(t, func(t *testing.T, url string) {
+	onEachStore(t, func(t *testing.T, url string) {
 		h := handler(mustConnect(t, url), nil, func(c *core.Config) { c.Keep.LateRetry = time.Hour })
 		empty := call(t, url, nil, "stats", "--json")
 		assert.Equal(t, finding, empty.code)

@@ -34,7 +34,7 @@ func failAfter(t *testing.T, url, key string, codecs []driver.Codec, steps ...st
 
 func TestStepsListsTheFinishedStepsOfARun(t *testing.T) {
 	t.Parallel()
-	onBothStores(t, func(t *testing.T, url string) {
+	onEachStore(t, func(t *testing.T, url string) {
 		failAfter(t, url, "K", nil, "charge", "notify\x1b[2J")
 		got := call(t, url, nil, "steps", "alice", "K")
 		assert.Equal(t, 0, got.code)

@@ -16,6 +16,7 @@ import (
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/pgstore"
 	"github.com/go-idem/idem/core/redisstore"
+	"github.com/go-idem/idem/core/sqlitestore"
 )
 
 // store is a connected store.
@@ -26,8 +27,8 @@ type store struct {
 	check func(context.Context) ([]driver.Finding, error)
 	ping  func(context.Context) error // nil if the server responds
 
-	growth    func(context.Context, time.Duration) ([]driver.Finding, error) // nil of PostgreSQL
-	migration *migration                                                     // nil of Redis
+	growth    func(context.Context, time.Duration) ([]driver.Finding, error) // nil of PostgreSQL and SQLite
+	migration *migration                                                     // nil of Redis and SQLite
 
 	// elsewhere returns other prefixes or schemas in which this server has records.
 	elsewhere func(context.Context) ([]string, error)
@@ -52,6 +53,11 @@ func (p *program) open(cmd *cli.Command) (*store, error) {
 			return nil, fail(badUsage, "--schema is for PostgreSQL; Redis has --prefix")
 		}
 		return openRedis(at, cmd.String("prefix"), timeout(cmd.Duration("timeout")))
+	case "sqlite":
+		if cmd.IsSet("schema") || cmd.IsSet("prefix") {
+			return nil, fail(badUsage, "--schema is for PostgreSQL and --prefix for Redis; SQLite has neither")
+		}
+		return openSQLite(at, cmd.Name == "proxy", timeout(cmd.Duration("timeout")))
 	case "postgres", "postgresql":
 		if cmd.IsSet("prefix") {
 			return nil, fail(badUsage, "--prefix is for Redis; PostgreSQL has --schema")
@@ -216,6 +222,33 @@ func otherPrefixes(ctx context.Context, client redis.UniversalClient, prefix str
 		}
 	}
 	return found, nil
+}
+
+// openSQLite returns the store in the file of a URL, such as sqlite:///var/lib/payments.db, or sqlite:payments.db in this directory.
+// A proxy makes the file if it does not exist; the other subcommands look at what a service has made.
+func openSQLite(at *url.URL, mayMake bool, limit timeout) (*store, error) {
+	if at.Host != "" {
+		return nil, fail(badUsage, "the URL of a file has three slashes, as in sqlite:///var/lib/payments.db")
+	}
+	options := []sqlitestore.Option{sqlitestore.Timeout(time.Duration(limit))}
+	if !mayMake {
+		options = append(options, sqlitestore.MustExist())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(limit))
+	defer cancel()
+	path := cmp.Or(at.Path, at.Opaque)
+	found, err := sqlitestore.Open(ctx, path, options...)
+	if err != nil {
+		return nil, fail(storeFailed, "%v; %s", err, nothingChanged)
+	}
+	return &store{
+		Store:     found,
+		place:     "file " + strconv.Quote(path),
+		close:     func() { _ = found.Close() },
+		check:     found.Check,
+		ping:      found.DB().PingContext,
+		elsewhere: func(context.Context) ([]string, error) { return nil, nil },
+	}, nil
 }
 
 // openPostgres returns the store of a URL as pgx reads it.
