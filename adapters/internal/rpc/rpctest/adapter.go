@@ -110,11 +110,19 @@ func NewEngine(t testing.TB, changes ...func(*core.Config)) *core.Engine {
 	return engine
 }
 
-// Losing is a store that has given each claim to another run before its end.
-type Losing struct{ driver.Store }
+// Losing is a store in which no run has its claim at its end: each was given to another run or, if IsEmpty, its record is gone.
+type Losing struct {
+	driver.Store
+	IsEmpty bool
+}
 
 // Complete implements driver.Store.
-func (Losing) Complete(context.Context, driver.Claim, []byte) error { return core.ErrLost }
+func (l Losing) Complete(context.Context, driver.Claim, []byte) error {
+	if l.IsEmpty {
+		return driver.ErrGone
+	}
+	return driver.ErrLost
+}
 
 // NewRequest returns a request of Pay with the key "k".
 func NewRequest() Request {

@@ -52,6 +52,7 @@ func Run(t *testing.T, a Adapter) {
 		"a run that ends after the deadline is stored":              testLate,
 		"a run that vanished is taken over":                         testTakeover,
 		"a run that has lost its claim is refused":                  testClaimLost,
+		"a run whose record is gone is refused, and not sent again": testRecordLost,
 		"a panic is tried again":                                    testPanic,
 		"OnUnknown can say what became of a call":                   testOnUnknown,
 		"a message that is too long to store is no empty message":   testOmitted,
@@ -442,6 +443,20 @@ func testClaimLost(t *testing.T, a Adapter) {
 	refused.assertRefused(t, code.Code_ABORTED, "claim-lost")
 	assert.Empty(t, refused.value("payment"), "nothing of the reply that does not count reaches the client")
 	assert.Empty(t, refused.value("cost"))
+}
+
+func testRecordLost(t *testing.T, a Adapter) {
+	s := a.newService(t, described, func(c *core.Config) { c.Store = Losing{Store: memstore.New(), IsEmpty: true} })
+	refused := s.pay()
+	refused.assertRefused(t, code.Code_FAILED_PRECONDITION, "record-lost")
+	assert.Empty(t, refused.value("payment"), "nothing of the reply that does not count reaches the client")
+	sent := 0
+	err := (&rpc.Client{}).Do(t.Context(), &rpc.Call{Header: func(string) []string { return nil }}, func(string, bool) *status.Status {
+		sent++
+		return refused.Status
+	})
+	require.NoError(t, err)
+	assert.Equal(t, 1, sent, "the call would run again")
 }
 
 func testPanic(t *testing.T, a Adapter) {
