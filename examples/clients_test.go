@@ -20,10 +20,11 @@ import (
 	"github.com/go-idem/idem/core/memstore"
 )
 
-// clientPrograms are the programs of docs/clients.md that another language runs: the command, and what is added to the block.
-var clientPrograms = map[string]struct{ command, file, more string }{
-	"sh": {"sh", "client.sh", ""},
-	"js": {"node", "client.mjs", "\nconst r = await send(process.env.URL, 'K', '{\"amount\": 100}')\nconsole.log(r.status)\nconsole.log(await r.text())\n"},
+// clientPrograms are the programs of docs/clients.md that another language runs: the command, what it needs, and what is added to
+// the block.
+var clientPrograms = map[string]struct{ command, needs, file, more string }{
+	"sh": {"sh", "curl", "client.sh", ""},
+	"js": {"node", "node", "client.mjs", "\nconst r = await send(process.env.URL, 'K', '{\"amount\": 100}')\nconsole.log(r.status)\nconsole.log(await r.text())\n"},
 }
 
 // attempt is what a service does with one attempt of an operation.
@@ -111,8 +112,8 @@ func TestTheProgramsOfTheClientsPageGetTheirOutcome(t *testing.T) {
 		for name, c := range operations {
 			t.Run(language+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				if _, err := exec.LookPath(program.command); err != nil {
-					t.Skip("no " + program.command)
+				if _, err := exec.LookPath(program.needs); err != nil {
+					t.Skip("no " + program.needs)
 				}
 				s, url := newPaymentService(t, c.attempts)
 				dir := t.TempDir()
