@@ -68,7 +68,7 @@ func connect(ctx context.Context, pool *sql.DB) (conn *sql.Conn, err error) {
 // The pauses between tries to get a lock that another connection holds double from the first value to the second one.
 const (
 	minPause = time.Millisecond
-	maxPause = 20 * time.Millisecond
+	maxPause = 4 * time.Millisecond
 )
 
 // retryBusy calls try until another connection's lock is no longer in its way, or ctx ends.

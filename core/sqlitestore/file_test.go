@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -252,6 +253,29 @@ func TestARowIsNotSweptBeforeItsTimeAndByTheClaimsAfterIt(t *testing.T) {
 	assert.ErrorContains(t, err, "limit")
 }
 
+// A record does not grow with the owners that withdraw while it is held.
+func TestARecordNotesTheLastOwnersOnly(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	c := claimed(t, store)
+	for range 40 {
+		require.ErrorIs(t, store.Fail(ctx, rival(c), driver.Failure{}), driver.ErrLost)
+	}
+	var length int
+	require.NoError(t, store.DB().QueryRowContext(ctx, "SELECT length(noted) FROM idem_record").Scan(&length))
+	assert.Equal(t, 16*len(c.Owner), length)
+}
+
+func TestTheShortestDurationsAreRoundedUp(t *testing.T) {
+	t.Parallel()
+	h := withClock(t)
+	c := storetest.NewClaim(time.Nanosecond, time.Nanosecond)
+	begin(t, h.Store, c)
+	assert.Equal(t, driver.InProgress, begin(t, h.Store, rival(c)).State)
+	h.Advance(time.Microsecond)
+	assert.Equal(t, 1, begin(t, h.Store, rival(c)).Attempt)
+}
+
 // Fences grow although the clock goes back and the record was swept.
 func TestAClockThatGoesBackLowersNoFence(t *testing.T) {
 	t.Parallel()
@@ -271,6 +295,24 @@ func TestAClockThatGoesBackLowersNoFence(t *testing.T) {
 		}
 		assert.Greater(t, begin(t, store, rival(c)).Fence, c.Fence)
 	}
+}
+
+// The owner extends its lease after a Begin has read the row, and before that Begin reads the clock.
+func TestALeaseThatIsExtendedMeanwhileIsNotOver(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	here, there, now := open(t, path), open(t, path), &clock{now: time.Now()}
+	there.SetClock(now.Now)
+	c := claimed(t, there)
+	now.Advance(c.Lease + time.Second)
+	var extend sync.Once
+	here.SetClock(func() time.Time {
+		extend.Do(func() { assert.NoError(t, there.Extend(ctx, c)) })
+		return now.Now()
+	})
+	cautious := rival(c)
+	cautious.NoTakeover = true
+	assert.Equal(t, driver.InProgress, begin(t, here, cautious).State)
 }
 
 // A run that ends in another process wakes the requests that wait in this one.

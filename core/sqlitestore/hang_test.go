@@ -17,7 +17,7 @@ import (
 )
 
 // bound is how long a call may take.
-const bound = 200 * time.Millisecond
+const bound = 100 * time.Millisecond
 
 // hanging is a store whose file does not respond, and a claim that it has.
 type hanging struct {

@@ -29,8 +29,9 @@ type Tx interface {
 // InTx runs f in a transaction of the store's file. The store commits it together with the outcome of the run that ctx belongs
 // to, or rolls it back if there is no outcome. If f returns an error or panics, InTx rolls back at once what f has done, and
 // returns the error. Otherwise the transaction is still open when InTx returns, so the handler must not rely on its effects
-// before the run has ended. f must neither end the transaction nor use it after its return. InTx returns when ctx ends, or up to
-// a second later if it must roll back.
+// before the run has ended. f must neither end the transaction nor use it after its return. A stored 400 is an outcome, too: a
+// handler that refuses after it has written returns an error from f, or its rows are committed. InTx returns when ctx ends, or up
+// to a second later if it must roll back.
 //
 // SQLite has one writer: from InTx to the end of the run no other run claims a key, and nothing else writes to the file. So call
 // InTx last, and call no other service after it. A run that writes to the file in another way, or claims another key of this

@@ -105,6 +105,15 @@ func TestARunThatEndsWithoutAnOutcomeRollsItsEffectsBack(t *testing.T) {
 	}
 }
 
+// A 400 that is stored is an outcome like any other, so the rows that InTx has written are committed with it.
+func TestEffectsAreCommittedWithAStored400(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	refused := func(context.Context) (*core.Response, error) { return &core.Response{Status: 400}, nil }
+	assert.Equal(t, 400, s.send(s.ending(refused)).Response.Status)
+	s.both()
+}
+
 func TestAnInTxThatFailsLeavesTheRunWithoutEffects(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
