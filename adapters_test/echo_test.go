@@ -18,7 +18,7 @@ import (
 
 // echoFramework is the adapter for Echo v4.
 var echoFramework = adaptertest.Framework{
-	Name: "echo", Start: startEcho, Mount: mountEcho, Nest: nestEcho, CORS: corsEcho, Chain: chainEcho, Deadline: deadlineEcho,
+	Name: "echo", Start: startEcho, Mount: mountEcho, Nest: nestEcho, CORS: corsEcho, Chain: chainEcho, Deadline: deadlineEcho, Bridge: bridgeEcho,
 	Routers: echoRouters, Routed: echoRouted,
 }
 
@@ -116,6 +116,13 @@ func deadlineEcho(t *testing.T, e *core.Engine, h func(context.Context) error) s
 	app := echo.New()
 	app.Use(idemecho.Echo(e), middleware.ContextTimeout(20*time.Millisecond))
 	app.POST("/", func(c echo.Context) error { return h(c.Request().Context()) })
+	return adaptertest.NewServer(t, app)
+}
+
+func bridgeEcho(t *testing.T, middleware func(http.Handler) http.Handler, run func()) string {
+	app := echo.New()
+	app.Use(echo.WrapMiddleware(middleware))
+	app.POST("/", func(echo.Context) error { run(); return errors.New("declined") })
 	return adaptertest.NewServer(t, app)
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/middleware/adaptor"
 	"github.com/gofiber/fiber/v2/middleware/compress"
 	fibercors "github.com/gofiber/fiber/v2/middleware/cors"
 	"github.com/gofiber/fiber/v2/middleware/etag"
@@ -23,7 +24,7 @@ import (
 
 // fiberFramework is the adapter for Fiber v2.
 var fiberFramework = adaptertest.Framework{
-	Name: "fiber", Start: startFiber, Fasthttp: true, Nest: nestFiber, CORS: corsFiber, Chain: chainFiber, Deadline: deadlineFiber,
+	Name: "fiber", Start: startFiber, Fasthttp: true, Nest: nestFiber, CORS: corsFiber, Chain: chainFiber, Deadline: deadlineFiber, Bridge: bridgeFiber,
 	Routers: fiberRouters, Routed: fiberRouted,
 }
 
@@ -133,6 +134,13 @@ func deadlineFiber(t *testing.T, e *core.Engine, h func(context.Context) error) 
 	app := fiber.New(fiber.Config{DisableStartupMessage: true})
 	app.Use(idemfiber.Fiber(e))
 	app.Post("/", timeout.NewWithContext(func(c *fiber.Ctx) error { return h(c.UserContext()) }, 20*time.Millisecond))
+	return serveFiber(t, app)
+}
+
+func bridgeFiber(t *testing.T, middleware func(http.Handler) http.Handler, run func()) string {
+	app := fiber.New(fiber.Config{DisableStartupMessage: true})
+	app.Use(adaptor.HTTPMiddleware(middleware))
+	app.Post("/", func(*fiber.Ctx) error { run(); return errors.New("declined") })
 	return serveFiber(t, app)
 }
 

@@ -18,7 +18,7 @@ import (
 
 // framework is the adapter.
 var framework = adaptertest.Framework{
-	Name: "echo v5", Start: startEcho, Mount: mountEcho, Nest: nestEcho, CORS: corsEcho, Chain: chainEcho, Deadline: deadlineEcho,
+	Name: "echo v5", Start: startEcho, Mount: mountEcho, Nest: nestEcho, CORS: corsEcho, Chain: chainEcho, Deadline: deadlineEcho, Bridge: bridgeEcho,
 	Routers: echoRouters, Routed: echoRouted,
 }
 
@@ -123,6 +123,13 @@ func deadlineEcho(t *testing.T, e *core.Engine, h func(context.Context) error) s
 	app := echo.New()
 	app.Use(idem.Echo(e), middleware.ContextTimeout(20*time.Millisecond))
 	app.POST("/", func(c *echo.Context) error { return h(c.Request().Context()) })
+	return adaptertest.NewServer(t, app)
+}
+
+func bridgeEcho(t *testing.T, middleware func(http.Handler) http.Handler, run func()) string {
+	app := echo.New()
+	app.Use(echo.WrapMiddleware(middleware))
+	app.POST("/", func(*echo.Context) error { run(); return errors.New("declined") })
 	return adaptertest.NewServer(t, app)
 }
 

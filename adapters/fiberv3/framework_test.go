@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v3"
+	"github.com/gofiber/fiber/v3/middleware/adaptor"
 	"github.com/gofiber/fiber/v3/middleware/compress"
 	fibercors "github.com/gofiber/fiber/v3/middleware/cors"
 	"github.com/gofiber/fiber/v3/middleware/etag"
@@ -22,7 +23,7 @@ import (
 
 // framework is the adapter.
 var framework = adaptertest.Framework{
-	Name: "fiber v3", Start: startFiber, Fasthttp: true, Nest: nestFiber, CORS: corsFiber, Chain: chainFiber,
+	Name: "fiber v3", Start: startFiber, Fasthttp: true, Nest: nestFiber, CORS: corsFiber, Chain: chainFiber, Bridge: bridgeFiber,
 	Routers: fiberRouters, Routed: fiberRouted,
 }
 
@@ -131,6 +132,13 @@ func chainFiber(t *testing.T, e *core.Engine, outside bool) string {
 		app.Use(idem.Fiber(e))
 	}
 	app.Post("/", func(c fiber.Ctx) error { return c.Status(http.StatusCreated).SendString(adaptertest.Text) })
+	return serveFiber(t, app)
+}
+
+func bridgeFiber(t *testing.T, middleware func(http.Handler) http.Handler, run func()) string {
+	app := fiber.New()
+	app.Use(adaptor.HTTPMiddleware(middleware))
+	app.Post("/", func(fiber.Ctx) error { run(); return errors.New("declined") })
 	return serveFiber(t, app)
 }
 

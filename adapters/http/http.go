@@ -53,6 +53,9 @@ func Route(f func(*http.Request) string) Option { return func(o *options) { o.ro
 // A handler's response is held back until it is stored, unless the handler flushes, hijacks the connection, or writes more than
 // Keep.MaxBody bytes (see package capture). If the handler is an *http.ServeMux, its own 404 or 405 for an unknown route frees
 // the key. For other routers see [Route].
+//
+// Frameworks with handlers of their own need their own adapters. In Echo's WrapMiddleware and Fiber's adaptor.HTTPMiddleware the
+// middleware refuses all requests with 500, since it does not see the responses there.
 func HTTP(e *core.Engine, opts ...Option) func(http.Handler) http.Handler {
 	var o options
 	for _, opt := range opts {
@@ -60,6 +63,9 @@ func HTTP(e *core.Engine, opts ...Option) func(http.Handler) http.Handler {
 	}
 	keep := e.Config().Keep
 	return func(next http.Handler) http.Handler {
+		if refusing := refusingBridge(next); refusing != nil {
+			return refusing
+		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if o.skip != nil && o.skip(r) {
 				next.ServeHTTP(w, r)
@@ -74,13 +80,7 @@ func HTTP(e *core.Engine, opts ...Option) func(http.Handler) http.Handler {
 				req.Route = o.route(r)
 			}
 			result, _ := e.Do(r.Context(), req, func(ctx context.Context) (*core.Response, error) {
-				held := x.NewWriter(ctx, w, keep)
-				inner := x.RequestWithContext(ctx)
-				defer x.Finish(inner)
-				next.ServeHTTP(held, inner)
-				response := held.Response()
-				response.Unrouted, response.Route = o.isUnrouted(next, inner, req.Route, response.Status), o.routeOf(inner, req.Route)
-				return response, nil
+				return o.run(x.NewWriter(ctx, w, keep), w, x, x.RequestWithContext(ctx), next, req.Route), nil
 			})
 			switch {
 			case result.Bypassed: // no key, or a method that is not guarded
@@ -90,6 +90,23 @@ func HTTP(e *core.Engine, opts ...Option) func(http.Handler) http.Handler {
 			}
 		})
 	}
+}
+
+// run runs next with a writer that holds the response back, and returns that. outer is the writer of the middleware, and route
+// what the option Route has returned.
+func (o *options) run(
+	held *capture.Writer, outer http.ResponseWriter, x *capture.Exchange, r *http.Request, next http.Handler, route string,
+) *core.Response {
+	defer x.Finish(r)
+	past := notePast(outer)
+	next.ServeHTTP(held, r)
+	if status := past(); status != 0 && held.Size() < 0 {
+		held.MarkBypassed()
+		return &core.Response{Status: status, Sent: true, Omitted: true, Route: o.routeOf(r, route)}
+	}
+	response := held.Response()
+	response.Unrouted, response.Route = o.isUnrouted(next, r, route, response.Status), o.routeOf(r, route)
+	return response
 }
 
 // Status returns a handler that says what became of a key. Mount it for GET requests, behind the same authentication as the

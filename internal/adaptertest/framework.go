@@ -72,6 +72,9 @@ type Framework struct {
 	Chain func(t *testing.T, e *core.Engine, outside bool) (url string)
 	// Deadline starts a server with the framework's middleware for deadlines, inside the engine and around h.
 	Deadline func(t *testing.T, e *core.Engine, h func(context.Context) error) (url string)
+	// Bridge starts a server in which the framework calls a middleware of net/http around a handler that calls run and returns an
+	// error.
+	Bridge func(t *testing.T, middleware func(http.Handler) http.Handler, run func()) (url string)
 	// Routers start servers with POST /orders, whose handler responds 201, POST /missing and POST /forbidden, whose handlers
 	// respond 404 and 405, and GET /read-only. Without an engine, the routes are bare.
 	Routers map[string]func(t *testing.T, e *core.Engine) (url string)

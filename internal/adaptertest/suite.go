@@ -109,6 +109,7 @@ var cases = []func(*testing.T, Framework){
 	TestNothingOfAnAnswerIsInTheNextOne,
 	TestRedisRestartsAndForgetsItsScripts,
 	TestStringsThatAConfigsFunctionsAreGivenStayAsTheyAre,
+	TestTheAdapterForNetHTTPIsRefusedInABridge,
 	TestTheContentTypeOfAHandlerIsReplayedWithoutTheMiddlewareThatSetItToo,
 	TestTheContextOfAStreamThatItsClientLeftEndsWithItsHandler,
 	TestTheServerRemovesTheFilesOfAForm,
