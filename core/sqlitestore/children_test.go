@@ -265,4 +265,7 @@ func TestALockOfAnotherProcessHoldsNoCallLongerThanItsContext(t *testing.T) {
 	require.NoError(t, c.input.Close())
 	require.NoError(t, c.Wait())
 	require.NoError(t, store.Complete(ctx, running, []byte("kept")), "nothing has changed the record")
+	var records int
+	require.NoError(t, store.DB().QueryRowContext(ctx, "SELECT count(*) FROM idem_record").Scan(&records))
+	assert.Equal(t, 2, records, "no call takes effect that has ended during the lock")
 }

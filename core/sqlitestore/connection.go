@@ -89,12 +89,9 @@ func retryBusy(ctx context.Context, try func() error) error {
 // errNoReply is the error of a call whose context has ended before SQLite was done. The call may still take effect.
 var errNoReply = errors.New("the file did not respond in time: another transaction holds its write lock, or the disk is slow")
 
-// await calls f and returns its results. If ctx ends first, await returns an error that wraps errNoReply, and f goes on: it may
-// be waiting for a disk that hangs. Its results are then passed to each function of discard.
+// await calls f, also if ctx has ended, and returns its results. If ctx ends first, await returns an error that wraps errNoReply,
+// and f goes on: it may be waiting for a disk that hangs. Its results are then passed to each function of discard.
 func await[T any](ctx context.Context, f func() (T, error), discard ...func(T, error)) (value T, err error) {
-	if ctx.Err() != nil {
-		return value, context.Cause(ctx)
-	}
 	type result struct {
 		value T
 		err   error
@@ -129,7 +126,7 @@ func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc)
 
 // write calls change in a transaction that holds the write lock, and commits it if change returns no error.
 func write[T any](ctx context.Context, s *Store, change func(*transaction) (T, error)) (none T, err error) {
-	if err := s.checkNesting(ctx); err != nil {
+	if err := errors.Join(context.Cause(ctx), s.checkNesting(ctx)); err != nil {
 		return none, err
 	}
 	ctx, cancel := s.bound(ctx)
@@ -148,7 +145,10 @@ func write[T any](ctx context.Context, s *Store, change func(*transaction) (T, e
 }
 
 // read calls look with a connection that changes nothing.
-func read[T any](ctx context.Context, s *Store, look func(querier) (T, error)) (T, error) {
+func read[T any](ctx context.Context, s *Store, look func(querier) (T, error)) (none T, err error) {
+	if ctx.Err() != nil {
+		return none, context.Cause(ctx)
+	}
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	return await(ctx, func() (value T, err error) {

@@ -2,6 +2,7 @@ package sqlitestore_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -276,24 +277,38 @@ func TestTheShortestDurationsAreRoundedUp(t *testing.T) {
 	assert.Equal(t, 1, begin(t, h.Store, rival(c)).Attempt)
 }
 
-// Fences grow although the clock goes back and the record was swept.
+// Fences grow although the clock goes back and the record was deleted.
 func TestAClockThatGoesBackLowersNoFence(t *testing.T) {
 	t.Parallel()
-	for _, sweeps := range []bool{true, false} {
-		store, now := newStore(t), &clock{now: time.Now()}
-		store.SetClock(now.Now)
-		now.Advance(time.Hour)
-		c := claimed(t, store)
-		c.Retention = time.Second
-		require.NoError(t, store.Complete(ctx, c, nil))
-		now.Advance(time.Second)
-		if sweeps {
+	for name, remove := range map[string]func(*sqlitestore.Store, driver.Claim){
+		"swept": func(store *sqlitestore.Store, c driver.Claim) {
 			n, err := store.Sweep(ctx, 10)
 			require.NoError(t, err)
 			require.Equal(t, 1, n)
-			now.Advance(-2 * time.Hour)
-		}
-		assert.Greater(t, begin(t, store, rival(c)).Fence, c.Fence)
+		},
+		"forgotten": func(store *sqlitestore.Store, c driver.Claim) {
+			seen, err := store.Look(ctx, c.Key)
+			require.NoError(t, err)
+			require.NoError(t, store.Forget(ctx, seen))
+		},
+		"expired": func(*sqlitestore.Store, driver.Claim) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, now := newStore(t), &clock{now: time.Now()}
+			store.SetClock(now.Now)
+			c := claimed(t, store)
+			c.Retention = time.Second
+			require.NoError(t, store.Complete(ctx, c, nil))
+			if name != "forgotten" {
+				now.Advance(time.Second)
+			}
+			if remove(store, c); name != "expired" {
+				now.Advance(-2 * time.Hour)
+			}
+			next := begin(t, store, rival(c))
+			assert.Equal(t, 1, next.Attempt)
+			assert.Greater(t, next.Fence, c.Fence)
+		})
 	}
 }
 
@@ -313,6 +328,50 @@ func TestALeaseThatIsExtendedMeanwhileIsNotOver(t *testing.T) {
 	cautious := rival(c)
 	cautious.NoTakeover = true
 	assert.Equal(t, driver.InProgress, begin(t, here, cautious).State)
+}
+
+// A claim that ends in this process wakes without a look for commits.
+func TestAWaitingRequestIsNotifiedInTheSameProcess(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.store.SetPollInterval(time.Hour)
+	looked := make(chan struct{}, 100)
+	stop, err := s.store.Watch(ctx, [32]byte{}, func() { looked <- struct{}{} })
+	require.NoError(t, err)
+	defer stop()
+	<-looked // it looks for commits when it begins, and not again for an hour
+	for name, end := range map[string]func(driver.Claim) error{
+		"complete": func(c driver.Claim) error { return s.store.Complete(ctx, c, nil) },
+		"fail":     func(c driver.Claim) error { return s.store.Fail(ctx, c, driver.Failure{}) },
+		"forget": func(c driver.Claim) error {
+			require.NoError(t, s.store.Complete(ctx, c, nil))
+			seen, err := s.store.Look(ctx, c.Key)
+			return errors.Join(err, s.store.Forget(ctx, seen))
+		},
+	} {
+		s.wakes(name, claimed(t, s.store), end)
+	}
+	s.send(func(run context.Context) (*core.Response, error) {
+		s.wakes("a commit of InTx", s.claim(run), func(c driver.Claim) error {
+			return errors.Join(s.inTx(run), s.store.Complete(run, c, nil))
+		})
+		return created()
+	})
+}
+
+// wakes checks that the end of a claim wakes a watch of its key.
+func (s *service) wakes(name string, c driver.Claim, end func(driver.Claim) error) {
+	s.tb.Helper()
+	woken := make(chan struct{}, 100)
+	stop, err := s.store.Watch(ctx, c.Key, func() { woken <- struct{}{} })
+	require.NoError(s.tb, err)
+	defer stop()
+	require.NoError(s.tb, end(c))
+	select {
+	case <-woken:
+	case <-time.After(10 * time.Second):
+		s.tb.Errorf("no wake after %s", name)
+	}
 }
 
 // A run that ends in another process wakes the requests that wait in this one.

@@ -114,6 +114,25 @@ func TestAFileThatDoesNotRespondHoldsNoCallLongerThanItsContext(t *testing.T) {
 	close(respond)
 }
 
+// The lock comes after its InTx has returned.
+func TestALockThatComesTooLateIsReleased(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	respond := make(chan struct{})
+	s.store.SetClock(func() time.Time {
+		<-respond
+		return time.Now()
+	})
+	short, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	require.ErrorIs(t, s.inTx(short), context.DeadlineExceeded)
+	close(respond)
+	soon, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	require.NoError(t, s.inTx(soon))
+	assert.Equal(t, 1, s.effects())
+}
+
 // PG-01: what the store says of a run's transaction whose end it did not hear.
 func TestUnknownIsSaidOfATransactionThatMayBeCommitted(t *testing.T) {
 	t.Parallel()

@@ -105,8 +105,21 @@ func (s *session) inTx(ctx context.Context, f func(Tx) error) (err error) {
 			return err
 		}
 	}
+	if err := t.runPart(f); err != nil {
+		return err
+	}
+	keep = true
+	return nil
+}
+
+// runPart runs the function of an InTx in the transaction of a run. The savepoint idem_open is the last one before and after it:
+// without it SQLite has ended the transaction, and the savepoint of a part would begin another one.
+func (t *transaction) runPart(f func(Tx) error) error {
+	if err := t.execute("RELEASE idem_open"); err != nil {
+		return errEnded
+	}
 	if err := t.execute("SAVEPOINT idem_part"); err != nil {
-		return s.store.explain(err)
+		return err
 	}
 	if err := t.run(f); err != nil {
 		return err
@@ -114,8 +127,7 @@ func (s *session) inTx(ctx context.Context, f func(Tx) error) (err error) {
 	if err := t.execute("RELEASE idem_part"); err != nil {
 		return errEnded
 	}
-	keep = true
-	return nil
+	return t.execute("SAVEPOINT idem_open")
 }
 
 // acquire starts an InTx. It returns the transaction of an earlier InTx, or nil if there was none.
@@ -143,7 +155,7 @@ func (s *session) begin(ctx context.Context) (*transaction, error) {
 		err = driver.ErrLost
 	}
 	if err == nil {
-		err = t.execute("SAVEPOINT idem_run")
+		err = t.execute("SAVEPOINT idem_run; SAVEPOINT idem_open")
 	}
 	if err != nil {
 		t.release()
@@ -176,7 +188,7 @@ func (s *session) release(ctx context.Context, t *transaction, isFirst, keep boo
 
 // undoPart undoes what the function of an InTx has done. It returns false if SQLite has ended the transaction.
 func (t *transaction) undoPart() bool {
-	return t.execute("ROLLBACK TO idem_part") == nil && t.execute("RELEASE idem_part") == nil
+	return t.execute("ROLLBACK TO idem_part") == nil && t.execute("RELEASE idem_part; SAVEPOINT idem_open") == nil
 }
 
 // holder is the run of this process that holds the write lock of the file.
@@ -186,10 +198,13 @@ type holder struct {
 }
 
 // writeAs is write for a call of the owner of c. If the run of c holds the write lock, the call is a part of its transaction.
-func writeAs[T any](ctx context.Context, s *Store, c *driver.Claim, change func(*transaction) (T, error)) (T, error) {
+func writeAs[T any](ctx context.Context, s *Store, c *driver.Claim, change func(*transaction) (T, error)) (none T, err error) {
 	h := s.holder.Load()
 	if h == nil || h.session.claim.Owner != c.Owner {
 		return write(ctx, s, change)
+	}
+	if ctx.Err() != nil {
+		return none, context.Cause(ctx)
 	}
 	return await(ctx, func() (T, error) {
 		value, err := change(&transaction{Conn: h.tx.Conn, now: s.now().UnixMicro()})

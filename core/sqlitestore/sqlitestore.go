@@ -94,7 +94,7 @@ func Open(ctx context.Context, path string, opts ...Option) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{path: path, now: time.Now, maxBytes: o.maxBytes, synchronous: o.synchronous, timeout: o.timeout}
-	s.watches.store = s
+	s.watches.store, s.watches.interval = s, pollInterval
 	if err = s.openPools(&o); err == nil {
 		_, err = await(ctx, func() (struct{}, error) { return struct{}{}, s.makeSchema(ctx, o.mustExist) })
 	}
@@ -257,6 +257,9 @@ func (t *transaction) renew(c *driver.Claim, leaseEnd int64) error {
 
 // Complete implements driver.Store. In a run with an [Store.InTx] it commits the transaction, with the outcome in it.
 func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	sess := sessionOf(ctx, &c)
 	t, joined := sess.finish()
 	if joined {
@@ -312,6 +315,9 @@ func (t *transaction) complete(c *driver.Claim, outcome []byte) (bool, error) {
 
 // Fail implements driver.Store. In a run with an [Store.InTx] it also rolls the transaction back.
 func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	sess := sessionOf(ctx, &c)
 	if t, _ := sess.finish(); t != nil {
 		sess.undo(ctx, t)

@@ -200,6 +200,39 @@ func TestASecondInTxGoesOnInTheTransaction(t *testing.T) {
 	s.both()
 }
 
+// What the first InTx has done is gone, so the second one must not go on, and the response is not that of the run.
+func TestASecondInTxIsRefusedAfterARollbackOfSQLites(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	result := s.send(func(ctx context.Context) (*core.Response, error) {
+		require.NoError(t, s.inTx(ctx))
+		require.NoError(t, s.store.EndTransaction())
+		assert.ErrorContains(t, s.inTx(ctx), "the transaction has ended early")
+		return created()
+	})
+	assert.Equal(t, "claim-lost", result.Problem)
+	s.neither()
+	assert.Equal(t, 201, s.send(s.order).Response.Status, "the retry runs at once")
+	s.both()
+}
+
+// A Complete or Fail that begins too late leaves the transaction as it is.
+func TestACallWhoseContextHasEndedLeavesTheTransaction(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.send(func(run context.Context) (*core.Response, error) {
+		require.NoError(t, s.inTx(run))
+		over, cancel := context.WithCancel(run)
+		cancel()
+		c := s.claim(run)
+		assert.ErrorIs(t, s.store.Complete(over, c, []byte("late")), context.Canceled)
+		assert.ErrorIs(t, s.store.Fail(over, c, driver.Failure{}), context.Canceled)
+		assert.ErrorIs(t, s.store.Extend(over, c), context.Canceled)
+		return created()
+	})
+	s.both()
+}
+
 func TestARunHasOneInTxAtATime(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

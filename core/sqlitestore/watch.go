@@ -15,7 +15,8 @@ const pollInterval = 50 * time.Millisecond
 
 // watches are the watches of a Store. While there are any, a goroutine looks for commits of other processes.
 type watches struct {
-	store *Store
+	store    *Store
+	interval time.Duration // pollInterval
 
 	mu     sync.Mutex
 	byKey  map[[32]byte]map[*func()]bool // none is empty
@@ -77,7 +78,7 @@ func (w *watches) keys() [][32]byte {
 
 // poll looks for commits until ctx ends.
 func (w *watches) poll(ctx context.Context) {
-	ticks := time.NewTicker(pollInterval)
+	ticks := time.NewTicker(w.interval)
 	defer ticks.Stop()
 	var conn *sql.Conn // SQLite counts the commits that this connection has not made
 	var seen int64
