@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -26,221 +25,32 @@ import (
 
 	idemfiber "github.com/go-idem/idem/adapters/fiber"
 	"github.com/go-idem/idem/core"
-	"github.com/go-idem/idem/core/memstore"
-	"github.com/go-idem/idem/core/storetest"
 	"github.com/go-idem/idem/internal/adaptertest"
+	"github.com/go-idem/idem/internal/adaptertest/fasthttptest"
 )
 
 // CON-12: an answer that is made while it is sent. On net/http, Gin and Echo it is made by the handler; on Fiber after it.
 
-// brokenReader gives some bytes, and then does what end says.
-type brokenReader struct {
-	bytes  int
-	end    func() error
-	closed chan struct{}
-}
-
-func (r *brokenReader) Read(p []byte) (int, error) {
-	if r.bytes == 0 {
-		return 0, r.end()
-	}
-	n := min(len(p), r.bytes)
-	r.bytes -= n
-	copy(p, strings.Repeat("x", n))
-	return n, nil
-}
-
-func (r *brokenReader) Close() error { close(r.closed); return nil }
-
-func breaks(n int, end func() error) *brokenReader {
-	return &brokenReader{n, end, make(chan struct{})}
-}
-
-func fails() error { return errors.New("the source is gone") }
-
-func panics() error { panic("the source is gone") }
-
-// firstRun is a Fiber handler whose first run sends one thing and whose others say how often it ran.
-func firstRun(runs *atomic.Int64, send fiber.Handler) fiber.Handler {
-	return func(c *fiber.Ctx) error {
-		if n := runs.Add(1); n > 1 {
-			return c.Status(201).SendString(fmt.Sprint("run ", n))
+func TestStreamsOfFiber(t *testing.T) {
+	fasthttptest.RunStreams(t, func(t *testing.T, e *core.Engine, h fasthttptest.Handler, o fasthttptest.Outside) string {
+		app := fiber.New(fiber.Config{DisableStartupMessage: true})
+		app.Use(recover.New())
+		if o.Compress {
+			app.Use(compress.New())
 		}
-		return send(c)
-	}
-}
-
-func TestAStreamOfFiberThatBreaksIsNotKept(t *testing.T) {
-	for name, send := range map[string]func(c *fiber.Ctx) error{
-		"its source fails":            func(c *fiber.Ctx) error { return c.SendStream(breaks(10_000, fails)) },
-		"its source panics":           func(c *fiber.Ctx) error { return c.SendStream(breaks(10_000, panics)) },
-		"a short one fails":           func(c *fiber.Ctx) error { return c.SendStream(breaks(10, fails), 20) },
-		"a short one panics":          func(c *fiber.Ctx) error { return c.SendStream(breaks(10, panics), 20) },
-		"less than declared":          func(c *fiber.Ctx) error { return c.SendStream(strings.NewReader("less"), 20) },
-		"more than declared":          func(c *fiber.Ctx) error { return c.SendStream(strings.NewReader("more"), 2) },
-		"a long one fails":            func(c *fiber.Ctx) error { return c.SendStream(breaks(2<<20, fails), 3<<20) },
-		"a long one panics":           func(c *fiber.Ctx) error { return c.SendStream(breaks(2<<20, panics), 3<<20) },
-		"a long one ends too soon":    func(c *fiber.Ctx) error { return c.SendStream(breaks(2<<20, func() error { return io.EOF }), 3<<20) },
-		"a limited one ends too soon": func(c *fiber.Ctx) error { return c.SendStream(&io.LimitedReader{R: strings.NewReader("less"), N: 20}) },
-		"its handler says so": func(c *fiber.Ctx) error {
-			ctx := c.UserContext()
-			c.Context().SetBodyStreamWriter(func(w *bufio.Writer) { core.Decide(ctx, core.Retry) })
-			return nil
-		},
-	} {
-		for _, compressed := range []bool{false, true} {
-			if compressed && strings.Contains(name, "panics") {
-				continue // in a goroutine of fasthttp's compression, with or without the engine
+		app.Use(func(c *fiber.Ctx) error {
+			err := c.Next()
+			if o.TimesOut != nil && o.TimesOut() {
+				c.Context().TimeoutErrorWithCode("slow", http.StatusServiceUnavailable)
 			}
-			t.Run(fmt.Sprint(name, ", compressed outside: ", compressed), func(t *testing.T) {
-				var runs atomic.Int64
-				before := []fiber.Handler{recover.New()}
-				if compressed {
-					before = append(before, compress.New())
-				}
-				app := newFiber(t, fiber.Config{}, before...)
-				app.Post("/", firstRun(&runs, send))
-				url := serveFiber(t, app)
-				req, err := http.NewRequest("POST", url, strings.NewReader("B"))
-				require.NoError(t, err)
-				req.Header.Set("Idempotency-Key", "K")
-				if res, err := http.DefaultClient.Do(req); err == nil {
-					_, _ = adaptertest.Read(res)
-				}
-				var second adaptertest.Reply
-				require.Eventually(t, func() bool {
-					second = adaptertest.Submit(t, url, "B")
-					return second.Status != http.StatusConflict
-				}, 5*time.Second, time.Millisecond)
-				assert.Equal(t, "run 2", second.Body)
-				assert.False(t, second.Replayed())
-			})
+			return err
+		}, idemfiber.Fiber(e))
+		if o.Inner != nil {
+			app.Use(idemfiber.Fiber(o.Inner))
 		}
-	}
-}
-
-// leave sends a request, reads the beginning of its answer, and leaves.
-func leave(t *testing.T, addr string) {
-	t.Helper()
-	conn, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
-	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
-	_, err = io.WriteString(conn, "POST /orders HTTP/1.1\r\nHost: x\r\nIdempotency-Key: K\r\nContent-Length: 1\r\n\r\nB")
-	require.NoError(t, err)
-	_, err = io.ReadAtLeast(conn, make([]byte, 200), 100)
-	require.NoError(t, err)
-	require.NoError(t, conn.(*net.TCPConn).SetLinger(0))
-	require.NoError(t, conn.Close())
-}
-
-func TestAStreamOfFiberWhoseClientLeavesIsNotKept(t *testing.T) {
-	for name, decided := range map[string]core.Disposition{"runs again": core.Retry, "stays where its handler has decided": core.Keep} {
-		t.Run(name, func(t *testing.T) {
-			var runs, made atomic.Int64
-			cause := make(chan error, 1)
-			app := newFiber(t, fiber.Config{})
-			app.Post("/orders", firstRun(&runs, func(c *fiber.Ctx) error {
-				ctx := c.UserContext()
-				if decided == core.Keep {
-					core.Decide(ctx, core.Keep)
-				}
-				c.Context().SetBodyStreamWriter(func(w *bufio.Writer) {
-					for {
-						_, _ = w.WriteString(strings.Repeat("chunk ", 1000))
-						if w.Flush() != nil {
-							break
-						}
-						made.Add(1)
-					}
-					<-ctx.Done()
-					cause <- ctx.Err()
-				})
-				return nil
-			}))
-			url := serveFiber(t, app)
-			leave(t, strings.TrimPrefix(url, "http://"))
-			select {
-			case err := <-cause:
-				require.Error(t, err)
-			case <-time.After(10 * time.Second):
-				t.Fatal("the run's context goes on")
-			}
-			var second adaptertest.Reply
-			require.Eventually(t, func() bool {
-				second = adaptertest.Submit(t, url+"/orders", "B")
-				return second.Status != http.StatusConflict
-			}, 5*time.Second, time.Millisecond)
-			assert.Equal(t, decided == core.Keep, second.Replayed())
-			assert.Equal(t, decided == core.Keep, second.Header.Get("Idempotent-Body") == "omitted")
-		})
-	}
-}
-
-func TestAnEventStreamOfFiberWhoseClientLeavesReleasesTheKey(t *testing.T) { // MTH-07
-
-	var runs atomic.Int64
-	app := newFiber(t, fiber.Config{})
-	app.Post("/orders", firstRun(&runs, func(c *fiber.Ctx) error {
-		c.Set("Content-Type", "text/event-stream")
-		c.Context().SetBodyStreamWriter(func(w *bufio.Writer) {
-			for w.Flush() == nil {
-				_, _ = fmt.Fprintf(w, "data: %s\n\n", strings.Repeat("x", 5000))
-			}
-		})
-		return nil
-	}))
-	url := serveFiber(t, app)
-	leave(t, strings.TrimPrefix(url, "http://"))
-	var second adaptertest.Reply
-	require.Eventually(t, func() bool {
-		second = adaptertest.Submit(t, url+"/orders", "another body")
-		return second.Status != http.StatusConflict && second.Status != http.StatusUnprocessableEntity
-	}, 5*time.Second, time.Millisecond)
-	assert.Equal(t, "run 2", second.Body)
-}
-
-// Who times a request out around the engine forgets its answer, and with it the stream.
-func TestAStreamOfFiberThatNobodyReadsEndsItsRun(t *testing.T) {
-	var runs atomic.Int64
-	source := breaks(1, fails)
-	app := newFiber(t, fiber.Config{}, func(c *fiber.Ctx) error {
-		err := c.Next()
-		if runs.Load() == 1 {
-			c.Context().TimeoutErrorWithCode("slow", 503)
-		}
-		return err
+		app.Post("/*", func(c *fiber.Ctx) error { return h(c.UserContext(), c.Context()) })
+		return serveFiber(t, app)
 	})
-	app.Post("/", firstRun(&runs, func(c *fiber.Ctx) error { return c.SendStream(source) }))
-	url := serveFiber(t, app)
-	assert.Equal(t, 503, adaptertest.Submit(t, url, "B").Status)
-	require.Eventually(t, func() bool {
-		runtime.GC()
-		return adaptertest.Submit(t, url, "B").Body == "run 2"
-	}, 5*time.Second, time.Millisecond)
-	<-source.closed
-}
-
-// closePanics is a source whose Close panics.
-type closePanics struct{ strings.Reader }
-
-func (*closePanics) Close() error { panic("in close") }
-
-func TestAStreamOfFiberThatNobodyReadsAndWhoseSourcePanicsEndsItsRunAndNotTheProcess(t *testing.T) {
-	var runs atomic.Int64
-	app := newFiber(t, fiber.Config{}, func(c *fiber.Ctx) error {
-		err := c.Next()
-		if runs.Load() == 1 {
-			c.Context().TimeoutErrorWithCode("slow", 503)
-		}
-		return err
-	})
-	app.Post("/", firstRun(&runs, func(c *fiber.Ctx) error { return c.SendStream(&closePanics{}) }))
-	url := serveFiber(t, app)
-	assert.Equal(t, 503, adaptertest.Submit(t, url, "B").Status)
-	require.Eventually(t, func() bool {
-		runtime.GC()
-		return adaptertest.Submit(t, url, "B").Body == "run 2"
-	}, 5*time.Second, time.Millisecond)
 }
 
 // fileOf writes a file of n bytes.
@@ -386,41 +196,6 @@ func TestAStreamOfFiberThatIsNotGuardedIsAsWithoutTheEngine(t *testing.T) {
 		assert.EqualValues(t, 3000, r.Length)
 		assert.False(t, r.Replayed())
 	}
-}
-
-func TestAStreamOfFiberIsSentWhenTheStoreIsAway(t *testing.T) {
-	store := storetest.NewFaulty(memstore.New())
-	store.Inject("begin", storetest.Before, 1)
-	engine, err := core.New(core.Config{Store: store, Scope: core.SingleTenant, DangerouslyFailOpen: true})
-	require.NoError(t, err)
-	app := fiber.New(fiber.Config{DisableStartupMessage: true})
-	app.Use(idemfiber.Fiber(engine))
-	app.Post("/", func(c *fiber.Ctx) error { return c.SendStream(strings.NewReader("streamed")) })
-	r := adaptertest.Submit(t, serveFiber(t, app), "B")
-	assert.Equal(t, "streamed", r.Body)
-	assert.Equal(t, "true", r.Header.Get("Idempotent-Unprotected"))
-	require.NoError(t, engine.Close(context.Background()))
-}
-
-func TestAStreamOfFiberOutlastsItsLease(t *testing.T) {
-	engine, err := core.New(core.Config{Store: memstore.New(), Scope: core.SingleTenant, Lease: core.LeaseConfig{Duration: 200 * time.Millisecond}})
-	require.NoError(t, err)
-	app := fiber.New(fiber.Config{DisableStartupMessage: true})
-	app.Use(idemfiber.Fiber(engine), idemfiber.Fiber(engine.With(adaptertest.Required))) // the inner one stands aside
-	source, end := io.Pipe()
-	app.Post("/", func(c *fiber.Ctx) error { return c.Status(201).SendStream(source) })
-	url := serveFiber(t, app)
-	first := adaptertest.Async(func() adaptertest.Reply { return adaptertest.Submit(t, url, "B") })
-	_, err = io.WriteString(end, "streamed")
-	require.NoError(t, err)
-	for until := time.Now().Add(time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
-		require.Equal(t, http.StatusConflict, adaptertest.Submit(t, url, "B").Status)
-	}
-	require.NoError(t, end.Close())
-	assert.Equal(t, "streamed", (<-first).Body)
-	second := adaptertest.Submit(t, url, "B")
-	assert.True(t, second.Replayed())
-	assert.Equal(t, "streamed", second.Body)
 }
 
 // A process that is killed while it streams has kept nothing. So has one that a Fiber stream writer takes with it by a panic,

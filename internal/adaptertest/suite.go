@@ -121,7 +121,12 @@ var cases = []func(*testing.T, Framework){
 // RunOnce runs the tests that do not depend on the store.
 func RunOnce(t *testing.T, f Framework) {
 	for _, test := range cases {
-		_, name, _ := strings.Cut(runtime.FuncForPC(reflect.ValueOf(test).Pointer()).Name(), ".Test")
-		t.Run("Test"+name, func(t *testing.T) { test(t, f) })
+		t.Run(NameOf(test), func(t *testing.T) { test(t, f) })
 	}
+}
+
+// NameOf returns the name of a function that is a test.
+func NameOf(test any) string {
+	_, name, _ := strings.Cut(runtime.FuncForPC(reflect.ValueOf(test).Pointer()).Name(), ".Test")
+	return "Test" + name
 }
