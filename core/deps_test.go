@@ -58,6 +58,7 @@ func TestNobodyPaysForWhatTheyDidNotImport(t *testing.T) {
 		"github.com/redis/go-redis":  "core/redisstore",
 		"github.com/klauspost":       "core/compress adapters/fiber adapters/internal/fiberadapter", // fasthttp
 		"github.com/minio":           "",
+		"modernc.org":                "",
 		"github.com/stretchr":        "",
 		"github.com/alicebob":        "",
 		"github.com/go-idem/idem/in": "",

@@ -1,6 +1,7 @@
 package sqlitestore
 
 import (
+	"database/sql"
 	"strconv"
 	"time"
 )
@@ -10,6 +11,19 @@ func (s *Store) SetClock(now func() time.Time) { s.now = now }
 
 // SetPollInterval sets how often the store looks for commits of other processes.
 func (s *Store) SetPollInterval(d time.Duration) { s.watches.interval = d }
+
+// Settings returns PRAGMA synchronous and foreign_keys of the connections that write.
+func (s *Store) Settings() (all [][2]int, err error) {
+	for _, pool := range []*sql.DB{s.writer, s.application} {
+		var found [2]int
+		row := pool.QueryRow("SELECT synchronous, foreign_keys FROM pragma_synchronous, pragma_foreign_keys")
+		if err := row.Scan(&found[0], &found[1]); err != nil {
+			return nil, err
+		}
+		all = append(all, found)
+	}
+	return all, nil
+}
 
 // EndTransaction ends the transaction of the run that holds the lock, as SQLite does after some errors.
 func (s *Store) EndTransaction() error { return s.holder.Load().tx.execute("ROLLBACK") }

@@ -397,6 +397,19 @@ func TestAWaitingRequestIsNotifiedByAnotherProcess(t *testing.T) {
 	}
 }
 
+// No test takes the power away, so this one looks at what SQLite is asked for: 2 is FULL, and 1 is NORMAL.
+func TestCommitsAreOnTheDiskUnlessTheServiceSaysOtherwise(t *testing.T) {
+	t.Parallel()
+	for want, opts := range map[[2]int][]sqlitestore.Option{
+		{2, 0}: nil,
+		{1, 1}: {sqlitestore.NormalSync(), sqlitestore.ForeignKeys()},
+	} {
+		found, err := open(t, newPath(t), opts...).Settings()
+		require.NoError(t, err)
+		assert.Equal(t, [][2]int{want, want}, found)
+	}
+}
+
 func TestCheckFindsWhatCanLoseRecords(t *testing.T) {
 	t.Parallel()
 	findings, err := open(t, newPath(t)).Check(ctx)

@@ -337,6 +337,7 @@ func TestAStepIsRefusedBeforeItsEffectOnceTheTransactionIsOpen(t *testing.T) {
 		assert.ErrorIs(t, err, errors.ErrUnsupported)
 		assert.ErrorContains(t, err, "do steps before the transaction begins")
 		assert.Equal(t, 2, did)
+		assert.ErrorIs(t, s.store.Checkpoint(ctx, s.claim(ctx), "after", nil), errors.ErrUnsupported)
 		kept, err := core.Step(ctx, "before", step)
 		assert.NoError(t, err, "what is kept already")
 		assert.Equal(t, 1, kept)
