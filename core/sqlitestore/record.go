@@ -79,10 +79,11 @@ func (r *record) scan(row interface{ Scan(...any) error }) error {
 // check returns an error that wraps driver.ErrUnreadable if no version of this package can have written the row.
 func (r *record) check() error {
 	ownerBytes := len(driver.Claim{}.Owner)
+	isKnown := r.state == started || r.state == completed || r.state == failed
 	switch {
 	case r.state == absent:
 		return nil
-	case len(r.owner) != ownerBytes, len(r.noted)%ownerBytes != 0, r.fence <= 0,
+	case !isKnown, len(r.owner) != ownerBytes, len(r.noted)%ownerBytes != 0, r.fence <= 0,
 		r.fingerprint != nil && len(r.fingerprint) != len(driver.Claim{}.Fingerprint), r.fingerprint == nil && r.state != failed:
 		return fmt.Errorf("%w: the row of %x in idem_record is damaged", driver.ErrUnreadable, r.key)
 	}
