@@ -23,7 +23,9 @@ const Kind = "MESSAGE"
 // Config says how a [Consumer] handles messages. Its zero value is the default.
 type Config struct {
 	// MaxAttempts is how often a message is handled at most, including runs that ended with their process. After that it is Dead,
-	// until Engine.Resolve revives it. A delivery that was not handled does not count, whatever the reason. At most 999,999.
+	// until Engine.Resolve revives it. A delivery that was not handled does not count, whatever the reason, but for one: with
+	// core.Config.DangerouslyFailOpen, a message of a Batch counts that was about to be handled without a claim when its batch
+	// ended. At most 999,999.
 	// Default 0: a message is handled as often as it is delivered.
 	MaxAttempts int
 

@@ -152,14 +152,16 @@ func (h *history) checkHooksOf(d *do, delivery *consumer.Delivery[string]) {
 }
 
 // checkDead checks that a message that is dead had all its attempts. A claim that its owner
-// could not end counts, and so does a run without protection. The caller holds mu.
+// could not end counts, and so does a delivery that was about to run without protection (see consumer.Config.MaxAttempts). The caller
+// holds mu.
 func (h *history) checkDead(d *do, why error) {
 	isUnhandled := strings.Contains(why.Error(), "another payload") || errors.Is(why, core.ErrOutcomeUnknown)
 	attempts := 0
 	for _, r := range h.keyOf(d).records {
 		for _, c := range r.claims {
 			isFree := c.run != nil && c.run.isFree()
-			if !c.hasEnded || c.do.runs > 0 && !isFree {
+			wasUnprotected := c.do.counts["unprotected"] > 0
+			if !c.hasEnded || c.do.runs > 0 && !isFree || wasUnprotected {
 				attempts++
 			}
 		}

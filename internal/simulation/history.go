@@ -66,16 +66,16 @@ type claim struct {
 	believedEnd time.Duration
 	run         *run // nil if no handler was started under the claim
 
-	hasEnded     bool          // the store executed Complete or Fail
-	hasWithdrawn bool          // that was a Fail which said that no handler has run
-	isLost       bool          // in a failover
-	hasLostEnd   bool          // a failover has lost its Complete or Fail, which its owner does not repeat
-	taken        time.Duration // when another claim replaced it; 0: never
-	next         *claim        // the claim that replaced it
-	renewed      time.Duration // when the last extension was sent whose reply the process has got, or when the run started
-	confirmed    time.Duration // when the process got the reply to an extension that was executed after taken
-	calls        map[string]time.Duration
-	troubleUntil time.Duration // until then calls of the owner went wrong
+	hasEnded     bool                    // the store executed Complete or Fail
+	hasWithdrawn bool                    // that was a Fail which said that no handler has run
+	isLost       bool                    // in a failover
+	hasLostEnd   bool                    // a failover has lost its Complete or Fail, which its owner does not repeat
+	taken        time.Duration           // when another claim replaced it; 0: never
+	next         *claim                  // the claim that replaced it
+	renewed      time.Duration           // when the last extension was sent whose reply the process has got, or when the run started
+	confirmed    time.Duration           // when the process got the reply to an extension that was executed after taken
+	calls        map[*time.Duration]bool // when those were sent that have no reply yet
+	troubleUntil time.Duration           // until then calls of the owner went wrong
 }
 
 // run is one handler under a claim.
@@ -209,7 +209,7 @@ func (h *history) claimed(d *do, p *process, c *driver.Claim, fence int64) {
 	if r.completed != nil {
 		h.broken("no claim after an outcome", "%s claims %s after %s has stored an outcome", d, d.record(), r.completed.do)
 	}
-	next := &claim{do: d, process: p, fence: fence, owner: c.Owner, calls: map[string]time.Duration{}}
+	next := &claim{do: d, process: p, fence: fence, owner: c.Owner, calls: map[*time.Duration]bool{}}
 	next.lease, next.leaseEnd = c.Lease, h.now()+c.Lease
 	if last := r.last; last != nil {
 		last.taken, last.next = h.now(), next
@@ -229,8 +229,8 @@ func (h *history) couldHold(c *claim) bool {
 	if r == nil || c.hasLostEnd || c.process.dead || c.do.counts["lost"] > 0 || now-c.troubleUntil <= c.lease+quick {
 		return false
 	}
-	for _, sent := range c.calls {
-		if now-sent > quick {
+	for sent := range c.calls {
+		if now-*sent > quick {
 			return false
 		}
 	}
@@ -244,8 +244,8 @@ func (h *history) couldHold(c *claim) bool {
 func (h *history) hangs(p *process) bool {
 	for _, r := range h.records {
 		for _, c := range r.claims {
-			for _, sent := range c.calls {
-				if c.process == p && h.now()-sent > quick {
+			for sent := range c.calls {
+				if c.process == p && h.now()-*sent > quick {
 					return true
 				}
 			}
@@ -336,25 +336,27 @@ func (h *history) foundInProgress(d *do, key [32]byte) {
 	}
 }
 
-// callBegins notes that the owner of a claim has sent a call.
-func (h *history) callBegins(d *do, key [32]byte, fence int64, call string) {
+// callBegins notes that the owner of a claim has sent a call. callEnds takes what it returns.
+func (h *history) callBegins(d *do, key [32]byte, fence int64) (sent *time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	now := h.now()
 	if c := h.record(d, key).claims[fence]; c != nil {
-		c.calls[call] = h.now()
+		c.calls[&now] = true
 	}
+	return &now
 }
 
 // callEnds notes what became of that call. A store that refuses Complete at once leaves the owner time to extend the lease.
-func (h *history) callEnds(d *do, key [32]byte, fence int64, call string, err error) {
+func (h *history) callEnds(d *do, key [32]byte, fence int64, call string, sent *time.Duration, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c := h.record(d, key).claims[fence]
 	if c == nil {
 		return
 	}
-	isSlow := h.now()-c.calls[call] > quick
-	delete(c.calls, call)
+	isSlow := h.now()-*sent > quick
+	delete(c.calls, sent)
 	if isSlow || err != nil && (call != "Complete" || !errors.Is(err, errRefused)) {
 		c.troubleUntil, c.process.troubleUntil = h.now(), h.now()
 	}

@@ -275,9 +275,9 @@ func (l *link) Look(ctx context.Context, key [32]byte) (driver.Record, error) {
 // unable to hold the claim.
 func (l *link) change(ctx context.Context, name string, c *driver.Claim, f func(context.Context) error, note func(error)) error {
 	h, d := l.history, doOf(ctx, c.Key)
-	h.callBegins(d, c.Key, c.Fence, name)
+	sent := h.callBegins(d, c.Key, c.Fence)
 	_, err := send(ctx, l, d, name, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) },
 		func(_ struct{}, err error) { note(err) })
-	h.callEnds(d, c.Key, c.Fence, name, err)
+	h.callEnds(d, c.Key, c.Fence, name, sent, err)
 	return err
 }
