@@ -39,6 +39,11 @@ func TestStreamsOfFiber(t *testing.T) {
 			app.Use(compress.New())
 		}
 		app.Use(func(c *fiber.Ctx) error {
+			if o.Tenants {
+				tenant := strings.Clone(c.Get("X-Tenant"))
+				c.Locals(fasthttptest.Tenant, tenant)
+				c.SetUserContext(context.WithValue(c.Context(), fasthttptest.TenantKey{}, tenant))
+			}
 			err := c.Next()
 			if o.TimesOut != nil && o.TimesOut() {
 				c.Context().TimeoutErrorWithCode("slow", http.StatusServiceUnavailable)

@@ -24,8 +24,8 @@
 // take long. Do not keep c: Fiber uses it for another request afterwards.
 //
 // If outer middleware has set a context that is made of c, the engine reads values from it while it renews the lease, for example
-// in go-redis hooks that trace. Such a handler must not call c.Locals at the same time. Once the request is over, the context only
-// has those values that were read before.
+// in go-redis hooks that trace. Such a handler must not call c.Locals at the same time. Once the handlers have returned, also
+// while a stream is sent, the context only has those values that were read before.
 //
 // fasthttp does not report that a client has left. A request that waits for another (Config.Wait) keeps its place until
 // Wait.Timeout is over.
@@ -35,10 +35,10 @@
 // An error of the handler becomes a response at once, by the app's ErrorHandler, and that response is stored. Middleware outside
 // sees the response, not the error.
 //
-// The middleware timeout responds while the handler still works, so it belongs outside: app.Use(timeout.New(next),
-// idem.Fiber(engine)), where next calls c.Next. The key is held while the handler works, and its response is stored. Inside the
-// engine, nobody knows the outcome once the middleware has responded. The key is held for the rest of the lease, and the next run
-// is a takeover.
+// The middleware timeout responds while the handler still works, and writes its response into the memory of the handler's. So the
+// outcome of such a request is unknown, whether the middleware is inside the engine or outside. The key is held for the rest of
+// the lease, and the next run is a takeover. A middleware that gives c.Context() a deadline and waits for the handler does not
+// have that effect.
 //
 // # Unknown routes
 //
@@ -135,6 +135,7 @@ var version = fiberadapter.Version[fiber.Ctx]{
 	RequestCtx:  fiber.Ctx.RequestCtx,
 	Context:     fiber.Ctx.Context,
 	SetContext:  fiber.Ctx.SetContext,
+	Reuses:      true,
 	Next:        fiber.Ctx.Next,
 	HandleError: func(c fiber.Ctx, err error) error { return c.App().ErrorHandler(c, err) },
 	SendError:   func(c fiber.Ctx) { _ = c.SendStatus(fiber.StatusInternalServerError) },
@@ -145,14 +146,19 @@ var version = fiberadapter.Version[fiber.Ctx]{
 	ParsesForms: func(c fiber.Ctx) bool { return !c.App().Config().DisablePreParseMultipartForm },
 }
 
-// timedOut returns the response of a timeout middleware inside the engine. One outside also abandons c, but leaves it to the run:
-// then the deadline of that middleware has ended ctx, and nothing inside has put another context into its place. If a middleware
-// inside has done that as well, the handler may still work, and counts as timed out.
+// timedOut returns the response of a middleware that has abandoned c because of a timeout. One inside the engine did that in this
+// goroutine, so its response can be read. One outside ends ctx first, and writes its response into c meanwhile: the handlers' own
+// cannot be told from it.
 func timedOut(ctx context.Context, c fiber.Ctx) *fasthttp.Response {
-	if c.IsAbandoned() && ctx.Err() != nil && c.Context() == ctx {
-		return nil
+	isAbandoned := c.IsAbandoned()
+	if !isAbandoned || ctx.Err() == nil {
+		if response := c.RequestCtx().LastTimeoutErrorResponse(); response != nil || !isAbandoned {
+			return response
+		}
 	}
-	return c.RequestCtx().LastTimeoutErrorResponse()
+	response := new(fasthttp.Response)
+	response.SetStatusCode(fiber.StatusRequestTimeout)
+	return response
 }
 
 // isRouterError reports whether err is the one that Fiber's router returns when it finds no handler: no route has matched.

@@ -77,7 +77,8 @@ func TestAHandlerThatIsTimedOutInsideHoldsTheKey(t *testing.T) {
 	assert.Equal(t, http.StatusConflict, adaptertest.Submit(t, url, "B").Status)
 	close(leave)
 	assert.True(t, <-isKnown)
-	require.Eventually(t, func() bool { return adaptertest.Submit(t, url, "B").Body == "takeover" }, 5*time.Second, 10*time.Millisecond)
+	isTakeover := func() bool { return adaptertest.Submit(t, url, "B").Body == "takeover" }
+	require.Eventually(t, isTakeover, 5*time.Second, 10*time.Millisecond)
 }
 
 // A 404 of the router frees the key. A middleware of Use that returns the same error, and has effects, decides for itself.

@@ -1,7 +1,9 @@
 package idem_test
 
 import (
+	"context"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/gofiber/fiber/v3"
@@ -21,6 +23,11 @@ func TestStreams(t *testing.T) {
 			app.Use(compress.New())
 		}
 		app.Use(func(c fiber.Ctx) error {
+			if o.Tenants {
+				tenant := strings.Clone(c.Get("X-Tenant"))
+				c.Locals(fasthttptest.Tenant, tenant)
+				c.SetContext(context.WithValue(c, fasthttptest.TenantKey{}, tenant))
+			}
 			err := c.Next()
 			if o.TimesOut != nil && o.TimesOut() {
 				c.RequestCtx().TimeoutErrorWithCode("slow", http.StatusServiceUnavailable)

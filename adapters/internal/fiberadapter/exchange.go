@@ -47,7 +47,7 @@ func (x *exchange[C]) do(e *core.Engine) (isBypassed bool, err error) {
 		if !hasResult {
 			x.response.resetResponse(&c.Response)
 		}
-		if !hasResult || !x.response.isStream {
+		if outlives := x.response.isStream && !x.version.Reuses || x.response.isTimedOut; !hasResult || !outlives {
 			own.detach()
 		}
 	}()

@@ -18,13 +18,15 @@ type Version[C any] struct {
 	// Context returns the context that the application may have set, and SetContext sets it.
 	Context    func(C) context.Context
 	SetContext func(C, context.Context)
+	// Reuses says that a context can be made of Fiber's own, which Fiber uses for another request when the handlers have returned,
+	// also while a stream is sent; and that a middleware outside may write to the response while the handlers work.
+	Reuses bool
 	// Next calls the handlers after the middleware.
 	Next func(C) error
 	// HandleError calls the app's ErrorHandler. SendError responds if the ErrorHandler fails.
 	HandleError func(C, error) error
 	SendError   func(C)
-	// TimedOut returns the response by which a middleware among the handlers timed a handler out, which then still works; nil if
-	// none did. ctx is the context of the run.
+	// TimedOut returns the response by which a middleware timed the request out; nil if none did. ctx is the context of the run.
 	TimedOut func(ctx context.Context, c C) *fasthttp.Response
 	// IsUnrouted reports whether an error of Next is that of the router, which found no handler.
 	IsUnrouted func(C, error) bool

@@ -1,6 +1,7 @@
 package fiberadapter
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/valyala/fasthttp"
@@ -17,29 +18,34 @@ type handlerResponse struct {
 	fieldBuffer   [8]core.Field  // the array of response.Header, unless that is longer; it saves an allocation
 	handlerFields int            // how many fields of response.Header are the handlers' own
 	ran           bool           // the handlers were called
-	isTimedOut    bool           // a handler still works, and uses Fiber's context and the response in it
+	isTimedOut    bool           // others use Fiber's context: a handler, or what timed it out
 	isStream      bool           // the run lasts until the response's stream ends
 	clientCtx     *clientContext // to be detached at the end of the run; nil if nothing is to be detached
 }
 
-// runHandlers runs the handlers after the middleware under ctx and returns their response for the engine. Two kinds of response
-// count as sent, because fasthttp sends them whatever becomes of the claim: that of a timeout, and that of a hijacked connection.
-// A stream that is too long to be read now ends the run later, when fasthttp has sent it.
+// runHandlers runs the handlers after the middleware under ctx and returns their response for the engine.
 func (x *exchange[C]) runHandlers(ctx context.Context, limit int) (*core.Response, error) {
-	a, c := &x.response, x.fasthttp
-	c.Response.Header.CopyTo(&a.outer)
-	a.ran = true
+	x.fasthttp.Response.Header.CopyTo(&x.response.outer)
+	x.response.ran = true
 	isUnrouted, timedOut := x.callHandlers(ctx)
-	r, response, isSent := &a.response, &c.Response, timedOut == nil && c.Hijacked()
-	r.Hijacked, r.Unrouted = isSent, isUnrouted
-	switch {
-	case timedOut != nil:
-		response, isSent, a.isTimedOut = timedOut, true, true
-		core.Decide(ctx, core.LeaveUnknown) // The handler that was timed out still works.
-	case !isUnrouted: // Only now does Fiber know the route: before, it is that of the middleware.
+	if timedOut == nil {
+		r, err := x.capture(ctx, limit, isUnrouted)
+		if timedOut = x.version.TimedOut(ctx, x.ctx); timedOut == nil {
+			return r, err
+		}
+	}
+	return x.leaveUnknown(ctx, timedOut), nil
+}
+
+// capture returns the response that the handlers have left. That of a hijacked connection counts as sent, because fasthttp sends
+// it whatever becomes of the claim. A stream that is too long to be read now ends the run later, when fasthttp has sent it.
+func (x *exchange[C]) capture(ctx context.Context, limit int, isUnrouted bool) (*core.Response, error) {
+	a, response, isSent := &x.response, &x.fasthttp.Response, x.fasthttp.Hijacked()
+	r := &a.response
+	r.Hijacked, r.Unrouted, r.Status = isSent, isUnrouted, response.StatusCode()
+	if !isUnrouted { // Only now does Fiber know the route: before, it is that of the middleware.
 		r.Route = x.version.Route(x.ctx)
 	}
-	r.Status = response.StatusCode()
 	isStream := hasBody(r.Status) && !isSent && response.IsBodyStream()
 	isTyped := isSent || isStream
 	if isStream && !response.SkipBody {
@@ -49,7 +55,7 @@ func (x *exchange[C]) runHandlers(ctx context.Context, limit int) (*core.Respons
 		isStream = response.IsBodyStream()
 	}
 	if hasBody(r.Status) && !isSent && !isStream {
-		r.Body = response.Body()
+		r.Body = x.bodyOf(ctx, response)
 	}
 	bypassesEngine := isSent || isStream && !response.SkipBody
 	x.setEngineFields(ctx, &response.Header, bypassesEngine)
@@ -64,9 +70,29 @@ func (x *exchange[C]) runHandlers(ctx context.Context, limit int) (*core.Respons
 	return r, nil
 }
 
+// bodyOf returns the body of a response. It is a copy if the deadline of a middleware outside may end the request: that
+// middleware would write its own response into the same memory.
+func (x *exchange[C]) bodyOf(ctx context.Context, response *fasthttp.Response) []byte {
+	if _, mayEnd := ctx.Deadline(); mayEnd && x.version.Reuses {
+		return bytes.Clone(response.Body())
+	}
+	return response.Body()
+}
+
+// leaveUnknown ends the run of a request that was timed out. fasthttp sends timedOut, the response of the middleware that did
+// that, whatever becomes of the claim. The handler still works, or that middleware has written over its response.
+func (x *exchange[C]) leaveUnknown(ctx context.Context, timedOut *fasthttp.Response) *core.Response {
+	core.Decide(ctx, core.LeaveUnknown)
+	x.setEngineFields(ctx, &timedOut.Header, true)
+	x.response.isTimedOut = true
+	x.response.response = core.Response{Status: timedOut.StatusCode(), Sent: true, Omitted: true, Unfinished: true}
+	x.response.noteChanges(&timedOut.Header, true)
+	return &x.response.response
+}
+
 // callHandlers calls the handlers under ctx, and the app's ErrorHandler if they return an error. It reports whether Fiber's
-// router found no handler. If a middleware timed a handler out, callHandlers returns the response of that middleware, and leaves Fiber's
-// context to the handler, which still works. Otherwise the context of the request and ContextKey are as before.
+// router found no handler. If a middleware timed the request out, callHandlers returns the response of that middleware, and
+// leaves Fiber's context alone. Otherwise the context of the request and ContextKey are as before.
 func (x *exchange[C]) callHandlers(ctx context.Context) (isUnrouted bool, timedOut *fasthttp.Response) {
 	v, c := x.version, x.ctx
 	outer := v.Context(c)

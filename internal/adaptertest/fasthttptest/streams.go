@@ -32,6 +32,7 @@ type Handler func(ctx context.Context, c *fasthttp.RequestCtx) error
 // Outside is what surrounds a handler and its engine. Middleware that recovers panics always does.
 type Outside struct {
 	Compress bool         // the framework's compression is outside
+	Tenants  bool         // a middleware outside sets X-Tenant under Tenant, and under TenantKey{} in a context made of Fiber's
 	TimesOut func() bool  // a middleware outside, which calls it after the handlers, times the request out
 	Inner    *core.Engine // an engine inside; nil for none
 }
@@ -42,6 +43,7 @@ type App func(t *testing.T, e *core.Engine, h Handler, o Outside) (url string)
 // streams has the tests of streams.
 var streams = []func(*testing.T, App){
 	TestAStreamOfFiberThatBreaksIsNotKept,
+	TestAnOutcomeOfFiberThatIsPendingIsKeptWithTheValuesOfItsOwnRequest,
 	TestAStreamOfFiberWhoseClientLeavesIsNotKept,
 	TestAnEventStreamOfFiberWhoseClientLeavesReleasesTheKey,
 	TestAStreamOfFiberThatNobodyReadsEndsItsRun,

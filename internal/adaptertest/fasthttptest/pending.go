@@ -1,20 +1,20 @@
-package adapters_test
+package fasthttptest
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/gofiber/fiber/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/valyala/fasthttp"
 
-	idemfiber "github.com/go-idem/idem/adapters/fiber"
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
@@ -33,7 +33,7 @@ func (s *tenants) note(ctx context.Context, c driver.Claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name := string(driver.AppendRecordName(nil, c.Key))
-	s.seen[name] = append(s.seen[name], fmt.Sprint(ctx.Value("tenant"), " ", ctx.Value(tenantKey{})))
+	s.seen[name] = append(s.seen[name], fmt.Sprint(ctx.Value(Tenant), " ", ctx.Value(TenantKey{})))
 }
 
 func (s *tenants) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
@@ -49,34 +49,28 @@ func (s *tenants) Complete(ctx context.Context, c driver.Claim, outcome []byte) 
 	return s.Store.Complete(ctx, c, outcome)
 }
 
-type tenantKey struct{}
+// Tenant is the name of the value that middleware sets in fasthttp's context.
+const Tenant = "tenant"
+
+// TenantKey is the key of the same value in the context that middleware makes of it.
+type TenantKey struct{}
 
 // Applications make the user's context of fasthttp's, which is another request's soon. What the engine does for a request that is
 // over, since the store was away, it does with that request's values.
-func TestAnOutcomeOfFiberThatIsPendingIsKeptWithTheValuesOfItsOwnRequest(t *testing.T) {
-	for name, send := range map[string]fiber.Handler{
-		"a body":   func(c *fiber.Ctx) error { return c.SendString("sent") },
-		"a stream": func(c *fiber.Ctx) error { return c.SendStream(strings.NewReader("sent")) },
+func TestAnOutcomeOfFiberThatIsPendingIsKeptWithTheValuesOfItsOwnRequest(t *testing.T, app App) {
+	for name, send := range map[string]Handler{
+		"a body":   func(_ context.Context, c *fasthttp.RequestCtx) error { c.SetBodyString("sent"); return nil },
+		"a stream": sending(func() io.Reader { return strings.NewReader("sent") }, -1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &tenants{Store: memstore.New(), seen: map[string][]string{}}
 			var heard sync.Map
 			engine, err := core.New(core.Config{Store: s, Scope: core.SingleTenant, Hooks: core.Hooks{
-				StoreError: func(ctx context.Context, e core.Event) { heard.Store(fmt.Sprint(ctx.Value("tenant")), e.Record) },
-				Kept:       func(ctx context.Context, e core.Event) { heard.Store(fmt.Sprint(ctx.Value("tenant")), e.Record) },
+				StoreError: func(ctx context.Context, e core.Event) { heard.Store(fmt.Sprint(ctx.Value(Tenant)), e.Record) },
+				Kept:       func(ctx context.Context, e core.Event) { heard.Store(fmt.Sprint(ctx.Value(Tenant)), e.Record) },
 			}})
 			require.NoError(t, err)
-			app := fiber.New(fiber.Config{DisableStartupMessage: true})
-			app.Use(func(c *fiber.Ctx) error {
-				tenant := strings.Clone(c.Get("X-Tenant"))
-				c.Locals("tenant", tenant)
-				c.SetUserContext(context.WithValue(c.Context(), tenantKey{}, tenant))
-				return c.Next()
-			}, idemfiber.Fiber(engine))
-			app.Post("/", send)
-			app.Get("/", func(c *fiber.Ctx) error { return nil })
-			url := serveFiber(t, app)
-
+			url := app(t, engine, send, Outside{Tenants: true})
 			s.away.Store(true)
 			assert.Equal(t, "sent", adaptertest.Submit(t, url, "B", "X-Tenant", "first").Body)
 			for range 100 {
