@@ -2,7 +2,9 @@ package sqlitestore
 
 import (
 	"context"
+	"database/sql"
 	_ "embed"
+	"errors"
 	"fmt"
 )
 
@@ -55,7 +57,24 @@ func (s *Store) makeLog(ctx context.Context) error {
 		err = fmt.Errorf("sqlitestore: Open: %s cannot have a write-ahead log, but %q: put it on a file system of this machine",
 			s.path, mode)
 	}
+	if err == nil {
+		err = checkWritable(conn)
+	}
 	return s.explain(err)
+}
+
+// checkWritable returns an error if the file cannot be written. SQLite opens such a file all the same, and says so when a
+// statement writes. If another connection writes at the moment, the file can be written.
+func checkWritable(conn *sql.Conn) error {
+	t := transaction{Conn: conn}
+	err := t.execute("BEGIN IMMEDIATE")
+	if err == nil {
+		err = errors.Join(t.execute("CREATE TABLE idem_written (x)"), t.execute("ROLLBACK"))
+	}
+	if isBusy(err) {
+		return nil
+	}
+	return err
 }
 
 // schemaVersion returns the version of the tables in the file, or 0 if there are none.
