@@ -79,8 +79,9 @@ func HTTP(e *core.Engine, opts ...Option) func(http.Handler) http.Handler {
 			if o.route != nil {
 				req.Route = o.route(r)
 			}
+			route := req.Route // so that the function below does not hold a copy of req
 			result, _ := e.Do(r.Context(), req, func(ctx context.Context) (*core.Response, error) {
-				return o.run(x.NewWriter(ctx, w, keep), w, x, x.RequestWithContext(ctx), next, req.Route), nil
+				return o.run(x.NewWriter(ctx, w, keep), w, x, x.RequestWithContext(ctx), next, route), nil
 			})
 			switch {
 			case result.Bypassed: // no key, or a method that is not guarded
