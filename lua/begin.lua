@@ -48,6 +48,8 @@ end
 
 -- [record.lua]
 
+local stored = record
+record = in_format_1(record)
 if not readable(record) then return 'unreadable' end
 
 local found = state(record)
@@ -68,6 +70,9 @@ local past, waiting = '0', '0'
 if found == STARTED then
   local left = lease_end(record) - now()
   if left > 0 then
+    if stored ~= record and redis.call('PTTL', KEYS[1]) == -1 then -- the lease must end, so it begins anew
+      redis.call('PEXPIRE', KEYS[1], tonumber(string.sub(stored, 11, 23), 10))
+    end
     if ARGV[6] ~= '0' then redis.pcall('SETRANGE', KEYS[1], '3', ARGV[6]) end -- a full server refuses; then the request polls
     return string.format('in-progress %.0f', left)
   end

@@ -21,12 +21,16 @@
 -- another reason, the second SET raises the error.
 local record = redis.call('GET', KEYS[1])
 local notify -- publishes the end of the claim; nil if no request can have subscribed
-if ARGV[5] or not record or #record ~= 90 or string.sub(record, 1, 2) ~= '11' or string.sub(record, 4, 4) ~= '0'
-  or string.sub(record, 75, 90) ~= ARGV[1] or string.sub(record, 11, 26) ~= ARGV[2] then -- not the usual case
+if ARGV[5] or not record or #record ~= 90 or string.sub(record, 75, 90) ~= ARGV[1]
+  -- a native claim: only its owner's last claim has these last digits of the fence
+  or (string.sub(record, 1, 10) ~= '2100000001' or string.sub(record, 24, 26) ~= string.sub(ARGV[2], 14))
+  and (string.sub(record, 1, 2) ~= '11' or string.sub(record, 4, 4) ~= '0' or string.sub(record, 11, 26) ~= ARGV[2]) then
+  -- not the usual case
 
 -- [record.lua]
 
   if not record then return 'gone' end
+  record = in_format_1(record, ARGV[1], ARGV[2])
   if not readable(record) then return 'unreadable' end
   if state(record) == COMPLETED then return record == ARGV[4] and 'ok' or 'lost' end
   if state(record) ~= STARTED or not holds(record, ARGV[1], ARGV[2]) then return 'lost' end

@@ -19,9 +19,16 @@ local record = redis.call('GET', KEYS[1])
 -- [record.lua]
 
 if not record then return 'gone' end
+local stored = record
+record = in_format_1(record, ARGV[1], ARGV[2])
 if not readable(record) then return 'unreadable' end
 if state(record) ~= STARTED or not holds(record, ARGV[1], ARGV[2]) then return 'lost' end
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
-redis.call('SETRANGE', KEYS[1], '58', string.format('%016.0f', now() + ARGV[3]))
+local lease = string.format('%016.0f', now() + ARGV[3])
+if stored == record then
+  redis.call('SETRANGE', KEYS[1], '58', lease)
+else
+  redis.call('SET', KEYS[1], string.sub(record, 1, 58) .. lease .. string.sub(record, 75), 'PX', ARGV[4])
+end
 if KEYS[2] then redis.call('PEXPIRE', KEYS[2], ARGV[4]) end
 return 'ok'

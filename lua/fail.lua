@@ -69,6 +69,7 @@ if record == '' then
   if ARGV[2] == '0' then return withdraw() end
   return redis.call('EXISTS', KEYS[1]) == 1 and 'unreadable' or 'gone'
 end
+record = in_format_1(record, ARGV[1], ARGV[2])
 if not readable(record) then return 'unreadable' end
 if state(record) == COMPLETED then return 'lost' end
 if not holds(record, ARGV[1], ARGV[2]) then

@@ -21,6 +21,7 @@ local record = kind == 'string' and redis.call('GETRANGE', KEYS[1], '0', '599') 
 
 -- [record.lua]
 
+record = in_format_1(record)
 local time = string.format('%016.0f', now())
 if kind == 'none' then
   local left = redis.call('PTTL', KEYS[2])

@@ -4,7 +4,7 @@
 -- begin and complete handle their usual cases before that comment.
 --
 --   bytes   field
---   1       format, '1'
+--   1       format, '1'; '2' in a native claim, see below
 --   2       state: '1' STARTED, '2' COMPLETED, '4' FAILED; two bits apart, so that one flipped bit makes no other state
 --   3       history of this request under this key: '0' no effects, '1' a lease ended without an outcome (takeover),
 --           '2' a run failed that may have had effects
@@ -25,6 +25,17 @@
 --           FAILED: the number of noted owners, 2 decimal digits, the noted owners, and the cause
 -- A STARTED record of attempt 1 without noted owners ends after its owner, because its operation is its fence. In a FAILED
 -- record of an earlier version the cause follows the owner, if the attempt is 1, or otherwise the operation.
+--
+-- A native claim is a STARTED record of attempt 1 that the client has made with SET, without a script. SET cannot write the time
+-- of the server, so this record has durations in place of two fields, and the server's expiry, in ms, tells the rest:
+--   11-23   retention, ms; the expiry less the retention is the time of the claim
+--   24-26   the last digits of the fence, which the client has chosen; the others are the time of the claim in ms
+--   59-74   lease, µs; the lease ends so long after the end of that ms
+-- What stands at 91-106 counts for nothing, since the operation of a native claim is its fence. The first script of the owner that
+-- changes the record writes it in format 1. Scripts of others leave it, because their fence may differ from the one that the
+-- owner knows: MIGRATE, which moves keys between the nodes of a Cluster, keeps the time left, so the expiry is later and
+-- counts on another clock. Therefore a script takes the fence of the owner as true, unless it is further away than a lease or a
+-- retention. Without an expiry, which an operator may have removed, the time of the claim is the present.
 --
 -- Numbers are decimal text of fixed width, because '..' and tostring print a number of µs as 1.79e+15. Numbers in arguments of
 -- redis.call are written as strings, because a server needs 0.7 µs to print a number.
@@ -47,8 +58,33 @@ local function fence(record) return tonumber(string.sub(record, 11, 26)) end
 local function lease_end(record) return tonumber(string.sub(record, 59, 74)) end
 local function owner(record) return string.sub(record, 75, 90) end
 
+-- now returns the time of this server's clock in µs.
+local function now()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
 -- digits reports whether text is this many decimal digits.
 local function digits(text, count) return #text == count and string.find(text, '^%d+$') ~= nil end
+
+-- in_format_1 returns a native claim in format 1, and any other string as it is. claim_owner and claim_fence are those of the
+-- caller, if it has a claim.
+local function in_format_1(record, claim_owner, claim_fence)
+  local whole = #record == 90 or #record >= 106 and (#record - 106) % 16 == 0
+  local numbers = string.sub(record, 11, 26) .. string.sub(record, 59, 74)
+  if not whole or not string.find(record, '^210[012]000001') or not digits(numbers, 32) then return record end
+  local retention, lease = tonumber(string.sub(record, 11, 23), 10), tonumber(string.sub(record, 59, 74), 10)
+  local expires, known = redis.call('PEXPIRETIME', KEYS[1]), tonumber(claim_fence)
+  local present = now()
+  local ms = expires < 0 and math.floor(present / 1000) or expires - retention
+  local time, ends = ms * 1000 + tonumber(string.sub(record, 24, 26), 10), math.min(ms * 1000 + 1000, present) + lease
+  if known and string.sub(record, 75, 90) == claim_owner and (known - time) % 1000 == 0
+    and (expires < 0 or math.abs(known - time) <= math.min(lease, retention * 1000)) then time = known end
+  local fence_text, lease_text = string.format('%016.0f', time), string.format('%016.0f', ends)
+  local owners = #record > 90 and fence_text .. string.sub(record, 107) or ''
+  return '1' .. string.sub(record, 2, 10) .. fence_text .. string.sub(record, 27, 58) .. lease_text ..
+    string.sub(record, 75, 90) .. owners
+end
 
 -- readable reports whether record is of format 1 and has all fields before the outcome or the cause.
 local function readable(record)
@@ -97,12 +133,6 @@ end
 -- claimed returns the reply of begin to the owner of the claim.
 local function claimed(claim_fence, claim_attempt, past, left, claim_operation)
   return string.format('claimed %.0f %d %d %.0f ', claim_fence, claim_attempt, past == '1' and 1 or 0, left) .. claim_operation
-end
-
--- now returns the time of this server's clock in µs.
-local function now()
-  local time = redis.call('TIME')
-  return time[1] * 1000000 + time[2]
 end
 
 -- wake publishes that the claim has ended, if requests have subscribed. The channel has the name of the record, and so the

@@ -22,6 +22,7 @@ local record = redis.call('GET', KEYS[1])
 -- [record.lua]
 
 if not record then return 'lost' end
+record = in_format_1(record)
 if not readable(record) then return 'unreadable' end
 if state(record) == FAILED and owner(record) == ARGV[1] then return 'ok' end
 if state(record) ~= COMPLETED or string.sub(record, 59) ~= ARGV[3] then return 'lost' end

@@ -24,9 +24,12 @@ local record = redis.call('GET', KEYS[1])
 -- [results.lua]
 
 if not record then return {'gone'} end
+local stored = record
+record = in_format_1(record, ARGV[1], ARGV[2])
 if not readable(record) then return {'unreadable'} end
 if state(record) ~= STARTED or not holds(record, ARGV[1], ARGV[2]) then return {'lost'} end
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
+if stored ~= record then redis.call('SET', KEYS[1], record, 'PX', ARGV[3]) end
 local mark = fingerprint(record) .. operation(record)
 if not KEYS[2] then return {'ok', mark} end
 if redis.call('HGET', KEYS[2], '') ~= mark then redis.call('DEL', KEYS[2]) end -- of an earlier operation under this key

@@ -11,14 +11,17 @@ import (
 
 // Batch lets concurrent calls share round trips. At most 2 round trips to one server are in flight; calls that come meanwhile
 // are queued, and are sent together, up to 128 at once, when one of the two ends. A call that finds fewer in flight is sent
-// at once, as without Batch. Under load this saves client and server about a third of their work; without load it costs
-// nothing. The calls of one batch share a connection: if that breaks, each of them fails or is repeated as if it had been
-// alone. Batch has no effect with WaitReplicas and WaitAOF. Default: off.
+// at once, as without Batch. Under load this saves client and server about half of their work; without load it costs nothing.
+// docs/PERFORMANCE.md compares it with the client's own AutoPipeline.
+//
+// The calls of one batch share a connection: if that breaks, each of them fails or is repeated as if it had been alone. Batch
+// has no effect with WaitReplicas and WaitAOF. Default: off.
 func Batch() Option {
 	return func(s *Store) { s.batches = &batches{byNode: map[redis.UniversalClient]*batcher{}} }
 }
 
-// batches has one batcher for each server.
+// batches has one batcher for each server. It is safe for concurrent use. In a Cluster a batch must go to one server, since a
+// pipeline over several would wait for the slowest.
 type batches struct {
 	mu     sync.Mutex
 	byNode map[redis.UniversalClient]*batcher
@@ -45,7 +48,8 @@ const (
 	maxBatchers = 1024 // more than a Cluster has masters
 )
 
-// batcher queues queries for one server while maxInFlight round trips are in flight.
+// batcher queues queries for one server while maxInFlight round trips are in flight. It is safe for concurrent use. It has no
+// goroutine while nobody calls: a goroutine sends what is pending, and ends when nothing is.
 type batcher struct {
 	node redis.UniversalClient
 
@@ -124,7 +128,9 @@ func (b *batcher) release() bool {
 	return true
 }
 
-// roundTrip sends a batch as one pipeline. It has the latest of the queries' deadlines.
+// roundTrip sends a batch as one pipeline. It has the latest of the queries' deadlines. A query whose caller has given up is
+// sent all the same, so a deadline of one caller must not end the calls of the others. The errors are those of single
+// commands: one that fails, or is redirected, fails alone.
 func (b *batcher) roundTrip(batch []*query) {
 	ctx := context.Background()
 	if latest := latestDeadline(batch); !latest.IsZero() {

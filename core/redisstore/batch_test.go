@@ -39,7 +39,7 @@ func (r *tripCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 func (r *tripCounter) count(cmds ...redis.Cmder) {
 	scripts := int64(0)
 	for _, cmd := range cmds {
-		if cmd.Name() == "evalsha" {
+		if cmd.Name() == "evalsha" || cmd.Name() == "set" {
 			scripts++
 		}
 	}

@@ -11,8 +11,13 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// Begin implements driver.Store. A second round trip follows if the outcome is long and the first one did not read it.
+// Begin implements driver.Store. A second round trip follows if a plain command found something that lua/begin.lua must
+// judge, or if the script found an outcome that it is too slow to return. To repeat the script does no harm: it returns the
+// same claim to its owner, and changes no state in any other case.
 func (s *Store) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
+	if entry, done, err := s.beginNative(ctx, &c); done || err != nil {
+		return entry, err
+	}
 	for range 3 { // a COMPLETED record may expire between the script and the GET; then the key is free
 		entry, retry, err := s.begin(ctx, &c)
 		if !retry {
@@ -33,6 +38,8 @@ func (s *Store) begin(ctx context.Context, c *driver.Claim) (entry driver.Entry,
 	if err != nil {
 		return driver.Entry{}, false, storeError(err)
 	}
+	// The script has succeeded, so this server may be asked for plain commands.
+	s.probe(ctx, q.name)
 	a, err := parseBeginReply(q.status())
 	if err != nil {
 		return driver.Entry{}, false, err
@@ -57,10 +64,12 @@ func (s *Store) begin(ctx context.Context, c *driver.Claim) (entry driver.Entry,
 	return entry, !found, nil
 }
 
-// pipelinedGetsAfterLongRecord is how many calls of Begin pipeline a GET after a long record.
+// pipelinedGetsAfterLongRecord is how many calls of Begin pipeline a GET after a long record. A GET of a record without an
+// outcome costs the server little; a second round trip would delay a replay.
 const pipelinedGetsAfterLongRecord = 100
 
-// beginQuery returns the query of lua/begin.lua for c.
+// beginQuery returns the query of lua/begin.lua for c. A claim without a LateRetry names one key, and so never needs two
+// nodes. Only a claim is a write that must be durable.
 func (s *Store) beginQuery(c *driver.Claim) (q *query) {
 	if c.LateRetry > 0 {
 		q = s.newQuery(beginScript, c, tombstoneSuffix)
@@ -72,30 +81,34 @@ func (s *Store) beginQuery(c *driver.Claim) (q *query) {
 	if c.WantRemaining {
 		q.args = append(q.args, "1")
 	}
-	q.durableStatus, q.withGet = "claimed", s.pipelinedGets.Load() > 0 && s.pipelinedGets.Add(-1) >= 0
+	q.durableStatus = statusClaimed
+	if s.pipelinedGets.Load() > 0 && s.pipelinedGets.Add(-1) >= 0 {
+		q.second = "get"
+	}
 	return q
 }
 
 // longRecord returns the record that the pipelined GET has read, or reads it now. If the record has moved to another node, a
 // script reads it, because scripts follow redirects.
-func (s *Store) longRecord(ctx context.Context, c *driver.Claim, q *query) ([]byte, error) {
-	if q.withGet && !isRedirect(q.getReply.Err()) {
-		return getBytes(q.getReply)
+func (s *Store) longRecord(ctx context.Context, c *driver.Claim, q *query) (string, error) {
+	if q.second == "get" && !isRedirect(q.secondReply.Err()) {
+		return getText(q.secondReply)
 	}
 	node, err := s.node(ctx, q.name)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	found := node.Get(ctx, q.name)
+	found := node.Do(ctx, "get", q.name)
 	if !isRedirect(found.Err()) {
-		return getBytes(found)
+		return getText(found)
 	}
 	record, err := s.runCommand(ctx, c, "", "GET")
 	text, _ := record.(string)
-	return []byte(text), err
+	return text, err
 }
 
-// entryFrom translates every reply of the script except "completed".
+// entryFrom translates every reply of the script except "completed". The script counts leases in µs, and the rest of a
+// retention in ms.
 func entryFrom(a beginReply) (driver.Entry, error) {
 	switch n := a.numbers; a.status {
 	case "claimed":
@@ -126,6 +139,8 @@ func takeoverArgument(c *driver.Claim) any {
 }
 
 // subscribedArgument returns the script's argument that says how the end of the running claim must be published, if at all.
+// The script notes it in the record, so the process that ends the claim publishes what this process listens to, whatever it
+// knows itself about sharded channels.
 func (s *Store) subscribedArgument(c *driver.Claim) any {
 	switch {
 	case !c.Subscribed:
@@ -144,7 +159,8 @@ type beginReply struct {
 	rest    string
 }
 
-// parseBeginReply parses the reply of lua/begin.lua. A reply that begins with a digit is a COMPLETED record.
+// parseBeginReply parses the reply of lua/begin.lua. A reply that begins with a digit is a COMPLETED record. It refuses a
+// reply of any other form, since a mistake here would replay the wrong bytes.
 func parseBeginReply(text string) (a beginReply, err error) {
 	if text != "" && text[0] >= '0' && text[0] <= '9' { // a record's format
 		return beginReply{status: "completed", rest: text}, nil

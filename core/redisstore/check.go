@@ -14,12 +14,14 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// Check looks for settings that can lose claims or outcomes, or make requests hang. It returns one finding for each, and none if
-// all is well. Call it at start-up with the client and options of New. It writes one record, which expires after 2 seconds. An
-// error means that Check could not read the settings. A finding is no error, because only the service knows which risks it accepts.
+// Check looks for settings that can lose claims or outcomes, or make requests hang. It returns one finding for each, and none
+// if all is well. Call it at start-up with the client and options of New. It writes one record, which expires after 2
+// seconds. An error means that Check could not read the settings. A finding is no error, because only the service knows which
+// risks it accepts. On a Cluster it looks at every master, and its client must reach each of them; an error of one is an
+// error of Check. The settings are those of this moment: a failover may bring a server with others into use.
 func Check(ctx context.Context, client redis.UniversalClient, opts ...Option) ([]driver.Finding, error) {
 	store := New(client, opts...)
-	findings, allowed := checkClient(client), commands+shardedCommands
+	findings, allowed := checkClient(client), commands+commandsSince7
 	node := func(ctx context.Context, node *redis.Client) error {
 		info, err := readInfo(ctx, node)
 		if err != nil {
@@ -113,6 +115,7 @@ func (s *Store) checkServer(ctx context.Context, node *redis.Client, info map[st
 	check(replicas >= s.durability.replicas, "connected replicas", strconv.Itoa(replicas),
 		fmt.Sprintf("%s wants %d, so every request is refused", s.durability.command, s.durability.replicas), "start more, or ask for less")
 	const isolated = "an old primary that was cut off goes on taking claims that a failover throws away"
+	// INFO has this field only if min-replicas-to-write and min-replicas-max-lag are set.
 	bounded := info["min_slaves_good_slaves"] != ""
 	check(bounded || replicas == 0, "min-replicas-to-write", "0", isolated, "set 1, and min-replicas-max-lag 10")
 	check(!bounded || atLeast(version, 7) || s.durability.replicas > 0, "min-replicas-to-write", "without effect on scripts",
@@ -137,7 +140,8 @@ func isActiveActive(info map[string]string) bool {
 const maxClockSkew = 100 * time.Millisecond
 
 // clockSkew returns the difference between the clocks of a server and its replica, less the time that the two calls took.
-// replica is a "slave0" field of INFO.
+// replica is a "slave0" field of INFO. The replica is reached at the address that the server knows it by, which may be out of
+// reach from here; then there is an error, and no finding.
 func (s *Store) clockSkew(ctx context.Context, node *redis.Client, replica string) (time.Duration, error) {
 	fields := map[string]string{}
 	for field := range strings.SplitSeq(replica, ",") {
@@ -174,7 +178,8 @@ func readInfo(ctx context.Context, node *redis.Client) (map[string]string, error
 	return info, nil
 }
 
-// atLeast reports whether a version, such as "7.0.15", is at least these first numbers of one.
+// atLeast reports whether a version, such as "7.0.15", is at least these first numbers of one. A part that is no number
+// counts as 0.
 func atLeast(version string, least ...int) bool {
 	numbers := strings.Split(version, ".")
 	for i, want := range least {
@@ -188,8 +193,8 @@ func atLeast(version string, least ...int) bool {
 	return true
 }
 
-// checkScripts sends calls of the store for a record of its own, to see whether the servers let this client run them. allowed are
-// the commands that the client needs.
+// checkScripts sends calls of the store for a record of its own, to see whether the servers let this client run them. allowed
+// are the commands that the client needs. What none of these calls needs, such as SUBSCRIBE, is not checked.
 func (s *Store) checkScripts(ctx context.Context, allowed string) []driver.Finding {
 	c := driver.Claim{Lease: time.Second, Retention: 2 * time.Second}
 	rand.Read(c.Key[:])
@@ -218,6 +223,6 @@ func (s *Store) checkScripts(ctx context.Context, allowed string) []driver.Findi
 const commands = "EVALSHA, EVAL, GET, GETRANGE, SET, SETRANGE, PEXPIRE, PTTL, TIME, EXISTS, DEL, HSET, HGET, HGETALL, " +
 	"PUBLISH, SUBSCRIBE, UNSUBSCRIBE"
 
-// shardedCommands are those that the store also sends to a Cluster. Redis before 7.0 has none of them, and its ACL refuses a rule
-// that names one.
-const shardedCommands = ", SPUBLISH, SSUBSCRIBE, SUNSUBSCRIBE"
+// commandsSince7 are those that the store also sends to Redis 7.0 or later: to find out when a record was made, and to notify
+// in a Cluster. The ACL of an earlier Redis refuses a rule that names one.
+const commandsSince7 = ", PEXPIRETIME, SPUBLISH, SSUBSCRIBE, SUNSUBSCRIBE"

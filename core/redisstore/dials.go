@@ -12,7 +12,8 @@ import (
 )
 
 // dials is a redis.Hook that keeps the last error of a connection attempt. go-redis dials again until the context of the call
-// ends, and then returns only that the context has ended, which says nothing about the reason.
+// ends, and then returns only that the context has ended, which says nothing about the reason. It is safe for concurrent use.
+// A success clears the error, so that an error of an earlier outage explains nothing.
 type dials struct {
 	mu       sync.Mutex
 	err      error

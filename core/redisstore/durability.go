@@ -15,6 +15,9 @@ import (
 // store pipelines a WAIT with the script, so this costs a round trip from the server to its replicas. It is no guarantee,
 // because a replica without the write may be promoted. The timeout counts in ms and must be less than
 // Config.Limits.StoreTimeout and the ReadTimeout of the client. Default: no wait.
+//
+// Reopen and Forget wait as well. Extend, Fail and the calls with steps do not: if a failover loses one of them, a lease ends
+// early, a failed key is in progress until its lease ends, or a step runs again.
 func WaitReplicas(replicas int, timeout time.Duration) Option {
 	return func(s *Store) { s.durability = durability{command: "WAIT", replicas: replicas, timeout: timeout} }
 }
@@ -27,7 +30,7 @@ func WaitAOF(replicas int, timeout time.Duration) Option {
 	return func(s *Store) { s.durability = durability{command: "WAITAOF", replicas: replicas, timeout: timeout} }
 }
 
-// durability is what Begin and Complete wait for. The zero value waits for nothing.
+// durability is what the writes of a query with a durableStatus wait for. The zero value waits for nothing.
 type durability struct {
 	command  string // "WAIT", "WAITAOF" or ""
 	replicas int
@@ -47,7 +50,8 @@ func (d durability) validate() {
 	}
 }
 
-// enqueue adds the wait to a pipeline. It covers the commands before it.
+// enqueue adds the wait to a pipeline. It covers the commands before it. It must be in the same pipeline: WAIT counts the
+// writes of its own connection only.
 func (d durability) enqueue(ctx context.Context, p redis.Pipeliner) *redis.Cmd {
 	if d.command == "WAIT" {
 		return p.Do(ctx, d.command, d.replicas, d.timeout.Milliseconds())
@@ -55,7 +59,8 @@ func (d durability) enqueue(ctx context.Context, p redis.Pipeliner) *redis.Cmd {
 	return p.Do(ctx, d.command, 1, d.replicas, d.timeout.Milliseconds())
 }
 
-// check returns driver.ErrNotDurable if the reply to the wait counts too few servers.
+// check returns driver.ErrNotDurable if the reply to the wait counts too few servers. The write itself has been executed by
+// then, and may still reach the others.
 func (d durability) check(reply *redis.Cmd) error {
 	if d.command == "WAIT" {
 		n, err := reply.Int()

@@ -45,7 +45,8 @@ func CheckGrowth(ctx context.Context, client redis.UniversalClient, wait time.Du
 	return findings, nil
 }
 
-// memory is how much of its memory a server uses.
+// memory is how much of its memory a server uses. used counts all memory, which maxmemory limits; data leaves out buffers, so
+// that a burst of clients is no growth.
 type memory struct {
 	readAt          time.Time
 	used, max, data int
@@ -77,7 +78,7 @@ func readMemory(ctx context.Context, client redis.UniversalClient) (map[string]m
 	return found, nil
 }
 
-// check returns a finding if the memory ends soon.
+// check returns a finding if the memory ends soon. The rest is divided by the growth of the data, as if it went on evenly.
 func (m memory) check(addr string, before memory) []driver.Finding {
 	growth, took := m.data-before.data, m.readAt.Sub(before.readAt)
 	if growth < leastGrowth {

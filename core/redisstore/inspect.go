@@ -21,7 +21,7 @@ import (
 // each record.
 const scanBatch = 100
 
-// Look implements driver.Inspector.
+// Look implements driver.Inspector. One script reads the record, its tombstone and the number of its steps at one moment.
 func (s *Store) Look(ctx context.Context, name [32]byte) (driver.Record, error) {
 	seen, _, err := s.look(ctx, name)
 	return seen, err
@@ -36,8 +36,11 @@ func (s *Store) look(ctx context.Context, name [32]byte) (driver.Record, time.Ti
 	return parseLook(name, q.reply)
 }
 
-// Forget implements driver.Inspector.
+// Forget implements driver.Inspector. It pauses first, since the fence of a native claim counts in ms: so the next one is
+// greater than that of the claim that was seen. The script compares the version, which has the state and the fence, in the
+// same step in which it deletes.
 func (s *Store) Forget(ctx context.Context, seen driver.Record) error {
+	pause(ctx, 2*time.Millisecond)
 	q := s.inspectQuery(forgetScript, seen.Name)
 	q.durableStatus = "ok"
 	version, _ := hex.DecodeString(seen.Version) // what is no version is not equal to any
@@ -72,7 +75,8 @@ func (s *Store) Steps(ctx context.Context, name [32]byte) (map[string][]byte, er
 	return steps, nil
 }
 
-// Outcome implements driver.OutcomeReader.
+// Outcome implements driver.OutcomeReader. It reads with GET, because Lua is slow with long outcomes, and restarts no
+// retention.
 func (s *Store) Outcome(ctx context.Context, name [32]byte) ([]byte, error) {
 	record, err := s.longRecord(ctx, &driver.Claim{Key: name}, &query{name: s.recordName(name)})
 	if err != nil {
@@ -81,11 +85,11 @@ func (s *Store) Outcome(ctx context.Context, name [32]byte) ([]byte, error) {
 	if !isCompleted(record) {
 		return nil, nil
 	}
-	return record[headerLength:], nil
+	return []byte(record[headerLength:]), nil
 }
 
-// sendWhole sends a query whose keys cannot be split. While their slot moves in a Cluster, it sends the query again: the error of
-// the last try begins with TRYAGAIN.
+// sendWhole sends a query whose keys cannot be split. While their slot moves in a Cluster, it sends the query again: the
+// error of the last try begins with TRYAGAIN.
 func (s *Store) sendWhole(ctx context.Context, q *query) error {
 	err := s.send(ctx, q)
 	for tries := 1; isSplitSlot(err) && tries <= maxRedirects && ctx.Err() == nil; tries++ {
@@ -100,20 +104,23 @@ func (s *Store) inspectQuery(script *script, name [32]byte) *query {
 	return s.newQuery(script, &driver.Claim{Key: name}, tombstoneSuffix, stepsSuffix)
 }
 
-// Scan implements driver.Inspector. It visits all keys of each master with SCAN, also those of other programs, and reads the records
-// among them in pipelines. The error for a client of another type wraps [errors.ErrUnsupported], since Scan cannot know its masters.
+// Scan implements driver.Inspector. It visits all keys of each master with SCAN, also those of other programs, and reads the
+// records among them in pipelines. The error for a client of another type wraps [errors.ErrUnsupported], since Scan cannot
+// know its masters. A scan is not atomic. SCAN promises to find each key that is there all the time, some of them twice. A
+// record of a Cluster that moves during the scan may be found on two masters, or on none. So Scan returns an error at its end if
+// slots have moved or a master has been replaced meanwhile, or if a slot is on its way.
 func (s *Store) Scan(ctx context.Context, filter driver.Filter, found func(driver.Record) bool) error {
 	scan := &scan{store: s, filter: filter, found: found}
 	switch client := s.client.(type) {
 	case *redis.Client:
 		return scan.node(ctx, client)
 	case *redis.ClusterClient:
-		return client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return scan.node(ctx, node) })
+		return scan.cluster(ctx, client)
 	}
 	return fmt.Errorf("idem: redisstore: Scan needs a *redis.Client or *redis.ClusterClient, not a %T: %w", s.client, errors.ErrUnsupported)
 }
 
-// scan is one call of Scan.
+// scan is one call of Scan. Its functions are called by one goroutine for each master.
 type scan struct {
 	store  *Store
 	filter driver.Filter
@@ -123,11 +130,59 @@ type scan struct {
 	isOver bool       // found has returned false
 }
 
-// node scans one server.
-func (n *scan) node(ctx context.Context, node redis.UniversalClient) error {
+// errSlotsMoved says that a scan may have missed records.
+var errSlotsMoved = errors.New("idem: redisstore: slots moved between the masters during the scan, or a master was replaced, " +
+	"so records may be missing: scan again when no slot moves")
+
+// cluster scans all masters of a Cluster, side by side.
+func (n *scan) cluster(ctx context.Context, client *redis.ClusterClient) error {
+	before, err := layout(ctx, client)
+	if err != nil {
+		return err
+	}
+	err = client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return n.node(ctx, node) })
+	if isSplitSlot(err) {
+		return errSlotsMoved
+	}
+	if err != nil || n.wantsNoMore() {
+		return err
+	}
+	after, err := layout(ctx, client)
+	if err == nil && (before != after || strings.Contains(after, "[")) {
+		return errSlotsMoved
+	}
+	return err
+}
+
+// layout returns which master of a Cluster has which slots. Each is asked for its own: only the source and the target of a slot
+// know that it is on its way, and say so in brackets.
+func layout(ctx context.Context, client *redis.ClusterClient) (string, error) {
+	var mu sync.Mutex
+	var masters []string
+	err := client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		nodes, err := node.ClusterNodes(ctx).Result()
+		for line := range strings.Lines(nodes) {
+			// The fields are the ID, the address, flags, five others, and the slots.
+			if f := strings.Fields(line); len(f) > 8 && strings.Contains(f[2], "myself") {
+				mu.Lock()
+				masters = append(masters, f[0]+" "+strings.Join(f[8:], " "))
+				mu.Unlock()
+			}
+		}
+		return err
+	})
+	slices.Sort(masters)
+	return strings.Join(masters, "\n"), err
+}
+
+// node scans one server. All its cursors are sent over one connection: another server, which took the place of the first one
+// meanwhile, has its keys in another order.
+func (n *scan) node(ctx context.Context, node *redis.Client) error {
+	conn := node.Conn()
+	defer conn.Close()
 	var cursor uint64
 	for {
-		keys, next, err := node.Scan(ctx, cursor, n.pattern(), scanBatch).Result()
+		keys, next, err := conn.Scan(ctx, cursor, n.pattern(), scanBatch).Result()
 		if err == nil {
 			err = n.read(ctx, node, n.entries(keys))
 		}
@@ -138,7 +193,8 @@ func (n *scan) node(ctx context.Context, node redis.UniversalClient) error {
 	}
 }
 
-// pattern returns the glob pattern of the keys that can belong to selected records.
+// pattern returns the glob pattern of the keys that can belong to selected records. The server compares each key that it
+// visits with it, so keys of others cost no traffic.
 func (n *scan) pattern() string {
 	pattern := globEscaper.Replace(n.store.prefix) + "{"
 	if len(n.filter.Scope) == driver.ScopeBytes {
@@ -171,8 +227,8 @@ func (n *scan) entries(keys []string) (all []entry) {
 	return all
 }
 
-// read reads records in one pipeline and calls found for those that are selected. A tombstone counts if there is no record, which
-// the SCAN finds by a key of its own.
+// read reads records in one pipeline and calls found for those that are selected. A tombstone counts if there is no record,
+// which the SCAN finds by a key of its own.
 func (n *scan) read(ctx context.Context, node redis.UniversalClient, entries []entry) error {
 	if len(entries) == 0 {
 		return nil
@@ -185,6 +241,8 @@ func (n *scan) read(ctx context.Context, node redis.UniversalClient, entries []e
 	_, _ = pipeline.Exec(ctx) // each command keeps its own error
 	for i, q := range queries {
 		seen, now, err := parseLook(entries[i].name, q.reply)
+		// Only send knows what to do with these errors, so such a record is read once more, alone. The first batch of a
+		// server that does not know the script is read so.
 		if redis.HasErrorPrefix(err, "NOSCRIPT") || isRedirect(err) || isSplitSlot(err) {
 			seen, now, err = n.store.look(ctx, entries[i].name)
 		}
@@ -216,7 +274,8 @@ func (n *scan) wantsNoMore() bool {
 
 var errLookReply = errors.New("idem: look returned something else than six values")
 
-// parseLook returns the record in the reply of lua/look.lua, and the time of the server.
+// parseLook returns the record in the reply of lua/look.lua, and the time of the server. Only a
+// readable record has more than a state and an expiry.
 func parseLook(name [32]byte, reply *redis.Cmd) (seen driver.Record, now time.Time, err error) {
 	values, err := reply.Slice()
 	if err != nil {

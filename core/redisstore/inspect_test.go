@@ -73,6 +73,55 @@ func TestAScanOfAnUnknownClientFindsNotOnlyAPart(t *testing.T) {
 	assert.ErrorContains(t, err, "redisstore_test.wrapped")
 }
 
+// OPR-02: a slot that goes to a master whose scan has ended takes its records along, and one that is on its way may.
+func TestAScanDuringWhichSlotsMoveSaysThatRecordsMayBeMissing(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t)
+	store := redisstore.New(c.Client(t))
+	claim := claimed(t, store, time.Minute)
+	from, to := c.MasterOf(t, nameOf(claim)), c.Nodes[0]
+	if from == to {
+		to = c.Nodes[1]
+	}
+	slot := int(c.Client(t).ClusterKeySlot(ctx, nameOf(claim)).Val())
+	want := map[string]int{nameAs(claim, driver.InProgress): 1}
+	assert.Equal(t, want, scanned(t, store))
+
+	err := store.Scan(ctx, driver.Filter{}, func(driver.Record) bool {
+		move := c.Reshard(t, from, to, slot)
+		move.Keys(100)
+		move.End()
+		return true
+	})
+	assert.ErrorContains(t, err, "records may be missing")
+	assert.Equal(t, want, scanned(t, store))
+
+	move := c.Reshard(t, to, from, slot)
+	assert.ErrorContains(t, store.Scan(ctx, driver.Filter{}, func(driver.Record) bool { return true }), "records may be missing")
+	move.Keys(100)
+	move.End()
+	assert.Equal(t, want, scanned(t, store))
+}
+
+// OPR-02: a cursor means nothing to a server that has taken the place of the first one.
+func TestAScanWhoseServerIsReplacedIsAnError(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	store := redisstore.New(server.Client(t))
+	for range 500 {
+		claimed(t, store, time.Minute)
+	}
+	found := 0
+	err := store.Scan(ctx, driver.Filter{}, func(driver.Record) bool {
+		if found++; found == 1 { // as Sentinel does when it makes a master of a replica
+			require.NoError(t, server.Client(t).ClientKillByFilter(ctx, "TYPE", "normal", "SKIPME", "yes").Err())
+		}
+		return true
+	})
+	assert.Error(t, err)
+	assert.Less(t, found, 500)
+}
+
 // OPR-02: characters that mean something else in a pattern, or in the name of a key.
 func TestAScanFindsTheRecordsOfItsPrefixAlone(t *testing.T) {
 	client := redistest.Start(t).Client(t)

@@ -119,7 +119,10 @@ func TestADeadMessageIsRevived(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := newMessaging(t, redisstore.New(client(t)), func(c *core.Config) { c.Keep.LateRetry = time.Hour })
+			e := newMessaging(t, redisstore.New(client(t)), func(c *core.Config) {
+				c.Keep.LateRetry = time.Hour
+				c.Lease.Duration, c.Limits.StoreTimeout = time.Minute, 10*time.Second // for a machine with other work
+			})
 			var d consumer.Delivery[int]
 			for range 2 {
 				for range 2 {

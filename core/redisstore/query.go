@@ -11,32 +11,36 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// script is one script of package lua: its text and its SHA-1, both ready to be arguments of a command.
+// script is one script of package lua: its text, and its SHA-1, by which EVALSHA names it. Both are ready to be arguments of
+// a command.
 type script struct{ text, hash any }
 
 // newScript hashes the text of a script.
 func newScript(text string) *script { return &script{text, redis.NewScript(text).Hash()} }
 
-// query is one script on one record, with the commands that are pipelined with it. Each call of the store makes one query. The
-// arguments point into the query, because a value in an interface would be a copy on the heap.
+// query is one script or one SET on one record, with the commands that are pipelined with it. Each call of the store makes
+// one query, or a second one if the first changed nothing. The arguments point into the query, because a value in an
+// interface would be a copy on the heap. One goroutine at a time uses a query: its caller, or the batch that sends it. After
+// an early end of the caller in a batch it belongs to the batch.
 type query struct {
-	script        *script
-	name          string // Redis key of the record
+	script        *script // nil for a SET
+	name          string  // Redis key of the record
 	owner         ownerArgument
 	fingerprint   fingerprintArgument
 	fence         int64
 	lease         int64 // µs
 	retention     int64 // ms
 	record        bytesArgument
-	args          []any  // of the command: EVALSHA, the script, the number of keys, the keys, and the script's own arguments
-	withGet       bool   // pipeline a GET of the record
+	args          []any  // of the command: EVALSHA, the script, the number of keys, the keys, and the script's own arguments; or SET
+	second        any    // a command that reads the record or its expiry, pipelined behind the first; nil for none
 	asking        bool   // send ASKING first: the node has the record, but not yet its slot
 	durableStatus string // a reply that begins so must be as safe as WaitReplicas demands; "" for none
 
-	reply     *redis.Cmd       // of the script
-	getReply  *redis.StringCmd // of the GET; nil if there was none
-	waitReply *redis.Cmd       // of the WAIT or WAITAOF; nil if there was none
-	argsArray [12]any          // memory for args
+	reply       *redis.Cmd // of the script or the SET
+	secondReply *redis.Cmd // of the second command; nil if there was none
+	waitReply   *redis.Cmd // of the WAIT or WAITAOF; nil if there was none
+	argsArray   [12]any    // memory for args
+	secondArgs  [2]any     // memory for the arguments of the second command
 
 	// Only in a batch:
 	deadline time.Time     // of the caller's context; zero if it has none
@@ -45,12 +49,19 @@ type query struct {
 
 // newQuery returns a query with the record of c as its first key. The other keys have the record's name and these suffixes.
 func (s *Store) newQuery(script *script, c *driver.Claim, extraKeys ...string) *query {
-	q := &query{script: script, name: s.recordName(c.Key), owner: c.Owner, fence: c.Fence}
-	q.lease, q.retention = min(c.Lease, longestLease).Microseconds(), milliseconds(c.Retention)
+	q := s.newQueryOf(c)
+	q.script = script
 	q.args = append(q.argsArray[:0], "evalsha", script.hash, 1+len(extraKeys), q.name)
 	for _, key := range extraKeys {
 		q.args = append(q.args, q.name+key)
 	}
+	return q
+}
+
+// newQueryOf returns a query without a command.
+func (s *Store) newQueryOf(c *driver.Claim) *query {
+	q := &query{name: s.recordName(c.Key), owner: c.Owner, fence: c.Fence}
+	q.lease, q.retention = min(c.Lease, longestLease).Microseconds(), milliseconds(c.Retention)
 	return q
 }
 
@@ -77,13 +88,16 @@ func (a *fingerprintArgument) MarshalBinary() ([]byte, error) { return a[:], nil
 // MarshalBinary implements encoding.BinaryMarshaler.
 func (a *bytesArgument) MarshalBinary() ([]byte, error) { return *a, nil }
 
-// enqueue adds the commands of q to a pipeline: the script, then the GET and the wait for replicas if q has them.
+// enqueue adds the commands of q to a pipeline: the first, then the second and the wait for replicas if q has them. A
+// pipeline keeps their order, and the server executes them one after the other; other clients may come between them.
 func (q *query) enqueue(ctx context.Context, p redis.Pipeliner, d durability) {
 	q.enqueueAsking(ctx, p)
 	_ = p.Process(ctx, q.newCommand(ctx))
-	if q.withGet {
+	if q.second != nil {
 		q.enqueueAsking(ctx, p)
-		q.getReply = p.Get(ctx, q.name)
+		q.secondArgs = [2]any{q.second, q.firstKey()}
+		q.secondReply = redis.NewCmd(ctx, q.secondArgs[:]...)
+		_ = p.Process(ctx, q.secondReply)
 	}
 	if d.enabled() && q.durableStatus != "" {
 		q.waitReply = d.enqueue(ctx, p)
@@ -97,11 +111,33 @@ func (q *query) enqueueAsking(ctx context.Context, p redis.Pipeliner) {
 	}
 }
 
-// newCommand makes the command of the script. Its first key is its fourth argument, which Cluster clients need to know.
-func (q *query) newCommand(ctx context.Context) *redis.Cmd {
+// firstKey returns the name of the record as it is among the arguments, which saves a copy.
+func (q *query) firstKey() any {
+	if q.script == nil {
+		return q.args[1]
+	}
+	return q.args[3]
+}
+
+// newCommand makes the first command. The first key of a script is its fourth argument, which Cluster clients need to know.
+func (q *query) newCommand(ctx context.Context) redis.Cmder {
 	q.reply = redis.NewCmd(ctx, q.args...)
+	if q.script == nil {
+		return setCmd{q.reply}
+	}
 	q.reply.SetFirstKeyPos(3)
 	return q.reply
+}
+
+// setCmd is a SET. A reply without a value is no error of it: with GET it found no record and has made one, and with IFEQ it
+// found another record than it compares with. For go-redis such a reply is an error, which it classifies with 17 allocations.
+type setCmd struct{ *redis.Cmd }
+
+// SetErr implements redis.Cmder.
+func (c setCmd) SetErr(err error) {
+	if err != redis.Nil {
+		c.Cmd.SetErr(err)
+	}
 }
 
 // send sends q, in a batch or alone, and follows redirects. It returns the error of the script, or driver.ErrNotDurable if
@@ -111,7 +147,9 @@ func (s *Store) send(ctx context.Context, q *query) error {
 	return s.dials.explain(s.sendToNode(ctx, q), began)
 }
 
-// sendToNode is send without the reason of an error.
+// sendToNode is send without the reason of an error. Alone, and without a wait for replicas, the query goes through the
+// client, which follows redirects by itself. A batch and a WAIT must go to one server, so the store chooses the node, and
+// resend follows what that node replies.
 func (s *Store) sendToNode(ctx context.Context, q *query) error {
 	node, err := s.client, error(nil)
 	if s.durability.enabled() || s.batches != nil {
@@ -124,9 +162,10 @@ func (s *Store) sendToNode(ctx context.Context, q *query) error {
 	} else {
 		err = q.roundTrip(ctx, node, s.durability)
 	}
-	if redis.HasErrorPrefix(err, "NOSCRIPT") || isRedirect(err) {
+	if err != nil && (redis.HasErrorPrefix(err, "NOSCRIPT") || isRedirect(err)) {
 		err = s.resend(ctx, node, q, err)
 	}
+	// Only a write must be durable: a Begin that found a run in progress has written nothing that counts.
 	if err != nil || q.waitReply == nil || !strings.HasPrefix(q.status(), q.durableStatus) {
 		return err
 	}
@@ -135,8 +174,9 @@ func (s *Store) sendToNode(ctx context.Context, q *query) error {
 
 // roundTrip sends q alone: as one command if that is all, otherwise as a pipeline.
 func (q *query) roundTrip(ctx context.Context, node redis.UniversalClient, d durability) error {
-	if !q.withGet && !q.asking && (q.durableStatus == "" || !d.enabled()) {
-		return node.Process(ctx, q.newCommand(ctx))
+	if q.second == nil && !q.asking && (q.durableStatus == "" || !d.enabled()) {
+		_ = node.Process(ctx, q.newCommand(ctx)) // the command keeps its own error
+		return q.reply.Err()
 	}
 	p := node.Pipeline()
 	q.enqueue(ctx, p, d)
@@ -144,17 +184,24 @@ func (q *query) roundTrip(ctx context.Context, node redis.UniversalClient, d dur
 	return q.reply.Err()
 }
 
-// status returns the reply of the script if that is one string, otherwise "".
+// statusClaimed begins what lua/begin.lua replies to the owner of a claim.
+const statusClaimed = "claimed"
+
+// status returns the reply of the script if that is one string, otherwise "". A SET with GET that found no record has claimed
+// it.
 func (q *query) status() string {
+	if q.script == nil && q.second != nil && q.reply.Val() == nil {
+		return statusClaimed
+	}
 	status, _ := q.reply.Val().(string)
 	return status
 }
 
-// getBytes returns the record that a GET has read, or nil if there was none.
-func getBytes(found *redis.StringCmd) ([]byte, error) {
-	record, err := found.Bytes()
+// getText returns the record that a GET has read, or "" if there was none.
+func getText(found *redis.Cmd) (string, error) {
+	record, err := found.Text()
 	if errors.Is(err, redis.Nil) {
-		return nil, nil
+		return "", nil
 	}
 	return record, err
 }

@@ -15,7 +15,8 @@ const (
 )
 
 // completedRecord returns the whole string of a COMPLETED record. It contains owner XOR fence, so that only the claim that
-// completed it can send the same record again.
+// completed it can send the same record again. A fence of its own would need 16 bytes more, and no script needs the owner or
+// the fence of an outcome.
 func completedRecord(c *driver.Claim, outcome []byte) []byte {
 	b := make([]byte, 0, headerLength+len(outcome))
 	b = append(b, '1', '2')
@@ -37,15 +38,17 @@ func appendPadded(b []byte, n int64, width int) []byte {
 	return append(b, text...)
 }
 
-// parseOutcome returns the outcome in a COMPLETED record of the request of c. It reports false if the record is no longer that.
-func parseOutcome[T string | []byte](record T, c *driver.Claim) ([]byte, bool) {
-	if !isCompleted(record) || string(record[fingerprintStart:fingerprintEnd]) != string(c.Fingerprint[:]) {
+// parseOutcome returns the outcome in a COMPLETED record of the request of c. It reports false if the record is no longer
+// that. It compares the fingerprint once more, because GET and script are two commands: another request may have the key by
+// now.
+func parseOutcome(record string, c *driver.Claim) ([]byte, bool) {
+	if !isCompleted(record) || record[fingerprintStart:fingerprintEnd] != string(c.Fingerprint[:]) {
 		return nil, false
 	}
 	return []byte(record[headerLength:]), true
 }
 
 // isCompleted reports whether a record is COMPLETED, so that its outcome follows its header.
-func isCompleted[T string | []byte](record T) bool {
+func isCompleted(record string) bool {
 	return len(record) >= headerLength && record[1] == '2'
 }

@@ -9,9 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// isRedirect reports whether a node of a Cluster replied that another node has the key.
+// isRedirect reports whether a node of a Cluster replied that another node has the key: with MOVED, if the other has the slot
+// from now on, or with ASK, if the slot is moving there and this node does not have the key.
 func isRedirect(err error) bool {
-	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")
+	return err != nil && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK"))
 }
 
 // After a redirect, resend pauses for redirectPause times the number of earlier tries. Nodes do not learn at the same moment
@@ -21,8 +22,9 @@ const (
 	redirectPause = 5 * time.Millisecond
 )
 
-// resend sends a query again that was refused with err. A server that does not know the script, such as a replica that was just
-// promoted, gets its text. After a redirect the query goes to the node that has the key now.
+// resend sends a query again that was refused with err. A server that does not know the script, such as a replica that was
+// just promoted, gets its text. After a redirect the query goes to the node that has the key now. A query that was refused
+// has changed nothing, so it is safe to send it again. After maxRedirects tries it returns the last error.
 func (s *Store) resend(ctx context.Context, node redis.UniversalClient, q *query, err error) error {
 	for tries := range maxRedirects {
 		target, done := node, func() {}
@@ -39,6 +41,7 @@ func (s *Store) resend(ctx context.Context, node redis.UniversalClient, q *query
 		}
 		err = q.roundTrip(ctx, target, s.durability)
 		done()
+		// An ASK counts for one command; after a MOVED the next try goes to the same node.
 		if !q.asking {
 			node = target
 		}

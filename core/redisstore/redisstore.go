@@ -3,6 +3,38 @@
 //
 // Set ContextTimeoutEnabled in the options of the client. Without it go-redis ignores the deadlines of contexts, and a dead
 // server delays a request by ReadTimeout times the client's retries, instead of by Config.Limits.StoreTimeout.
+//
+// # What is in Redis
+//
+// A record is one string, whose layout lua/record.lua documents. Its Redis key is the prefix and, in braces, the name of the
+// record. A tombstone is an empty string, and the results of steps are a hash; their keys are that of the record with a
+// suffix. The braces place all three in one slot of a Cluster, so that one script can change them.
+//
+// The retention is the TTL of the key, in milliseconds. The lease is no TTL, since a record outlives its lease: its end is a
+// field of the record, in microseconds, on the clock of the server that executes the script. A claim that a plain SET
+// has made has durations in place of times, since SET cannot write the time: see [Scripts].
+//
+// # Atomicity
+//
+// One script, or one SET, is one atomic step. What is pipelined with it is not part of the step: a GET, a PEXPIRETIME or a
+// WAIT may run after a later change of the record. So the store checks that a record which GET has read is that of the request.
+//
+// go-redis sends a command again after some errors of the connection. A script may therefore be executed twice, and
+// recognises its own first execution.
+//
+// # Errors
+//
+// An error of package driver is a fact about the record, or says with driver.ErrNotDurable that the write was executed, and
+// that too few servers have confirmed it. Another error with which the server has replied, such as READONLY, means that it
+// has refused the call. After all other errors, such as a timeout or a broken connection, nobody knows whether the call was
+// executed.
+//
+// # Failover and resharding
+//
+// Redis replicates asynchronously, so a replica that becomes the primary may lack the last writes: a claim or an outcome is
+// then gone, and its key may run again. [WaitReplicas] and [WaitAOF] make that rarer. Leases go on by the clock of the new
+// primary. A server that does not know the scripts yet gets their text. While a slot of a Cluster moves, the store follows
+// MOVED and ASK, and sends commands for one key each where a script would need the keys of two nodes.
 package redisstore
 
 import (
@@ -19,7 +51,8 @@ import (
 	"github.com/go-idem/idem/lua"
 )
 
-// The scripts that the store sends. Each is hashed once, when the program starts.
+// The scripts that the store sends. Each is hashed once, when the program starts. A call sends the hash (EVALSHA), and the
+// text only to a server that does not know the hash.
 var (
 	beginScript    = newScript(lua.Begin)
 	extendScript   = newScript(lua.Extend)
@@ -33,9 +66,10 @@ var (
 	forgetScript   = newScript(lua.Forget)
 )
 
-// Store is a driver.Store in Redis. It has all optional abilities of package driver but sessions. Each call is one round trip,
-// except for Scan, the first read of a long outcome, redirects, and calls while a slot of a Cluster moves. Every Redis key that
-// the store writes has a TTL. A Store is safe for concurrent use.
+// Store is a driver.Store in Redis. It has all optional abilities of package driver but sessions. Each call is one round
+// trip, except for Scan, the first read of a long outcome, redirects, calls while a slot of a Cluster moves, and calls that a
+// plain command could not decide: see [Scripts]. Every Redis key that the store writes has a TTL. A Store is safe for
+// concurrent use: its fields are set by New, are atomic, or have a mutex of their own.
 type Store struct {
 	client     redis.UniversalClient
 	prefix     string
@@ -47,6 +81,9 @@ type Store struct {
 	// pipelinedGets counts the next calls of Begin that pipeline a GET with the script, because a recent record was too long
 	// to return from Lua.
 	pipelinedGets atomic.Int32
+
+	plainBegin, plainComplete ability      // whether the server has the commands of beginNative and completeNative
+	claims                    atomic.Int64 // how many beginNative has tried to make
 }
 
 // Option changes a Store. Pass options to New and Check.
@@ -57,9 +94,10 @@ type Option func(*Store)
 func Prefix(p string) Option { return func(s *Store) { s.prefix = p } }
 
 // New returns a store that uses client, and adds a hook to it that sees why the client cannot connect. Call New once for a
-// client and these options. The caller closes the client after its last use. New accepts a *redis.Client, with or
-// without Sentinel, and a *redis.ClusterClient. It panics if client is nil or an option is not valid. It also panics for a
-// *redis.Ring: a Ring moves the keys of an unavailable shard to another shard, where their requests would run again.
+// client and these options. The caller closes the client after its last use. New accepts a *redis.Client, with or without
+// Sentinel, and a *redis.ClusterClient. It panics if client is nil or an option is not valid. It also panics for a
+// *redis.Ring: a Ring moves the keys of an unavailable shard to another shard, where their requests would run again. The hook
+// wraps connection attempts only, and stays in the client for good.
 func New(client redis.UniversalClient, opts ...Option) *Store {
 	s := &Store{client: client, prefix: "idem:", notifier: newNotifier(client)}
 	for _, opt := range opts {
@@ -93,7 +131,9 @@ const (
 	stepsSuffix     = ":steps"
 )
 
-// Extend implements driver.Store. The lease counts in µs, the retention in ms.
+// Extend implements driver.Store. The lease counts in µs, the retention in ms. The script names the key of the steps only if
+// the run has some, so that most calls have one key, which never needs two nodes. If the two keys are on two nodes,
+// extendSplit sends two calls.
 func (s *Store) Extend(ctx context.Context, c driver.Claim) error {
 	if c.Fence == 0 { // for the scripts 0 matches any fence, which only Fail accepts
 		return driver.ErrLost
@@ -110,10 +150,15 @@ func (s *Store) Extend(ctx context.Context, c driver.Claim) error {
 	return err
 }
 
-// Complete implements driver.Store. It sends the whole record, so that the script copies no outcome.
+// Complete implements driver.Store. It sends the whole record, so that the script copies no outcome. A plain SET is tried
+// first, if the server has one with IFEQ. The script of a repeated Complete compares the whole record with the one that is
+// stored, so it is sent again without change.
 func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	if c.Fence == 0 {
 		return driver.ErrLost
+	}
+	if done, err := s.completeNative(ctx, &c, outcome); done || err != nil {
+		return err
 	}
 	var extraKeys []string
 	if c.Steps || c.LateRetry > 0 {
@@ -140,7 +185,8 @@ func tombstoneTTL(c *driver.Claim) int64 {
 	return milliseconds(c.Retention) + milliseconds(c.LateRetry)
 }
 
-// Fail implements driver.Store.
+// Fail implements driver.Store. The lease is sent too, since a withdrawal that finds no record makes one for a lease. Fail
+// waits for no replica: if its record is lost in a failover, the key is free or its lease ends.
 func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	q := s.newQuery(failScript, &c).withOwner()
 	free := flag(f.NoEffects)
@@ -150,8 +196,10 @@ func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) erro
 	return s.execute(ctx, q, &q.retention, free, f.Cause[:min(len(f.Cause), driver.MaxCauseBytes)], milliseconds(c.Lease))
 }
 
-// Reopen turns the COMPLETED record of a dead message into a FAILED one, so that the message can run again. core.Engine.Resolve
-// calls it. Reopen returns driver.ErrLost if the record does not hold exactly this outcome.
+// Reopen turns the COMPLETED record of a dead message into a FAILED one, so that the message can run again.
+// core.Engine.Resolve calls it. Reopen returns driver.ErrLost if the record does not hold exactly this outcome. While the
+// slot moves, the record is reopened first and the tombstone is deleted after it. If the second call fails, the caller
+// repeats both.
 func (s *Store) Reopen(ctx context.Context, c driver.Claim, outcome []byte) error {
 	err := s.reopen(ctx, &c, outcome, tombstoneSuffix)
 	if !isSplitSlot(err) {
@@ -170,7 +218,8 @@ func (s *Store) reopen(ctx context.Context, c *driver.Claim, outcome []byte, ext
 	return s.execute(ctx, q, &q.owner, &q.retention, &q.record, "an operator revived it")
 }
 
-// execute sends q with more arguments. The script of q returns only a status.
+// execute sends q with more arguments. The script of q returns only a status. The reply is a word, so the error of the
+// transport and that of the record are two steps.
 func (s *Store) execute(ctx context.Context, q *query, args ...any) error {
 	q.args = append(q.args, args...)
 	if err := s.send(ctx, q); err != nil {
@@ -194,8 +243,9 @@ func statusError(word string) error {
 	return fmt.Errorf("idem: script answered %q", word)
 }
 
-// storeError wraps driver.ErrUnreadable if the Redis key holds something else than a string. Other errors mean that the server
-// did not execute the call.
+// storeError wraps driver.ErrUnreadable if the Redis key holds something else than a string, which another program has
+// written there. It returns every other error as it is: the server may have refused the call, or may have executed it and its
+// reply was lost.
 func storeError(err error) error {
 	if strings.Contains(err.Error(), "WRONGTYPE") {
 		return fmt.Errorf("%w: %w", driver.ErrUnreadable, err)

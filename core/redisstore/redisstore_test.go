@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"sync"
@@ -40,6 +41,7 @@ var engines = map[string]func(*testing.T) redis.UniversalClient{
 // ways are how a store sends what it sends.
 var ways = map[string][]redisstore.Option{
 	"one by one":                         nil,
+	"by scripts alone":                   {redisstore.Scripts()},
 	"in batches":                         {redisstore.Batch()},
 	"confirmed by a replica":             {redisstore.WaitReplicas(1, 5*time.Second)},
 	"in batches, confirmed by a replica": {redisstore.Batch(), redisstore.WaitReplicas(1, 5*time.Second)},
@@ -73,7 +75,7 @@ func many(n, soak int) int {
 // TestAPromotedReplicaLearnsTheScripts: it has the records, and none of the scripts.
 func TestAPromotedReplicaLearnsTheScripts(t *testing.T) {
 	client, primary := redistest.Sentinel(t)
-	store := redisstore.New(client)
+	store := redisstore.New(client, redisstore.Scripts())
 	c := claimed(t, store, time.Minute)
 	require.NoError(t, store.Complete(ctx, c, []byte("kept")))
 	require.EqualValues(t, 2, client.Wait(ctx, 2, 5*time.Second).Val(), "the replicas have the record")
@@ -121,7 +123,9 @@ func TestStoreKeepsTheContractOnMiniredis(t *testing.T) {
 }
 
 func TestLuaAndMemoryAnswerRandomSequencesAlike(t *testing.T) {
-	alike(t, redisstore.New(redistest.Shared(t).Client(t, func(o *redis.Options) { o.PoolSize = 64 })), many(1500, 50_000))
+	client := redistest.Shared(t).Client(t, func(o *redis.Options) { o.PoolSize = 64 })
+	alike(t, redisstore.New(client, redisstore.Scripts()), many(750, 25_000))
+	alike(t, redisstore.New(client), many(750, 25_000))
 }
 
 // alike plays random sequences on store and in memory.
@@ -168,13 +172,21 @@ func onlyKey(t testing.TB, client *redis.Client, prefix string) string {
 	return keys[0]
 }
 
-// A store whose keys are found by their prefix.
+// A store whose keys are found by their prefix, and whose claims are in format 1.
 func prefixed(t testing.TB, client redis.UniversalClient) (*redisstore.Store, string) {
 	prefix := fmt.Sprintf("%s:%d:", t.Name(), time.Now().UnixNano())
-	return redisstore.New(client, redisstore.Prefix(prefix)), prefix
+	return redisstore.New(client, redisstore.Prefix(prefix), redisstore.Scripts()), prefix
 }
 
 // nameOf is the name of a claim's record.
 func nameOf(c driver.Claim) string {
 	return "idem:{" + string(driver.AppendRecordName(nil, c.Key)) + "}"
+}
+
+// Most of the time these tests wait for leases to end, so more of them run at once than there are processors.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
 }

@@ -18,8 +18,8 @@ import (
 // isSplitSlot reports whether err is the reply to a script whose keys are on two nodes.
 func isSplitSlot(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN") }
 
-// runCommand runs one command, by lua/command.lua, on the key with the record's name and this suffix. It returns nil if the key
-// does not exist.
+// runCommand runs one command, by lua/command.lua, on the key with the record's name and this suffix. It returns nil if the
+// key does not exist. It is a script, and not a plain command, so that a full server accepts it too.
 func (s *Store) runCommand(ctx context.Context, c *driver.Claim, suffix string, command ...any) (any, error) {
 	q := s.newQuery(commandScript, c)
 	q.args[3] = q.name + suffix
@@ -78,7 +78,9 @@ func (s *Store) completeSplit(ctx context.Context, c driver.Claim, outcome []byt
 	return err
 }
 
-// runStepSplit checks the claim on the record with lua/step.lua, and then reads or stores steps with lua/steps.lua.
+// runStepSplit checks the claim on the record with lua/step.lua, and then reads or stores steps with lua/steps.lua. Another
+// claim may begin between the two calls. The second script therefore compares the operation and the fence with those of the
+// steps, and refuses a result of an earlier claim once a later one has stored a result.
 func (s *Store) runStepSplit(ctx context.Context, c *driver.Claim, stepAndResult ...any) ([]string, error) {
 	q := s.newQuery(stepScript, c).withOwner()
 	q.args = append(q.args, &q.retention)

@@ -76,7 +76,7 @@ func TestRule1ACallWhoseReplyWasLostGetsTheSameReplyTheSecondTime(t *testing.T) 
 	server := redistest.Start(t)
 	observer := server.Client(t)
 	network := &lossy{}
-	store := redisstore.New(server.Client(t, func(o *redis.Options) { o.Dialer, o.PoolSize = network.dial, 1 }))
+	store := redisstore.New(server.Client(t, func(o *redis.Options) { o.Dialer, o.PoolSize = network.dial, 1 }), redisstore.Scripts())
 	warm := claimed(t, store, time.Minute)
 	require.NoError(t, store.Extend(ctx, warm))
 	require.NoError(t, store.Complete(ctx, warm, nil))
@@ -305,7 +305,7 @@ func TestRule8WhatIsNoRecordOfThisFormatIsRefusedAndLeftAlone(t *testing.T) {
 		"half an operation":        record + record[:8],
 		"half a noted owner":       record + record[10:26] + "half of",
 		"FAILED without its end":   "1401" + record[4:] + record[10:26] + "02" + record[74:],
-		"a format from the future": "2" + record[1:],
+		"a format from the future": "3" + record[1:],
 		"an unknown state":         "13" + record[2:],
 		"a short header":           record[:89],
 		"letters for a number":     record[:10] + "x" + record[11:],
@@ -408,6 +408,9 @@ func TestRule9AFullServerRefusesBeginAndRecordsWhatWasBegun(t *testing.T) {
 	completing.LateRetry, completing.Steps = time.Hour, true
 	assert.NoError(t, store.Complete(ctx, completing, make([]byte, 4096)))
 	assert.NoError(t, store.Fail(ctx, failing, driver.Failure{Cause: "test"}))
+	for _, c := range []driver.Claim{plain, completing, failing, extending} {
+		assert.Positive(t, client.PTTL(ctx, nameOf(c)).Val(), "the record has an end")
+	}
 	completing.Owner[0] ^= 1
 	entry, err := store.Begin(ctx, completing)
 	require.NoError(t, err, "a replay needs no memory")
@@ -479,6 +482,90 @@ func TestRule10ABeginThatIsExecutedAfterItsOwnFailHoldsNothing(t *testing.T) {
 	}
 }
 
+// LSE-18: a record notes the last sixteen runs that have failed or withdrawn. It stays readable however many there were.
+func TestRule10ARecordNotesTheLastSixteenOwners(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	store, prefix := prefixed(t, client)
+	c, owners := storetest.NewClaim(time.Minute, time.Hour), [][16]byte{}
+	for attempt := 1; attempt <= 20; attempt++ {
+		c.Owner[0]++
+		owners = append(owners, c.Owner)
+		entry, err := store.Begin(ctx, c)
+		require.NoError(t, err)
+		require.Equal(t, driver.Claimed, entry.State, "attempt %d", attempt)
+		require.Equal(t, attempt, entry.Attempt)
+		assert.LessOrEqual(t, client.StrLen(ctx, onlyKey(t, client, prefix)).Val(), int64(106+16*16))
+		c.Fence, c.Attempt = entry.Fence, entry.Attempt
+		require.NoError(t, store.Fail(ctx, c, driver.Failure{Cause: "no bank"}))
+	}
+	late := c
+	for _, late.Owner = range owners[4:] {
+		_, err := store.Begin(ctx, late)
+		assert.ErrorIs(t, err, driver.ErrLost)
+	}
+}
+
+// LSE-18: what is noted in a FAILED record leaves its cause, which an operator reads.
+func TestRule10AFailureKeepsItsCauseWhenOwnersAreNoted(t *testing.T) {
+	store, _ := prefixed(t, redistest.Shared(t).Client(t))
+	c := claimed(t, store, time.Minute)
+	require.NoError(t, store.Fail(ctx, c, driver.Failure{Cause: "no bank"}))
+	for range 20 {
+		withdrawn := c
+		withdrawn.Owner, withdrawn.Fence = storetest.NewClaim(0, 0).Owner, 0
+		require.ErrorIs(t, store.Fail(ctx, withdrawn, driver.Failure{NoEffects: true}), driver.ErrLost)
+		seen, err := store.Look(ctx, c.Key)
+		require.NoError(t, err)
+		require.Equal(t, "no bank", seen.Cause)
+		_, err = store.Begin(ctx, withdrawn)
+		require.ErrorIs(t, err, driver.ErrLost)
+	}
+}
+
+// So it is in a record that an earlier version has written, which notes nobody.
+func TestRule10AFailureOfAnEarlierVersionKeepsItsCause(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	store, prefix := prefixed(t, client)
+	for attempt, operation := range map[string]string{"000001": "", "000002": "1790000000000001"} {
+		c := claimed(t, store, time.Minute)
+		key := prefix + "{" + string(driver.AppendRecordName(nil, c.Key)) + "}"
+		claim := client.Get(ctx, key).Val()
+		failed := "1400" + attempt + claim[10:90] + operation + "no bank"
+		require.NoError(t, client.Set(ctx, key, failed, time.Hour).Err())
+		for range 2 {
+			seen, err := store.Look(ctx, c.Key)
+			require.NoError(t, err)
+			assert.Equal(t, driver.Failed, seen.State)
+			assert.Equal(t, "no bank", seen.Cause)
+			withdrawn := c
+			withdrawn.Owner, withdrawn.Fence = storetest.NewClaim(0, 0).Owner, 0
+			require.ErrorIs(t, store.Fail(ctx, withdrawn, driver.Failure{NoEffects: true}), driver.ErrLost)
+		}
+		c.Owner[0]++
+		entry, err := store.Begin(ctx, c)
+		require.NoError(t, err)
+		assert.Equal(t, driver.Claimed, entry.State)
+	}
+}
+
+// A record has room for six digits.
+func TestTheAttemptsOfAKeyAreCountedToAMillionAndNotBeyond(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	store, prefix := prefixed(t, client)
+	c := claimed(t, store, time.Minute)
+	require.NoError(t, store.Fail(ctx, c, driver.Failure{Cause: "no bank"}))
+	require.NoError(t, client.SetRange(ctx, onlyKey(t, client, prefix), 4, "999998").Err())
+	for range 3 {
+		c.Owner[0]++
+		entry, err := store.Begin(ctx, c)
+		require.NoError(t, err)
+		require.Equal(t, driver.Claimed, entry.State)
+		assert.Equal(t, 999_999, entry.Attempt)
+		c.Fence, c.Attempt = entry.Fence, entry.Attempt
+		require.NoError(t, store.Fail(ctx, c, driver.Failure{Cause: "no bank"}))
+	}
+}
+
 func TestScriptFlushUnderLoadIsHealedInTheSameCall(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client(t)
@@ -531,7 +618,7 @@ func (r *roundTrips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 
 func TestANewRequestIsTwoRoundTripsAndEverythingElseOne(t *testing.T) {
 	client := redistest.Start(t).Client(t)
-	store := redisstore.New(client)
+	store := redisstore.New(client, redisstore.Scripts())
 	warm := claimed(t, store, time.Minute)
 	require.NoError(t, store.Complete(ctx, warm, nil))
 	trips := &roundTrips{}

@@ -21,8 +21,9 @@ var (
 	errUnsharded = errors.New("idem: a server takes no SSUBSCRIBE")
 )
 
-// session is one connection of a subscription. One goroutine writes to it and one reads from it. The notifier's mu guards what
-// they share.
+// session is one connection of a subscription. One goroutine writes to it and one reads from it. The notifier's mu guards
+// what they share. It is not reused: when the connection breaks, the notifier makes another session, which subscribes to all
+// channels again.
 type session struct {
 	notifier *notifier
 	sub      *subscription
@@ -45,7 +46,8 @@ const (
 	subscribed
 )
 
-// command is a command that was sent. A PING has no names.
+// command is a command that was sent. A PING has no names. Redis replies to the commands of a connection in their order, so
+// the oldest is always the one that is answered next.
 type command struct {
 	subscribes bool
 	names      []string // channels that the server has not confirmed yet
@@ -53,7 +55,8 @@ type command struct {
 }
 
 // runSession opens a connection to the node and uses it until it breaks. It returns a nil error if no watches are left, or if
-// the store has changed from SSUBSCRIBE to SUBSCRIBE. received reports whether the server has sent anything.
+// the store has changed from SSUBSCRIBE to SUBSCRIBE. heard reports whether the server has sent anything. When runSession
+// returns, its goroutine has ended and its connection is closed.
 func (n *notifier) runSession(sub *subscription) (heard bool, err error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s := n.newSession(ctx, sub)
@@ -177,7 +180,9 @@ func (s *session) write(ctx context.Context, c command) error {
 	return s.pubsub.Unsubscribe(ctx, c.names...)
 }
 
-// checkAlive returns errNoReply if a command has had no reply for replyTimeout. If the server has been silent, it sends a PING.
+// checkAlive returns errNoReply if a command has had no reply for replyTimeout. If the server has been silent, it sends a
+// PING. A connection that a firewall has dropped reports no error by itself: without the PING nobody would notice it, and its
+// watches would not be woken again.
 func (s *session) checkAlive(ctx context.Context) error {
 	n := s.notifier
 	n.mu.Lock()
@@ -197,7 +202,8 @@ func (s *session) checkAlive(ctx context.Context) error {
 	return nil
 }
 
-// read handles what the server sends until the connection breaks.
+// read handles what the server sends until the connection breaks. An error with which the server replies to a command does
+// not end the connection, so handleError decides whether the session goes on.
 func (s *session) read(ctx context.Context) error {
 	for {
 		message, err := s.pubsub.Receive(ctx)
@@ -285,9 +291,12 @@ func (s *session) handleError(err error) error {
 		for _, name := range oldest.names { // the channels are still subscribed
 			s.channels[name] = subscribed
 		}
+	// The server does not have SSUBSCRIBE, or does not allow it. One such server decides for all, since a record may move to
+	// it.
 	case s.sharded && (strings.HasPrefix(err.Error(), "ERR ") || redis.HasErrorPrefix(err, "NOPERM")):
 		n.disableSharded()
 		return errUnsharded
+	// Another node has the slot, so the subscription belongs there.
 	case s.sharded && redis.HasErrorPrefix(err, "MOVED"):
 		for _, name := range oldest.names {
 			s.handleMove(name, err)
@@ -303,7 +312,8 @@ func (s *session) handleError(err error) error {
 	return nil
 }
 
-// handleMove moves the watches of a channel to the node that has its slot now. The caller holds mu.
+// handleMove moves the watches of a channel to the node that has its slot now. The caller holds mu. It does so in another
+// goroutine, because it must ask the Cluster, and mu is never held over the network.
 func (s *session) handleMove(name string, cause error) {
 	watches := s.sub.channels[name]
 	delete(s.channels, name)

@@ -8,7 +8,8 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// Checkpoint implements driver.Checkpointer. The results of steps are in a hash, a key of its own beside the record.
+// Checkpoint implements driver.Checkpointer. The results of steps are in a hash, a key of its own beside the record. The
+// script compares the claim and stores the result in one step, and restarts the retention of both keys.
 func (s *Store) Checkpoint(ctx context.Context, c driver.Claim, step string, result []byte) error {
 	_, err := s.runStep(ctx, &c, step, result)
 	return err
@@ -28,7 +29,8 @@ func (s *Store) Checkpoints(ctx context.Context, c driver.Claim) (map[string][]b
 }
 
 // runStep sends lua/step.lua and returns what follows its status. With a step and its result the script stores that; without
-// them it returns all steps and results, alternating.
+// them it returns all steps and results, alternating. The fence 0 is refused here, since for the scripts it matches any
+// fence.
 func (s *Store) runStep(ctx context.Context, c *driver.Claim, stepAndResult ...any) ([]string, error) {
 	if c.Fence == 0 {
 		return nil, driver.ErrLost

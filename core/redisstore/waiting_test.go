@@ -50,7 +50,7 @@ func unshard(t *testing.T, node *redistest.Server) {
 var waitingOn = map[string]func(*testing.T, *badnet.Net) redis.UniversalClient{
 	"a server": func(t *testing.T, network *badnet.Net) redis.UniversalClient {
 		return warmed(t, redistest.Start(t).Client(t, func(o *redis.Options) {
-			o.Dialer, o.PoolSize, o.MinIdleConns, o.MaxRetries = network.Dial, warm, warm, -1
+			o.Dialer, o.PoolSize, o.MinIdleConns, o.MaxRetries, o.PipelinePoolSize = network.Dial, warm, warm, -1, -1
 		}), 1)
 	},
 	"a cluster": func(t *testing.T, network *badnet.Net) redis.UniversalClient { return waitingOnCluster(t, network) },
@@ -61,7 +61,7 @@ var waitingOn = map[string]func(*testing.T, *badnet.Net) redis.UniversalClient{
 
 func waitingOnCluster(t *testing.T, network *badnet.Net, args ...string) redis.UniversalClient {
 	client := redistest.StartMasters(t, 3, args...).Client(t, func(o *redis.ClusterOptions) {
-		o.Dialer, o.PoolSize, o.MinIdleConns, o.MaxRedirects = network.Dial, warm, warm, 2
+		o.Dialer, o.PoolSize, o.MinIdleConns, o.MaxRedirects, o.PipelinePoolSize = network.Dial, warm, warm, 2, -1
 	})
 	require.NoError(t, client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return node.Ping(ctx).Err() }))
 	return warmed(t, client, 3)

@@ -14,6 +14,8 @@ import (
 // master that has a watched record. A connection is open only while there are watches. Goroutines in the background make, use
 // and close the connections, so Watch returns when ctx ends, whatever a connection does. On Cluster the store uses the
 // sharded commands of Redis 7.0 (SSUBSCRIBE, SPUBLISH), or SUBSCRIBE and PUBLISH if a server does not have or allow them.
+// Pub/sub keeps no messages: what is published while a connection is broken is lost, and after a reconnection every watch
+// wakes its request, which then asks the store.
 func (s *Store) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error) {
 	name := s.recordName(key)
 	node, err := s.node(ctx, name)
@@ -52,7 +54,7 @@ type subscription struct {
 	changed      chan struct{}       // has room for one; a value tells the goroutine to look at changedNames
 }
 
-// watch is one call of Watch.
+// watch is one call of Watch. The notifier's mu guards its fields; ready is a channel, and wake never changes.
 type watch struct {
 	name        string
 	wake        func()
@@ -174,7 +176,8 @@ const (
 	maxReconnectPause = time.Second
 )
 
-// listen keeps one connection to the node open while the subscription has watches.
+// listen keeps one connection to the node open while the subscription has watches. It ends when there are none. After an
+// error it pauses, so that a server that refuses connections is not asked all the time.
 func (n *notifier) listen(sub *subscription) {
 	for pause := minReconnectPause; n.inUse(sub); {
 		heard, err := n.runSession(sub)
