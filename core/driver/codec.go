@@ -20,8 +20,9 @@ type Codec interface {
 
 // Blobs stores long outcomes outside the store. A Blobs must be safe for concurrent use.
 type Blobs interface {
-	// Put stores data under id, which is unique, for ttl. The ttl covers the lifetime of the record that will name the blob, and
-	// the time that may pass until the record is stored.
+	// Put stores data under id for ttl. The ttl covers the lifetime of the record that will name the blob, and the time that may
+	// pass until the record is stored; one of 0 or less is an error. The id has at most 128 letters, digits, hyphens and
+	// underscores. Each run has ids of its own, so a Put whose id is there was sent again, and replaces the blob.
 	Put(ctx context.Context, id string, data []byte, ttl time.Duration) error
 
 	// Get returns the data that Put stored under id. Its error wraps [fs.ErrNotExist] if there is no such blob, or no longer; any
@@ -29,6 +30,7 @@ type Blobs interface {
 	// Duplicate without its result in the first case, and Busy in the second.
 	Get(ctx context.Context, id string) ([]byte, error)
 
-	// Delete removes the blob. The engine calls it if the record that names the blob was not stored.
+	// Delete removes the blob. The engine calls it if the record that names the blob was not stored. It returns nil if there is
+	// no such blob.
 	Delete(ctx context.Context, id string) error
 }

@@ -71,7 +71,7 @@ type Claim struct {
 	Key           [32]byte      // hash of scope and key: the name of the record
 	Owner         [16]byte      // random per run; all calls of one run carry the same
 	Fingerprint   [32]byte      // identifies the request; never all zero
-	Lease         time.Duration // how long the claim lasts without an Extend; counted in microseconds
+	Lease         time.Duration // how long the claim lasts without an Extend; counted in microseconds, and up to 1 ms longer
 	Retention     time.Duration // how long the record lives after its last write; counted in milliseconds
 	LateRetry     time.Duration // how long a tombstone outlives an outcome, so that Begin returns Expired; counted in milliseconds
 	TakeoverFence int64         // with NoTakeover: the fence of the one vanished claim that Begin takes over nevertheless

@@ -23,7 +23,8 @@ type act struct {
 	do          func(*operator.Operator, context.Context, operator.By, core.Task, driver.Record, *core.Response) error
 }
 
-// acts are all acts, in the order in which a record shows them.
+// acts are all acts, in the order in which a record shows them. An act that is about one request needs its key: the store
+// has only a hash of it, and package operator checks that the record is the one of the key.
 var acts = []*act{{
 	Name: "resolve", Label: "It has happened", NeedsKey: true, HasResponse: true, states: []driver.State{driver.Unknown},
 	Consequence: "The same request gets the response that you give here, and the handler does not run again.",
@@ -65,15 +66,18 @@ func choices(seen *driver.Record, task core.Task) (fitting []*act) {
 	return fitting
 }
 
-// auditError says that an act was not done, because the audit has failed.
+// auditError says that an act was not done, because the audit has failed. Handler wraps the errors of the audit in it, so that do
+// can tell them from errors of the store, after which the act may have been done.
 type auditError struct{ error }
 
 // Unwrap returns the error of the audit.
 func (e *auditError) Unwrap() error { return e.error }
 
+// readOnly is what a request without an actor is told.
 const readOnly = "This page is read-only for you: Options.Actor names nobody who asks. Nothing was changed."
 
-// confirm shows the record once more, and what the act would do. The form that it shows names the version of the record.
+// confirm shows the record once more, and what the act would do. The form that it shows names the version of the record, which
+// act compares: the operator decides about what is on the page, and the record may change while the page is read.
 func (p *page) confirm(r *http.Request) *view {
 	if p.actor(r) == "" {
 		return refusal(http.StatusForbidden, readOnly)
@@ -85,7 +89,8 @@ func (p *page) confirm(r *http.Request) *view {
 	return p.ask(v, r.PostForm.Get("act"), "")
 }
 
-// ask makes a view of a record ask for an act. problem says why it asks again.
+// ask makes a view of a record ask for an act. problem says why it asks again. If the act does not fit the record, the view says
+// so and its Act stays nil.
 func (p *page) ask(v *view, name, problem string) *view {
 	for _, a := range v.Choices {
 		if a.Name == name {
@@ -107,10 +112,13 @@ func refuseOver(v *view, problem string) *view {
 	return v
 }
 
+// hasChanged is shown when the record is not the one that was confirmed.
 const hasChanged = "Nothing was changed: the record is no longer as the page before has shown it, or its run is in progress. " +
 	"This is its state now."
 
-// act does what somebody has confirmed, if the record is as the confirm page has shown it.
+// act does what somebody has confirmed, if the record is as the confirm page has shown it. A missing reason or a response that
+// cannot be read brings the same page back with what was typed. Package operator compares the record once more when it acts, so a
+// change between this look and the act is noticed as well.
 func (p *page) act(r *http.Request) *view {
 	who, form := p.actor(r), r.PostForm
 	if who == "" {
@@ -140,7 +148,8 @@ func (p *page) act(r *http.Request) *view {
 	return p.do(r, v, by, outcome)
 }
 
-// do does an act, which goes on if the browser leaves, and shows what became of the record.
+// do does an act, which goes on if the browser leaves, and shows what became of the record. An error of the store leaves it open
+// whether the act was done. The page says that, because the operator must look before another attempt.
 func (p *page) do(r *http.Request, v *view, by operator.By, outcome *core.Response) *view {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), callTimeout)
 	defer cancel()
@@ -164,8 +173,8 @@ func (p *page) do(r *http.Request, v *view, by operator.By, outcome *core.Respon
 	return now
 }
 
-// outcomeOf returns the response of a form, with the ends of lines that its author has typed, or what is wrong with it. Other acts
-// have none.
+// outcomeOf returns the response of a form, with the ends of lines that its author has typed, or what is wrong with it. Other
+// acts have none.
 func (p *page) outcomeOf(v *view) (*core.Response, string) {
 	if !v.Act.HasResponse {
 		return nil, ""

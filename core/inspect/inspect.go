@@ -34,9 +34,9 @@ type Options struct {
 	// Actor returns who sends the request, such as the user that authentication has put into its context. It goes to the audit as
 	// By.Who of each act. "" makes the page read-only for this request.
 	//
-	// Without an Actor the page is read-only, and is refused with 403 unless the request comes from a loopback address and its Host
-	// is one. A proxy on the same machine can pass requests of others on, so it must ask for a password, or leave the page out.
-	// With an Actor the page is for every request that reaches it, so authentication must run before it.
+	// Without an Actor the page is read-only, and is refused with 403 unless the request comes from a loopback address and its
+	// Host is one. A proxy on the same machine can pass requests of others on, so it must ask for a password, or leave the page
+	// out. With an Actor the page is for every request that reaches it, so authentication must run before it.
 	Actor func(*http.Request) string
 
 	// Reveal reports whether the request may see the results of steps. Default: no request may.
@@ -48,8 +48,8 @@ type Options struct {
 	// Monitor has what runs in this process, and the counts of its results. Without it the page shows neither.
 	Monitor *Monitor
 
-	// Check finds settings of the server that can lose records, such as redisstore.Check with its client. It is called when somebody
-	// asks for it.
+	// Check finds settings of the server that can lose records, such as redisstore.Check with its client. It is called when
+	// somebody asks for it.
 	Check func(context.Context) ([]driver.Finding, error)
 }
 
@@ -68,7 +68,8 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"name": nameOf, "rounded": rounded, "utc": utc,
 }).ParseFS(assets, "page.html"))
 
-// page is the handler.
+// page is the handler. Everything but busy is set by Handler and only read afterwards. A scan or a check holds busy while it
+// runs. routes has the functions by the method and the last element of the path.
 type page struct {
 	Options
 	operator *operator.Operator
@@ -78,7 +79,7 @@ type page struct {
 	routes   map[string]func(*http.Request) *view
 }
 
-// view is what one template shows.
+// view is what one template shows. Each template reads the fields that its page has set; the others are zero.
 type view struct {
 	status   int
 	template string
@@ -108,6 +109,9 @@ type view struct {
 
 // Handler returns the page of an engine, which has the configuration of the service. Its error wraps [errors.ErrUnsupported] if
 // the store is no [driver.Inspector].
+//
+// Three things happen before the function of a route runs: the response gets its security headers, a page without an Actor
+// refuses strangers, and a form that another site has sent is refused. The functions below rely on that.
 func Handler(engine *core.Engine, options Options) (http.Handler, error) {
 	if options.Actor != nil && options.Operator.Audit == nil {
 		return nil, errors.New("idem: inspect.Handler: an Actor needs Operator.Audit, so that each act is known")
@@ -156,7 +160,7 @@ func setHeader(h http.Header) {
 }
 
 // isLocal reports whether a request comes from this machine, and is for it. The Host of a browser that a hostile name server has
-// sent here is the name of the hostile site.
+// sent here is the name of the hostile site, so the address of the client alone would not do.
 func isLocal(r *http.Request) bool {
 	from, _, err := net.SplitHostPort(r.RemoteAddr)
 	host := r.Host
@@ -172,7 +176,8 @@ func isLoopback(text string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// serve finds the function for the last element of the path, so that the page can be mounted under any path.
+// serve finds the function for the last element of the path, so that the page can be mounted under any path. It reads the form
+// and bounds the time of all calls of the store, so the functions get a request that is ready.
 func (p *page) serve(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
 	method := r.Method
@@ -198,7 +203,8 @@ func (p *page) serve(w http.ResponseWriter, r *http.Request) {
 	p.render(w, r, show(r.WithContext(ctx)))
 }
 
-// formLimit returns how long the form of a page may be. The form of an act can have a response, of which each byte can take three.
+// formLimit returns how long the form of a page may be. The form of an act can have a response, of which each byte can take
+// three, because forms are percent-encoded.
 func (p *page) formLimit(name string) int64 {
 	if name != "act" {
 		return formRoom
@@ -211,7 +217,7 @@ func refusal(status int, problem string) *view {
 	return &view{status: status, template: "message", Title: "Not done", Problem: problem}
 }
 
-// render sends a page.
+// render sends a page. It runs the template into memory first: an error of the template then still gets a status of its own.
 func (p *page) render(w http.ResponseWriter, r *http.Request, v *view) {
 	v.Actor, v.CanCheck = p.actor(r), p.Check != nil
 	var out bytes.Buffer
@@ -224,8 +230,8 @@ func (p *page) render(w http.ResponseWriter, r *http.Request, v *view) {
 	_, _ = w.Write(out.Bytes()) // An error means that the browser has left.
 }
 
-// actor returns who may act by this request, or "". It returns a copy for the audit, since a header of Fiber is in memory that the
-// next request gets.
+// actor returns who may act by this request, or "". It returns a copy for the audit, since a header of Fiber is in memory that
+// the next request gets.
 func (p *page) actor(r *http.Request) string {
 	if p.Actor == nil {
 		return ""
@@ -242,7 +248,8 @@ func (p *page) home(*http.Request) *view {
 	return v
 }
 
-// unknown lists unknown outcomes. One scan runs at a time.
+// unknown lists unknown outcomes. One scan runs at a time, because a scan reads all records of the store. A scan that runs out of
+// time shows what it has found so far.
 func (p *page) unknown(r *http.Request) *view {
 	if !p.busy.TryLock() {
 		return refusal(http.StatusTooManyRequests, "Another scan or check is in progress. Wait for its end.")
@@ -265,7 +272,7 @@ func (p *page) unknown(r *http.Request) *view {
 	return v
 }
 
-// findings shows what the check has found.
+// findings shows what the check has found. It shares the lock of unknown, so that no reader can make the server do both at once.
 func (p *page) findings(r *http.Request) *view {
 	if p.Check == nil {
 		return refusal(http.StatusNotFound, "There is no such page.")

@@ -12,6 +12,7 @@ import (
 	"github.com/go-idem/idem/core/metrics"
 )
 
+// The bounds of a monitor. Its slots together are the last ten minutes.
 const (
 	slotLength  = 10 * time.Second
 	slotCount   = 60
@@ -28,8 +29,8 @@ var durationBounds = []time.Duration{
 	300 * time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute,
 }
 
-// Monitor listens to the hooks of engines, and remembers what runs in this process and how requests ended. It asks no store. It is
-// safe for concurrent use. Several engines may share one.
+// Monitor listens to the hooks of engines, and remembers what runs in this process and how requests ended. It asks no store. It
+// is safe for concurrent use. Several engines may share one. Its durations count ended runs by their index in durationBounds.
 type Monitor struct {
 	counters *metrics.Counters
 	since    time.Time
@@ -68,7 +69,8 @@ func (m *Monitor) Hooks(next core.Hooks) core.Hooks {
 	return metrics.Observe(m.counters.Hooks(next), m.observe)
 }
 
-// observe counts a call of a hook.
+// observe counts a call of a hook. Engines call it during requests, so it only takes the lock for a few writes to memory. A run
+// that begins while mostTracked others are in progress is neither shown nor measured; its result is counted.
 func (m *Monitor) observe(_ context.Context, name string, e core.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -143,7 +145,7 @@ const (
 	tallest = 100
 )
 
-// live returns what the page shows now.
+// live returns what the page shows now. The longest runs come first, because those are the ones that may be stuck.
 func (m *Monitor) live() *live {
 	counts := m.counters.Counts()
 	l := &live{Since: m.since, StoreErrors: counts["store_errors"]}
@@ -165,7 +167,8 @@ func (m *Monitor) live() *live {
 	return l
 }
 
-// drawResults draws a stack of results for each slot, the present one at the right.
+// drawResults draws a stack of results for each slot, the present one at the right. The first pass finds the fullest slot, which
+// has the full height. A result that occurred has a height of at least 1, so that a rare failure is seen beside many replays.
 func (m *Monitor) drawResults(l *live, now time.Time) {
 	last := now.UnixNano() / int64(slotLength)
 	for _, s := range m.slots {
@@ -192,7 +195,7 @@ func (m *Monitor) drawResults(l *live, now time.Time) {
 	}
 }
 
-// drawDurations draws a bar for each range of durations.
+// drawDurations draws a bar for each range of durations, as high as its share of the fullest range.
 func (m *Monitor) drawDurations(l *live) {
 	highest := max(1, slices.Max(m.durations[:]))
 	for i, n := range m.durations {

@@ -38,7 +38,8 @@ func (p *page) lookFor(r *http.Request) (core.Task, driver.Record, error) {
 // errNoName says that a form names no record.
 var errNoName = errors.New("type a key, the instance of a problem, or the name of a record")
 
-// look returns the record of a task, of the instance of a problem, or of a name, and the task if that has a key.
+// look returns the record of a task, of the instance of a problem, or of a name, and the task if that has a key. A key counts
+// before an instance, and an instance before a name. Without a key the task is empty, so no act that needs a key is offered.
 func (p *page) look(ctx context.Context, name string, task core.Task, instance string) (core.Task, driver.Record, error) {
 	if task.Key != "" {
 		seen, err := p.operator.Look(ctx, task)
@@ -56,7 +57,7 @@ func (p *page) look(ctx context.Context, name string, task core.Task, instance s
 	return core.Task{}, seen, err
 }
 
-// show shows a record that was looked for.
+// show shows a record that was looked for. Found is nil in the view if there is no record or the store did not respond.
 func (p *page) show(r *http.Request, task core.Task, seen driver.Record, err error) *view {
 	v := &view{status: http.StatusOK, template: "record", Title: "Record", Task: task}
 	switch {
@@ -76,7 +77,8 @@ func (p *page) show(r *http.Request, task core.Task, seen driver.Record, err err
 	return v
 }
 
-// addSteps adds the finished steps, with their results if the request may see them.
+// addSteps adds the finished steps, with their results if the request may see them. Results can be personal data, so they are
+// removed from the view before the template sees it.
 func (p *page) addSteps(r *http.Request, v *view) {
 	steps, err := p.operator.Steps(r.Context(), *v.Found)
 	if err != nil {
@@ -91,7 +93,7 @@ func (p *page) addSteps(r *http.Request, v *view) {
 	}
 }
 
-// quoted returns a text of others so that no control character of it hides another one.
+// quoted returns a text of others so that no control character of it hides another one. The template escapes HTML, and not those.
 func quoted(text string) string {
 	if text == "" {
 		return ""

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// setExpiry sets the time at which r expires, and puts r at its place in the heap.
+// setExpiry sets the time at which r expires, and puts r at its place in the heap. It takes logarithmic time.
 func (s *Store) setExpiry(r *record, expires time.Time) {
 	r.expires = expires
 	if r.index < 0 {
@@ -16,7 +16,8 @@ func (s *Store) setExpiry(r *record, expires time.Time) {
 }
 
 // expire removes the records and tombstones that have expired. A COMPLETED record whose claim has LateRetry leaves a tombstone,
-// which replaces an earlier one of the key.
+// which replaces an earlier one of the key. Its life counts from the time at which the record has expired, not from now: a store
+// that nobody called for long has tombstones that expire in the same loop.
 func (s *Store) expire(now time.Time) {
 	for len(s.expiry) > 0 && !s.expiry[0].expires.After(now) {
 		r := s.expiry[0]
@@ -49,6 +50,8 @@ func (s *Store) remove(r *record) {
 // expiryHeap is a heap.Interface with the record that expires next at index 0. Each record knows its index.
 type expiryHeap []*record
 
+// The methods of heap.Interface. Swap, Push and the removal keep the index of each record current, which setExpiry and remove
+// need.
 func (h expiryHeap) Len() int { return len(h) }
 
 func (h expiryHeap) Less(i, j int) bool { return h[i].expires.Before(h[j].expires) }

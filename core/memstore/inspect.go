@@ -9,7 +9,7 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// setCause stores the cause of a failure.
+// setCause stores the cause of a failure, cut to the length that driver.Failure allows. "" deletes the cause.
 func (s *Store) setCause(r *record, cause string) {
 	cause = cause[:min(len(cause), driver.MaxCauseBytes)]
 	s.bytes += len(cause) - len(r.cause)
@@ -36,7 +36,8 @@ func (s *Store) look(name [32]byte, now time.Time) driver.Record {
 	return driver.Record{Name: name, State: driver.Absent}
 }
 
-// Scan implements driver.Inspector. It holds the store's lock while it reads, and not while it calls found.
+// Scan implements driver.Inspector. It holds the store's lock while it reads, and not while it calls found, so found may call the
+// store. It reads all records in one step, and so finds them as they were at one time; the copies take memory until it returns.
 func (s *Store) Scan(ctx context.Context, filter driver.Filter, found func(driver.Record) bool) error {
 	var selected []driver.Record
 	err := s.locked(ctx, func(now time.Time) error {
@@ -58,7 +59,8 @@ func (s *Store) Scan(ctx context.Context, filter driver.Filter, found func(drive
 	return err
 }
 
-// Forget implements driver.Inspector.
+// Forget implements driver.Inspector. A request that waits for the record is notified, because the key is free now. A tombstone
+// is deleted as well, even if the caller has only seen the record in front of it.
 func (s *Store) Forget(ctx context.Context, seen driver.Record) error {
 	return s.locked(ctx, func(now time.Time) error {
 		r, tombstone := s.records[seen.Name], s.tombstones[seen.Name]
@@ -76,7 +78,7 @@ func (s *Store) Forget(ctx context.Context, seen driver.Record) error {
 	})
 }
 
-// Steps implements driver.Inspector.
+// Steps implements driver.Inspector. A free record has no steps for the next run, although they are deleted only by its claim.
 func (s *Store) Steps(ctx context.Context, name [32]byte) (steps map[string][]byte, err error) {
 	err = s.locked(ctx, func(time.Time) error {
 		if r := s.records[name]; r != nil && !r.free {
@@ -98,10 +100,11 @@ func (s *Store) Outcome(ctx context.Context, name [32]byte) (outcome []byte, err
 	return outcome, err
 }
 
-// version returns what a Record has as its Version.
+// version returns what a Record has as its Version. State and fence suffice: each claim and each Reopen has a fence of its own.
 func (r *record) version() string { return fmt.Sprint(r.state, " ", r.claim.Fence) }
 
-// inspect returns what an operator can know of r.
+// inspect returns what an operator can know of r. The time of the claim is read from the fence: see nextFence. Fence and steps
+// are left out for a COMPLETED record, and fingerprint and steps for a free one, since the next request does not depend on them.
 func (r *record) inspect(now time.Time) driver.Record {
 	c := &r.claim
 	seen := driver.Record{

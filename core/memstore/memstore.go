@@ -35,6 +35,10 @@ func Clock(now func() time.Time) Option { return func(s *Store) { s.now = now } 
 
 // Store is a driver.Store in memory. It has all optional abilities of package driver but sessions. It starts no goroutine; each
 // call first removes the records that have expired. A Store is safe for concurrent use.
+//
+// One mutex guards all records, and every call holds it from its first look at a record to its last change. So a call is one
+// atomic step, as driver.Store demands. Methods with lower-case names expect that their caller holds the mutex; only locked and
+// updateStarted lock it themselves.
 type Store struct {
 	now                  func() time.Time
 	maxRecords, maxBytes int
@@ -64,6 +68,10 @@ func New(opts ...Option) *Store {
 }
 
 // Begin implements driver.Store. It returns ErrFull for a new key if there is no room.
+//
+// The cases stand in the order that driver.Store.Begin prescribes. The owner of a STARTED record whose Begin is repeated is never
+// among the ended owners, so begin finds it although hasEnded is asked first. A tombstone counts if the record is absent, or if
+// it is only what remains of claims under which nothing ran: free, and without a counted attempt.
 func (s *Store) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Entry{}, err
@@ -91,7 +99,8 @@ func (s *Store) isFull() bool {
 	return len(s.records)+len(s.tombstones) >= s.maxRecords || s.bytes+recordBytes > s.maxBytes
 }
 
-// addRecord makes the record of a key that has none. It gets its state and expiry from the caller.
+// addRecord makes the record of a key that has none. It gets its state and expiry from the caller, which must call setExpiry in
+// the same step: until then the record is not in the heap and would never expire.
 func (s *Store) addRecord(key [32]byte) *record {
 	r := &record{index: -1}
 	r.claim.Key = key
@@ -100,7 +109,8 @@ func (s *Store) addRecord(key [32]byte) *record {
 	return r
 }
 
-// note notes an owner that has failed or withdrawn. If there is no room, the oldest one is dropped.
+// note notes an owner that has failed or withdrawn. If there is no room, the oldest one is dropped. An owner is noted once, so
+// that a repeated Fail does not push others out.
 func (s *Store) note(r *record, owner [16]byte) {
 	if slices.Contains(r.noted, owner) {
 		return
@@ -110,7 +120,8 @@ func (s *Store) note(r *record, owner [16]byte) {
 	s.bytes += r.size()
 }
 
-// begin is Begin for a key that has a record.
+// begin is Begin for a key that has a record. The owner comes before the fingerprint, because a repeated call must return what
+// the first one did. An outcome is returned without a copy: nothing changes the bytes of a COMPLETED record.
 func (s *Store) begin(r *record, c driver.Claim, now time.Time) (driver.Entry, error) {
 	left := r.leaseEnd.Sub(now)
 	switch {
@@ -137,7 +148,9 @@ func (s *Store) begin(r *record, c driver.Claim, now time.Time) (driver.Entry, e
 	return s.claim(r, c, now, true), nil
 }
 
-// claim gives r to c. r is new, FAILED, or STARTED with its lease over.
+// claim gives r to c. r is new, FAILED, or STARTED with its lease over. takeover says that an earlier run of this request
+// vanished. A new or free record begins another operation: its number is the fence of this claim, and steps of the last operation
+// are deleted.
 func (s *Store) claim(r *record, c driver.Claim, now time.Time, takeover bool) driver.Entry {
 	c.Fence, c.Attempt, c.Operation, c.Takeover = s.nextFence(now), r.claim.Attempt+1, r.claim.Operation, takeover
 	if r.claim.Operation == 0 || r.free {
@@ -153,7 +166,8 @@ func (s *Store) claim(r *record, c driver.Claim, now time.Time, takeover bool) d
 	return r.claimedEntry(c.Lease)
 }
 
-// nextFence returns a fence above all earlier ones: the time in µs, or one more than the last fence.
+// nextFence returns a fence above all earlier ones: the time in µs, or one more than the last fence. An operator reads the time
+// of a claim from its fence, which is why it is not a plain counter.
 func (s *Store) nextFence(now time.Time) int64 {
 	s.fence = max(s.fence+1, now.UnixMicro())
 	return s.fence
@@ -164,7 +178,8 @@ func (s *Store) Extend(ctx context.Context, c driver.Claim) error {
 	return s.updateStarted(ctx, c, func(r *record, now time.Time) { r.leaseEnd = now.Add(c.Lease) })
 }
 
-// Complete implements driver.Store.
+// Complete implements driver.Store. It accepts an outcome of any length in a full store, because the run has happened. The
+// operation ends here, and with it its steps and the noted owners.
 func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	return s.locked(ctx, func(now time.Time) error {
 		r := s.withClaim(&c)
@@ -185,7 +200,8 @@ func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) er
 	})
 }
 
-// Fail implements driver.Store.
+// Fail implements driver.Store. A record becomes free for other requests only if no earlier run of the same request may have had
+// effects, whatever the last run reports. A Fail that is repeated changes nothing.
 func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	return s.locked(ctx, func(now time.Time) error {
 		r := s.withClaim(&c)
@@ -233,6 +249,9 @@ func (s *Store) withdraw(c *driver.Claim, cause string, now time.Time) error {
 
 // Reopen turns the COMPLETED record of a dead message into a FAILED one, so that the message can run again. core.Engine.Resolve
 // calls it. Reopen returns driver.ErrLost if the record does not hold exactly this outcome.
+//
+// The attempts count from 1 again, and the next claim is a takeover, because the dead runs may have had effects. The tombstone of
+// the key is deleted, so that the next Begin does not return Expired.
 func (s *Store) Reopen(ctx context.Context, c driver.Claim, outcome []byte) error {
 	return s.locked(ctx, func(now time.Time) error {
 		r := s.records[c.Key]
@@ -256,7 +275,7 @@ func (s *Store) Reopen(ctx context.Context, c driver.Claim, outcome []byte) erro
 	})
 }
 
-// Checkpoint implements driver.Checkpointer.
+// Checkpoint implements driver.Checkpointer. It accepts any result, also in a full store, so the Store needs no MayCheckpoint.
 func (s *Store) Checkpoint(ctx context.Context, c driver.Claim, step string, result []byte) error {
 	return s.updateStarted(ctx, c, func(r *record, _ time.Time) {
 		s.bytes -= r.size()
@@ -268,13 +287,14 @@ func (s *Store) Checkpoint(ctx context.Context, c driver.Claim, step string, res
 	})
 }
 
-// Checkpoints implements driver.Checkpointer.
+// Checkpoints implements driver.Checkpointer. The map is a copy; the results in it are shared, and must not be changed.
 func (s *Store) Checkpoints(ctx context.Context, c driver.Claim) (steps map[string][]byte, err error) {
 	err = s.updateStarted(ctx, c, func(r *record, _ time.Time) { steps = maps.Clone(r.steps) })
 	return steps, err
 }
 
-// updateStarted calls update with the STARTED record of c, and starts its retention anew.
+// updateStarted calls update with the STARTED record of c, and starts its retention anew. It does not look at the lease: a claim
+// ends when another one replaces it. If c does not hold the record, update is not called.
 func (s *Store) updateStarted(ctx context.Context, c driver.Claim, update func(*record, time.Time)) error {
 	return s.locked(ctx, func(now time.Time) error {
 		r := s.withClaim(&c)
@@ -287,7 +307,8 @@ func (s *Store) updateStarted(ctx context.Context, c driver.Claim, update func(*
 	})
 }
 
-// locked calls f with the mutex locked and expired records removed. f gets the current time.
+// locked calls f with the mutex locked and expired records removed. f gets the current time, which is the only one that the call
+// uses. If ctx has ended before, locked changes nothing and returns the error of ctx.
 func (s *Store) locked(ctx context.Context, f func(time.Time) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -299,7 +320,8 @@ func (s *Store) locked(ctx context.Context, f func(time.Time) error) error {
 	return f(now)
 }
 
-// lostError returns the error of a claim that does not hold its key.
+// lostError returns the error of a claim that does not hold its key: ErrGone if there is no record, else ErrLost. A claim with
+// the Fence 0 is nobody's, so nothing of it can be gone.
 func (s *Store) lostError(c *driver.Claim) error {
 	if c.Fence != 0 && s.records[c.Key] == nil {
 		return driver.ErrGone

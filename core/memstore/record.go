@@ -47,7 +47,8 @@ func (r *record) size() int {
 	return n
 }
 
-// hasEnded reports whether owner has failed or withdrawn. A Begin of this owner comes too late.
+// hasEnded reports whether owner has failed or withdrawn. A Begin of this owner comes too late: the engine has given the claim up
+// by a Fail.
 func (r *record) hasEnded(owner [16]byte) bool {
 	return r.state == failed && r.claim.Owner == owner || slices.Contains(r.noted, owner)
 }

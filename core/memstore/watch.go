@@ -5,10 +5,11 @@ import (
 	"slices"
 )
 
-// waiter is one Watch.
+// waiter is one Watch. It is a pointer in the list, so that stop removes its own entry and not that of another Watch.
 type waiter struct{ wake func() }
 
-// Watch implements driver.Notifier. It does not block and returns no error.
+// Watch implements driver.Notifier. It does not block and returns no error. Complete, Fail and Forget wake the waiters of their
+// key; the end of a lease wakes nobody, so a waiting request must ask again when the lease is over.
 func (s *Store) Watch(_ context.Context, key [32]byte, wake func()) (stop func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -324,6 +324,23 @@ func TestASchemaIsTheSameWhicheverWayItWasMade(t *testing.T) {
 	}
 }
 
+// A setting that somebody has made is not changed by the next upgrade.
+func TestAutovacuumDoesNotWaitForAFifthOfTheRows(t *testing.T) {
+	pool := newPool(t, pgserver.Shared(t))
+	schema := ownSchema()
+	factor := func() (option string) {
+		require.NoError(t, pool.QueryRow(ctx, "SELECT array_to_string(reloptions, ' ') FROM pg_class WHERE oid = ($1 || '.record')::regclass",
+			schema).Scan(&option))
+		return option
+	}
+	byHand(t, pool, schemaOne, schema)
+	require.NoError(t, pgstore.Migrate(ctx, pool, pgstore.Schema(schema)))
+	assert.Equal(t, "autovacuum_vacuum_scale_factor=0.02", factor())
+	execute(t, pool, "ALTER TABLE "+schema+".record SET (autovacuum_vacuum_scale_factor = 0.1)")
+	byHand(t, pool, currentSchema(t), schema)
+	assert.Equal(t, "autovacuum_vacuum_scale_factor=0.1", factor())
+}
+
 // A schema that was made by hand notifies the channel that Watch listens on, whatever its name.
 func TestASchemaMadeByHandWakesWaiters(t *testing.T) {
 	pool := newPool(t, pgserver.Shared(t))

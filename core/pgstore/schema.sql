@@ -48,6 +48,15 @@ ALTER TABLE idem.record
 	ADD COLUMN IF NOT EXISTS withdrawn bytea[];
 CREATE INDEX IF NOT EXISTS record_expires ON idem.record (expires);
 
+-- Autovacuum waits until a fiftieth of the rows is dead, and not a fifth, which of a hundred million rows would be the records of hours.
+-- A setting that somebody else has made stays.
+DO $$ BEGIN
+	IF NOT EXISTS (SELECT FROM pg_class c, unnest(c.reloptions) o
+		WHERE c.oid = 'idem.record'::regclass AND o LIKE 'autovacuum_vacuum_scale_factor=%') THEN
+		ALTER TABLE idem.record SET (autovacuum_vacuum_scale_factor = 0.02);
+	END IF;
+END $$;
+
 -- Results of finished steps. They are deleted with their record, or when its operation ends.
 CREATE TABLE IF NOT EXISTS idem.checkpoint (
 	key         bytea REFERENCES idem.record ON DELETE CASCADE,

@@ -773,8 +773,9 @@ func TestAServerThatCrashesLeavesBothOrNeither(t *testing.T) {
 	}
 }
 
+// shortLease lets a retry take over soon. Half a second for a call was not enough on a busy machine.
 func shortLease(c *core.Config) {
-	c.Lease.Duration, c.Limits.StoreTimeout = time.Second, 500*time.Millisecond
+	c.Lease.Duration, c.Limits.StoreTimeout = 2*time.Second, time.Second
 }
 
 // TestAProcessThatIsKilledLeavesBothOrNeither: a child kills itself at the moment that its environment names.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/internal/record"
 )
 
 // errStepInTx refuses a step in a run with an InTx, whose result would wait for the end of the transaction, or be rolled back
@@ -23,7 +24,7 @@ func (s *Store) Checkpoint(ctx context.Context, c driver.Claim, step string, res
 			return struct{}{}, err
 		}
 		const sql = "INSERT INTO idem_checkpoint VALUES (?, ?, ?) ON CONFLICT (key, step) DO UPDATE SET result = excluded.result"
-		return struct{}{}, t.execute(sql, c.Key[:], []byte(step), notNull(result))
+		return struct{}{}, t.execute(sql, c.Key[:], []byte(step), record.NotNull(result))
 	})
 	return err
 }
@@ -60,7 +61,7 @@ func readSteps(from querier, key [32]byte) (map[string][]byte, error) {
 		if err := rows.Scan(&step, &result); err != nil {
 			return nil, err
 		}
-		steps[string(step)] = notNull(result)
+		steps[string(step)] = record.NotNull(result)
 	}
 	return steps, rows.Err()
 }

@@ -28,6 +28,8 @@ var children = map[string]func(path string) error{
 	"lock":  holdLock,
 	"claim": claimMany,
 	"order": orderMany,
+
+	"order once": orderOnce,
 	"open": func(path string) error {
 		store, err := sqlitestore.Open(ctx, path)
 		if err == nil {

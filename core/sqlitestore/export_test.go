@@ -10,7 +10,7 @@ import (
 func (s *Store) SetClock(now func() time.Time) { s.now = now }
 
 // SetPollInterval sets how often the store looks for commits of other processes.
-func (s *Store) SetPollInterval(d time.Duration) { s.watches.interval = d }
+func (s *Store) SetPollInterval(d time.Duration) { s.pollInterval = d }
 
 // Settings returns PRAGMA synchronous and foreign_keys of the connections that write.
 func (s *Store) Settings() (all [][2]int, err error) {

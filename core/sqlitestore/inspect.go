@@ -3,10 +3,9 @@ package sqlitestore
 import (
 	"bytes"
 	"context"
-	"strconv"
-	"time"
 
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/internal/record"
 )
 
 // scanBatch is how many rows one statement of Scan reads.
@@ -34,9 +33,8 @@ const (
 // Look implements driver.Inspector.
 func (s *Store) Look(ctx context.Context, name [32]byte) (driver.Record, error) {
 	return read(ctx, s, func(from querier) (driver.Record, error) {
-		r := &record{}
-		err := r.scan(from.QueryRowContext(background, lookSQL, name[:]))
-		return r.inspect(s.now()), err
+		r, err := scanRecord(from.QueryRowContext(background, lookSQL, name[:]))
+		return r.Inspect(s.now().UnixMicro()), err
 	})
 }
 
@@ -44,16 +42,16 @@ func (s *Store) Look(ctx context.Context, name [32]byte) (driver.Record, error) 
 func (s *Store) Scan(ctx context.Context, filter driver.Filter, found func(driver.Record) bool) error {
 	after, upto := append([]byte{}, filter.Scope...), append(bytes.Clone(filter.Scope), bytes.Repeat([]byte{0xff}, 32)...)
 	for {
-		batch, err := read(ctx, s, func(from querier) ([]*record, error) { return scan(from, after, upto) })
+		batch, err := read(ctx, s, func(from querier) ([]*record.Record, error) { return scan(from, after, upto) })
 		if err != nil {
 			return err
 		}
 		now := s.now()
 		for _, r := range batch {
-			if seen := r.inspect(now); filter.Selects(&seen, now) && !found(seen) {
+			if seen := r.Inspect(now.UnixMicro()); filter.Selects(&seen, now) && !found(seen) {
 				return nil
 			}
-			after = []byte(r.key)
+			after = []byte(r.Key)
 		}
 		if len(batch) < scanBatch {
 			return nil
@@ -62,15 +60,15 @@ func (s *Store) Scan(ctx context.Context, filter driver.Filter, found func(drive
 }
 
 // scan reads the rows of a batch.
-func scan(from querier, after, upto []byte) (batch []*record, err error) {
+func scan(from querier, after, upto []byte) (batch []*record.Record, err error) {
 	rows, err := from.QueryContext(background, scanSQL, after, upto, scanBatch)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
-		r := &record{}
-		if err := r.scan(rows); err != nil {
+		r, err := scanRecord(rows)
+		if err != nil {
 			return nil, err
 		}
 		batch = append(batch, r)
@@ -82,16 +80,15 @@ func scan(from querier, after, upto []byte) (batch []*record, err error) {
 func (s *Store) Forget(ctx context.Context, seen driver.Record) error {
 	c := driver.Claim{Key: seen.Name}
 	return s.change(ctx, &c, func(t *transaction) (bool, error) {
-		r := &record{}
-		if err := r.scan(t.QueryRowContext(background, lookSQL, seen.Name[:])); err != nil {
+		r, err := scanRecord(t.QueryRowContext(background, lookSQL, seen.Name[:]))
+		if err == nil {
+			err = r.MayForget(&seen, t.now)
+		}
+		if err != nil {
 			return false, err
 		}
-		isThere := r.isThere(t.now)
-		isRunning := r.state == started && r.leaseEnd > t.now
-		if isThere && (r.version() != seen.Version || isRunning || r.check() != nil) {
-			return false, driver.ErrLost
-		}
-		if err := t.raiseFence(r.fence); err != nil {
+		isThere := r.IsThere(t.now)
+		if err := t.raiseFence(r.Fence); err != nil {
 			return false, err
 		}
 		if err := t.deleteRecord(seen.Name); err != nil {
@@ -105,7 +102,7 @@ func (s *Store) Forget(ctx context.Context, seen driver.Record) error {
 func (s *Store) Steps(ctx context.Context, name [32]byte) (map[string][]byte, error) {
 	return read(ctx, s, func(from querier) (map[string][]byte, error) {
 		r, err := load(from, name)
-		if err != nil || !r.isThere(s.now().UnixMicro()) {
+		if err != nil || !r.IsThere(s.now().UnixMicro()) {
 			return nil, err
 		}
 		return readSteps(from, name)
@@ -116,50 +113,9 @@ func (s *Store) Steps(ctx context.Context, name [32]byte) (map[string][]byte, er
 func (s *Store) Outcome(ctx context.Context, name [32]byte) ([]byte, error) {
 	return read(ctx, s, func(from querier) ([]byte, error) {
 		r, err := load(from, name)
-		if err != nil || r.state != completed || !r.isThere(s.now().UnixMicro()) {
+		if err != nil || r.State != record.Completed || !r.IsThere(s.now().UnixMicro()) {
 			return nil, err
 		}
-		return notNull(r.outcome), nil
+		return record.NotNull(r.Outcome), nil
 	})
 }
-
-// inspect returns what an operator can know of a record.
-func (r *record) inspect(now time.Time) (seen driver.Record) {
-	present := now.UnixMicro()
-	left := func(until int64) time.Duration { return time.Duration(until-present) * time.Microsecond }
-	copy(seen.Name[:], r.key)
-	switch {
-	case r.isThere(present):
-		seen.Expires = left(r.expires)
-	case r.tombstone > present:
-		seen.State, seen.Expires = driver.Expired, left(r.tombstone)
-		return seen
-	default:
-		seen.State = driver.Absent
-		return seen
-	}
-	seen.Version, seen.Bytes = r.version(), r.storedBytes
-	if r.check() != nil {
-		seen.State = driver.Unreadable
-		return seen
-	}
-	seen.Attempt, seen.Takeover = r.attempt, r.history == tookOver
-	copy(seen.Fingerprint[:], r.fingerprint)
-	if r.state == completed {
-		seen.State = driver.Completed
-		return seen
-	}
-	seen.Fence, seen.ClaimedAt, seen.Steps = r.fence, time.UnixMicro(r.fence), r.steps
-	switch {
-	case r.state == failed:
-		seen.State, seen.Free, seen.Cause = driver.Failed, r.isFree(), r.cause
-	case r.leaseEnd > present:
-		seen.State, seen.Remaining = driver.InProgress, left(r.leaseEnd)
-	default:
-		seen.State, seen.Remaining = driver.Unknown, left(r.leaseEnd)
-	}
-	return seen
-}
-
-// version returns what a Record has as its Version.
-func (r *record) version() string { return r.state + strconv.FormatInt(r.fence, 10) }

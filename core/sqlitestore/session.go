@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/internal/record"
 )
 
 // sessionKey is the key under which a context of a run holds its session.
@@ -151,7 +152,7 @@ func (s *session) begin(ctx context.Context) (*transaction, error) {
 		return nil, err
 	}
 	r, err := load(t, s.claim.Key)
-	if err == nil && (r.state != started || !r.isHeldBy(&s.claim, t.now)) {
+	if err == nil && (r.State != record.Started || !r.IsHeldBy(&s.claim, t.now)) {
 		err = driver.ErrLost
 	}
 	if err == nil {
@@ -235,7 +236,7 @@ func (s *session) completeAndCommit(t *transaction, c *driver.Claim, outcome []b
 	if _, err := t.complete(c, outcome); err != nil {
 		return err
 	}
-	t.afterCommit = func() { s.store.watches.notify(c.Key) }
+	t.afterCommit = func() { s.store.watches.Notify(c.Key) }
 	return t.commit()
 }
 
@@ -263,7 +264,7 @@ func (s *session) undoWithLock(t *transaction) error {
 		return errRolledBack
 	}
 	t.now = s.store.now().UnixMicro()
-	if err := t.renew(&s.claim, t.now+microseconds(s.claim.Lease)); err != nil {
+	if err := t.renew(&s.claim, t.now+record.Microseconds(s.claim.Lease)); err != nil {
 		return err
 	}
 	return t.commit()

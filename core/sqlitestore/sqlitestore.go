@@ -1,7 +1,6 @@
 package sqlitestore
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/internal/record"
+	"github.com/go-idem/idem/internal/watch"
 )
 
 var (
@@ -28,13 +29,14 @@ var (
 // Store is a driver.Store in a file. It has all optional abilities of package driver. It is safe for concurrent use. It runs a
 // goroutine only while there are watches or calls. Close it after its last use.
 type Store struct {
-	path        string // absolute
-	now         func() time.Time
-	maxBytes    int64         // 0 for no bound
-	timeout     time.Duration // of each call; 0 for none
-	synchronous string
-	watches     watches
-	holder      atomic.Pointer[holder] // the run with an InTx; nil without one
+	path         string // absolute
+	now          func() time.Time
+	maxBytes     int64         // 0 for no bound
+	timeout      time.Duration // of each call; 0 for none
+	synchronous  string
+	watches      watch.Set
+	pollInterval time.Duration
+	holder       atomic.Pointer[holder] // the run with an InTx; nil without one
 
 	// All pools are of the same file. The writer has one connection, so that the writes of this process do not meet in SQLite.
 	writer, reader, application *sql.DB
@@ -94,7 +96,7 @@ func Open(ctx context.Context, path string, opts ...Option) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{path: path, now: time.Now, maxBytes: o.maxBytes, synchronous: o.synchronous, timeout: o.timeout}
-	s.watches.store, s.watches.interval = s, pollInterval
+	s.watches.Poll, s.pollInterval = s.poll, pollInterval
 	if err = s.openPools(&o); err == nil {
 		_, err = await(ctx, func() (struct{}, error) { return struct{}{}, s.makeSchema(ctx, o.mustExist) })
 	}
@@ -176,8 +178,8 @@ func (s *Store) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error)
 		// Another call may extend a lease or a retention between this read of the row and that of the clock. So what is over is decided
 		// under the lock only.
 		now := s.now().UnixMicro()
-		found.entry, found.isFinal, err = r.reply(&c, now)
-		hasEnded := r.state != absent && !r.isThere(now) || found.entry.State == driver.Unknown
+		found.entry, found.isFinal, err = r.Reply(&c, now)
+		hasEnded := r.State != record.Absent && !r.IsThere(now) || found.entry.State == driver.Unknown
 		found.isFinal = found.isFinal && !hasEnded
 		return found, err
 	})
@@ -193,14 +195,14 @@ func (s *Store) begin(t *transaction, c *driver.Claim) (driver.Entry, error) {
 	if err != nil {
 		return driver.Entry{}, err
 	}
-	entry, isFinal, err := r.reply(c, t.now)
+	entry, isFinal, err := r.Reply(c, t.now)
 	if isFinal || err != nil {
 		return entry, err
 	}
-	if err := s.checkRoom(t); err != nil && r.state == absent {
+	if err := s.checkRoom(t); err != nil && r.State == record.Absent {
 		return driver.Entry{}, err
 	}
-	if r.claim(c, t.now) {
+	if r.Claim(c, t.now) {
 		err = t.deleteSteps(c.Key)
 	}
 	if err == nil {
@@ -209,7 +211,7 @@ func (s *Store) begin(t *transaction, c *driver.Claim) (driver.Entry, error) {
 	if err == nil {
 		_, err = t.sweep(sweptByClaim)
 	}
-	return r.claimed(c.Lease), err
+	return r.Entry(c.Lease), err
 }
 
 // checkRoom returns ErrFull if the file has reached MaxBytes.
@@ -231,7 +233,7 @@ func (s *Store) checkRoom(t *transaction) error {
 // Extend implements driver.Store.
 func (s *Store) Extend(ctx context.Context, c driver.Claim) error {
 	_, err := writeAs(ctx, s, &c, func(t *transaction) (struct{}, error) {
-		return struct{}{}, t.renew(&c, t.now+microseconds(c.Lease))
+		return struct{}{}, t.renew(&c, t.now+record.Microseconds(c.Lease))
 	})
 	return err
 }
@@ -241,7 +243,8 @@ func (s *Store) Extend(ctx context.Context, c driver.Claim) error {
 func (t *transaction) renew(c *driver.Claim, leaseEnd int64) error {
 	const sql = `UPDATE idem_record SET lease_end = CASE ?1 WHEN 0 THEN lease_end ELSE ?1 END, expires = ?2
 		WHERE key = ?3 AND owner = ?4 AND fence = ?5 AND state = 'STARTED' AND expires > ?6`
-	result, err := t.ExecContext(background, sql, leaseEnd, t.now+microseconds(c.Retention), c.Key[:], c.Owner[:], c.Fence, t.now)
+	expires := t.now + record.Microseconds(c.Retention)
+	result, err := t.ExecContext(background, sql, leaseEnd, expires, c.Key[:], c.Owner[:], c.Fence, t.now)
 	if err != nil {
 		return err
 	}
@@ -252,7 +255,7 @@ func (t *transaction) renew(c *driver.Claim, leaseEnd int64) error {
 	if err != nil {
 		return err
 	}
-	return r.lostError(c, t.now)
+	return r.LostError(c, t.now)
 }
 
 // Complete implements driver.Store. In a run with an [Store.InTx] it commits the transaction, with the outcome in it.
@@ -274,7 +277,7 @@ func (s *Store) change(ctx context.Context, c *driver.Claim, apply func(*transac
 	lost, err := write(ctx, s, func(t *transaction) (lost error, err error) {
 		hasEnded, err := apply(t)
 		if hasEnded {
-			t.afterCommit = func() { s.watches.notify(c.Key) }
+			t.afterCommit = func() { s.watches.Notify(c.Key) }
 		}
 		if errors.Is(err, driver.ErrLost) {
 			return err, nil
@@ -290,23 +293,18 @@ func (s *Store) change(ctx context.Context, c *driver.Claim, apply func(*transac
 // complete is Complete in a transaction. It reports whether the record has become COMPLETED.
 func (t *transaction) complete(c *driver.Claim, outcome []byte) (bool, error) {
 	r, err := load(t, c.Key)
-	switch {
-	case err != nil:
+	if err != nil {
 		return false, err
-	case !r.isHeldBy(c, t.now) || c.Fence == 0:
-		return false, r.lostError(c, t.now)
-	case r.state == completed && bytes.Equal(r.outcome, outcome):
-		return false, nil
-	case r.state != started:
-		return false, driver.ErrLost
 	}
-	r.state, r.outcome, r.noted, r.expires = completed, notNull(outcome), nil, t.now+microseconds(c.Retention)
+	if hasChanged, err := r.Complete(c, outcome, t.now); !hasChanged {
+		return false, err
+	}
 	if err := t.save(c.Key, r); err != nil {
 		return false, err
 	}
 	if c.LateRetry > 0 {
-		const sql = `INSERT INTO idem_tombstone VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET expires = max(expires, excluded.expires)`
-		if err := t.execute(sql, c.Key[:], r.expires+microseconds(c.LateRetry)); err != nil {
+		const sql = `INSERT INTO idem_tombstone VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET expires = excluded.expires`
+		if err := t.execute(sql, c.Key[:], r.Tombstone); err != nil {
 			return false, err
 		}
 	}
@@ -331,43 +329,25 @@ func (s *Store) fail(t *transaction, c *driver.Claim, f driver.Failure) (bool, e
 	if err != nil {
 		return false, err
 	}
-	isHeld := r.isHeldBy(c, t.now)
-	switch {
-	case !isHeld && c.Fence == 0:
-		return false, s.withdraw(t, r, c, f)
-	case !isHeld || r.state == completed:
-		return false, r.lostError(c, t.now)
-	case r.state == failed:
-		return false, nil
+	isWithdrawal := c.Fence == 0 && !r.IsHeldBy(c, t.now)
+	if isWithdrawal && r.State == record.Absent && s.checkRoom(t) != nil {
+		return false, driver.ErrLost // the store would refuse that Begin as well
 	}
-	if r.fail(c, f, t.now); r.isFree() {
+	isThere := r.IsThere(t.now)
+	hasChanged, result := r.Fail(c, f, t.now)
+	if !hasChanged {
+		return false, result
+	}
+	if r.IsFree() && (!isWithdrawal || !isThere) {
 		err = t.deleteSteps(c.Key)
 	}
 	if err == nil {
 		err = t.save(c.Key, r)
 	}
-	return true, err
-}
-
-// withdraw is the Fail of an owner that has no response to its Begin, and does not hold the record.
-func (s *Store) withdraw(t *transaction, r *record, c *driver.Claim, f driver.Failure) error {
-	isThere := r.isThere(t.now)
-	if err := s.checkRoom(t); err != nil && r.state == absent {
-		return driver.ErrLost // the store would refuse that Begin as well
+	if err != nil {
+		return false, err
 	}
-	hasChanged, result := r.withdraw(c, f, t.now)
-	if !hasChanged {
-		return result
-	}
-	if !isThere {
-		if err := t.deleteSteps(c.Key); err != nil {
-			return err
-		}
-	}
-	if err := t.save(c.Key, r); err != nil {
-		return err
-	}
-	return result
+	return !isWithdrawal, result
 }
 
 // Reopen turns the COMPLETED record of a dead message into a FAILED one, so that the message can run again. core.Engine.Resolve
@@ -375,19 +355,12 @@ func (s *Store) withdraw(t *transaction, r *record, c *driver.Claim, f driver.Fa
 func (s *Store) Reopen(ctx context.Context, c driver.Claim, outcome []byte) error {
 	return s.change(ctx, &c, func(t *transaction) (bool, error) {
 		r, err := load(t, c.Key)
-		switch {
-		case err != nil:
+		if err != nil {
 			return false, err
-		case !r.isThere(t.now):
-			return false, driver.ErrLost
-		case r.state == failed && bytes.Equal(r.owner, c.Owner[:]): // a repeated call
-			return false, nil
-		case r.state != completed || !bytes.Equal(r.outcome, outcome):
-			return false, driver.ErrLost
 		}
-		r.state, r.history, r.attempt, r.operation = failed, tookOver, 0, 0
-		r.owner, r.cause, r.outcome, r.noted = c.Owner[:], "an operator revived it", nil, nil
-		r.expires = t.now + microseconds(c.Retention)
+		if hasChanged, err := r.Reopen(&c, outcome, t.now); !hasChanged {
+			return false, err
+		}
 		if err := t.save(c.Key, r); err != nil {
 			return false, err
 		}

@@ -20,7 +20,8 @@ func (s *suite) watch(key [32]byte) (woken <-chan struct{}, stop func()) {
 	return wakes, stop
 }
 
-// subscribe sends the Begin of a rival of a running claim that will wait for its end.
+// subscribe sends the Begin of a rival of a running claim that will wait for its end. Only then must the store notify: it may
+// save the notification of a claim for which nobody waits.
 func (s *suite) subscribe(c driver.Claim) {
 	s.Helper()
 	waiter := rival(c)
@@ -28,7 +29,7 @@ func (s *suite) subscribe(c driver.Claim) {
 	s.wantState(s.begin(waiter), driver.InProgress)
 }
 
-// wantWake fails the test unless a wake comes within 10 seconds.
+// wantWake fails the test unless a wake comes within 10 seconds, which is far more than a busy machine needs.
 func (s *suite) wantWake(woken <-chan struct{}) {
 	s.Helper()
 	select {
@@ -38,13 +39,17 @@ func (s *suite) wantWake(woken <-chan struct{}) {
 	}
 }
 
-// ends are the ways for a claim to end.
+// ends are the ways for a claim to end by a call of its owner. Each of them must notify.
 var ends = []func(*suite, driver.Claim) error{
 	func(s *suite, c driver.Claim) error { return s.complete(c, "kept") },
 	func(s *suite, c driver.Claim) error { return s.fail(c, false) },
 }
 
+// notifying are the tests of a driver.Notifier. A lost wake delays a request; a wake that blocks or leaks stops a process.
 var notifying = []test{
+	// Without a notification a waiting request learns of the outcome only when it asks again. Two requests wait for the same
+	// key, once for an outcome and once for a failure. A store fails here if it keeps one waiter for each key, or notifies on
+	// Complete only.
 	{"a waiting request is notified when the claim ends", func(s *suite) {
 		for _, end := range ends {
 			c := s.claimed(long)
@@ -58,6 +63,8 @@ var notifying = []test{
 			stopAlso()
 		}
 	}},
+	// A request waits for the end of whichever claim holds its key, not for that of the claim which it found. A store fails
+	// here if a takeover discards the note that requests are subscribed.
 	{"a waiting request is notified when the claim that took over ends", func(s *suite) {
 		c := s.claimed(moment)
 		woken, stop := s.watch(c.Key)
@@ -70,6 +77,9 @@ var notifying = []test{
 		s.wantError(s.complete(heir, "kept"), nil)
 		s.wantWake(woken)
 	}},
+	// A stopped watch belongs to a request that is over. If it stayed registered, each waiting request would leave something
+	// behind in the process. A store fails here if the stop of one watch ends those of other keys, or if a second stop
+	// panics.
 	{"a stopped watch is not notified, and others are", func(s *suite) {
 		c, d := s.claimed(long), s.claimed(long)
 		woken, stop := s.watch(c.Key)
@@ -88,6 +98,8 @@ var notifying = []test{
 		default:
 		}
 	}},
+	// The engine may call the store from wake. A store fails here, by a deadlock, if it calls wake with a lock that Begin
+	// needs, or from the only goroutine that reads its connection.
 	{"wake may call the store", func(s *suite) {
 		c := s.claimed(long)
 		returned := make(chan error, 100)
@@ -111,6 +123,8 @@ var notifying = []test{
 			s.Fatalf("no Begin that wake called has returned within 10 seconds of Complete, want one without an error")
 		}
 	}},
+	// The engine gives up a Watch when its time is over. A store fails here if it returns another error, since the caller
+	// could not tell it from a defect, or a stop function that panics.
 	{"a Watch whose context has ended is an error, or a watch that can be stopped", func(s *suite) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -142,7 +156,12 @@ func (s *suite) wantSteps(c driver.Claim, want map[string]string) {
 	}
 }
 
+// checkpointing are the tests of a driver.Checkpointer. A step whose result is lost runs twice, and a result that is found under
+// another request or operation makes a run skip what it has never done.
 var checkpointing = []test{
+	// A stored step is skipped by the next run; a result that is lost lets its effect happen twice. Names and results are
+	// arbitrary bytes, and the last result of a step counts. The vanished owner stores nothing after the takeover. A store
+	// fails here if it ties the steps to the claim that stored them, or if a Fail deletes them.
 	{"finished steps are returned to the run that takes over", func(s *suite) {
 		c := s.claimed(moment)
 		s.wantSteps(c, nil)
@@ -160,6 +179,9 @@ var checkpointing = []test{
 		s.claim(&next)
 		s.wantSteps(next, map[string]string{"charge": "2", "notify \x00": "\x00\xff"})
 	}},
+	// Only the holder of the claim may store results, and only while it runs. A store fails here if it writes steps without
+	// the comparison of owner, fence and state that guards its other writes, for example because they are in a table of their
+	// own.
 	{"steps belong to a claim that runs", func(s *suite) {
 		c := s.claimed(long)
 		stale := c
@@ -172,6 +194,8 @@ var checkpointing = []test{
 		_, err := s.store.(driver.Checkpointer).Checkpoints(context.Background(), c)
 		s.wantError(err, driver.ErrLost)
 	}},
+	// As with Extend, ErrGone says that nothing protects the key any more. A store fails here if it writes or reads steps
+	// without a look at the record.
 	{"calls with steps say that an absent record is gone", func(s *suite) {
 		c := NewClaim(long, longer)
 		c.Fence = 1
@@ -179,6 +203,7 @@ var checkpointing = []test{
 		_, err := s.store.(driver.Checkpointer).Checkpoints(context.Background(), c)
 		s.wantError(err, driver.ErrGone)
 	}},
+	// A caller without a fence does not know that it may run. A store fails here if its comparison takes 0 for any fence.
 	{"a claim without a fence neither stores nor reads steps", func(s *suite) {
 		c := s.claimed(long)
 		unknown := c
@@ -188,6 +213,8 @@ var checkpointing = []test{
 		s.wantError(err, driver.ErrLost)
 		s.wantSteps(c, nil)
 	}},
+	// Results belong to the input from which they were made. Another request that found them would skip steps that it has
+	// never run. A store fails here if it finds steps by the key alone.
 	{"another request under the key does not find the steps of the first", func(s *suite) {
 		c := s.claimed(long)
 		s.wantError(s.checkpoint(c, "charge", "1"), nil)
@@ -198,6 +225,8 @@ var checkpointing = []test{
 		s.wantError(s.checkpoint(mended, "notify", "2"), nil)
 		s.wantSteps(mended, map[string]string{"notify": "2"})
 	}},
+	// With Claim.Steps an Extend must renew the steps as well. A store fails here if the steps have an expiry of their own
+	// that Extend leaves: a run after a crash would then repeat steps that are done.
 	{"an extension keeps the steps alive", func(s *suite) {
 		c := NewClaim(moment/2, moment)
 		s.claim(&c)
@@ -210,6 +239,8 @@ var checkpointing = []test{
 		s.claim(&heir)
 		s.wantSteps(heir, map[string]string{"charge": "1"})
 	}},
+	// When the outcome is over, the next run is another operation, which must not skip its steps. A store fails here if
+	// Complete leaves the steps to an expiry that is later than that of the outcome.
 	{"an outcome takes the place of the steps", func(s *suite) {
 		c := s.claimed(long)
 		s.wantError(s.checkpoint(c, "charge", "1"), nil)
@@ -221,6 +252,8 @@ var checkpointing = []test{
 		s.claim(&next)
 		s.wantSteps(next, nil)
 	}},
+	// Both calls show that the run is alive, so both restart the retention. A store fails here if it treats Checkpoints as a
+	// mere read: the record of a long run would expire during the run.
 	{"Checkpoint and Checkpoints renew the retention", func(s *suite) {
 		stored, read := NewClaim(moment/2, moment), NewClaim(moment/2, moment)
 		s.claim(&stored)
@@ -231,6 +264,8 @@ var checkpointing = []test{
 		s.wantState(s.begin(other(stored)), driver.Mismatch)
 		s.wantState(s.begin(other(read)), driver.Mismatch)
 	}},
+	// NoEffects of a later run does not undo the steps of an earlier run. A store fails here if each Fail with NoEffects
+	// deletes the steps.
 	{"steps stay when a run without effects follows one that may have had effects", func(s *suite) {
 		c := s.claimed(long)
 		s.wantError(s.checkpoint(c, "charge", "1"), nil)

@@ -25,7 +25,10 @@ import (
 //
 // Three owners with two requests compete for one key. Calls are repeated, late and out of order. Leases and retentions end at
 // once or never, so that both clocks agree on what is over. The same seed makes the same sequence. Call Differential with some
-// hundred seeds; the message of a failure names the seed and all calls.
+// hundred seeds; the message of a failure names the seed and the last calls.
+//
+// What Differential finds is a difference: if the reference is wrong in the same way, it finds nothing. It sends Begin, Extend,
+// Complete and Fail, so optional abilities and tombstones are left to [Run].
 func Differential(tb testing.TB, seed int64, steps int, reference, tested Harness) {
 	tb.Helper()
 	random := rand.New(rand.NewSource(seed))
@@ -45,7 +48,8 @@ func Differential(tb testing.TB, seed int64, steps int, reference, tested Harnes
 	}
 }
 
-// duration is a lease or retention of the sequence, which is over at once or never.
+// duration is a lease or retention of the sequence, which is over at once or never. Anything between would make the result
+// depend on how fast the two stores are.
 type duration bool
 
 const now duration = true
@@ -57,7 +61,7 @@ func (l duration) of(whenOver, whenNot time.Duration) time.Duration {
 	return whenNot
 }
 
-// op is one call of the sequence, by one of the owners.
+// op is one call of the sequence, by one of the owners. It contains no fence, because the two stores grant different ones.
 type op struct {
 	call                  string
 	owner                 int
@@ -72,7 +76,7 @@ type op struct {
 	lease, retention      duration
 }
 
-// randomOp returns a random call.
+// randomOp returns a random call. Three in seven are a Begin, since the other calls need a claim to have an effect.
 func randomOp(r *rand.Rand) op {
 	calls := []string{"begin", "begin", "begin", "extend", "complete", "fail", "fail"}
 	o := op{
@@ -104,6 +108,7 @@ type player struct {
 	vanished int64 // fence of the claim that was last reported as vanished
 }
 
+// newPlayer returns a player whose owners are the same in both stores, since their claims come from one base.
 func newPlayer(h Harness, base driver.Claim) *player {
 	p := &player{story: newStory(h.Store)}
 	for i := range p.claims {
@@ -142,7 +147,7 @@ func (p *player) play(o op) string {
 		c.TakeoverFence = p.vanished
 	}
 	c.Lease, c.Retention = o.lease.of(short/2, long), o.retention.of(short, longer)
-	if c.Retention < c.Lease {
+	if c.Retention < c.Lease { // an engine refuses a lease that is longer than the retention
 		c.Lease = short / 2
 	}
 	ctx := context.Background()
@@ -166,6 +171,8 @@ func (p *player) play(o op) string {
 	return errorText(p.story.Fail(ctx, held, driver.Failure{Cause: "test", NoEffects: o.noEffects || o.notRun, NotRun: o.notRun}))
 }
 
+// describe returns the result of a Begin as text, and notes the claim of the owner, so that later calls can send it. The rest
+// of a lease is compared by its sign only, since the clocks differ.
 func (p *player) describe(owner int, e driver.Entry, err error) string {
 	if e.State == driver.Unknown {
 		p.vanished = e.Fence

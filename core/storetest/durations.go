@@ -8,8 +8,12 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// limiting are the tests of contexts that have ended, of the shortest durations, and of when a tombstone is seen.
+// limiting are the tests of the edges of the contract: contexts that have ended, the shortest durations, and when a tombstone is
+// seen.
 var limiting = []test{
+	// The engine takes the result of a call with an ended context for a store that is unavailable. A store fails here if such
+	// a call still takes effect, or returns ErrLost: the engine would then believe that the claim has another owner. The
+	// later calls show that the record is unchanged.
 	{"a call whose context has ended is an error and changes nothing", func(s *suite) {
 		c := s.claimed(long)
 		ctx, cancel := context.WithCancel(context.Background())
@@ -33,6 +37,8 @@ var limiting = []test{
 		next := rival(absent)
 		s.claim(&next)
 	}},
+	// Rounded to a coarser unit, 1 ns becomes 0, which a database may refuse or take for no expiry at all. A store fails here
+	// if it hands such a 0 on.
 	{"the shortest durations are accepted", func(s *suite) {
 		for _, call := range calls {
 			c := s.claimed(long)
@@ -46,6 +52,8 @@ var limiting = []test{
 		c = NewClaim(time.Nanosecond, longer)
 		s.wantError(s.withdraw(c), nil)
 	}},
+	// As long as the outcome is there, a retry gets the outcome, and another request a mismatch. A store fails here if it
+	// looks for the tombstone first.
 	{"a tombstone is not seen before the retention of its outcome is over", func(s *suite) {
 		c := s.claimed(long)
 		c.LateRetry = longer
@@ -53,6 +61,8 @@ var limiting = []test{
 		s.wantState(s.begin(rival(c)), driver.Completed)
 		s.wantState(s.begin(other(c)), driver.Mismatch)
 	}},
+	// LateRetry is the time in which a retry after the retention is still recognised. A store fails here if it counts
+	// LateRetry from Complete: a LateRetry that is no longer than the retention would then have no effect.
 	{"a tombstone lasts from the end of the retention, and not from Complete", func(s *suite) {
 		c := s.claimed(long)
 		c.Retention, c.LateRetry = moment, moment
@@ -64,7 +74,9 @@ var limiting = []test{
 	}},
 }
 
-// wantUnavailable fails the test unless err says that the store could not do the call, and says nothing about the record.
+// wantUnavailable fails the test unless err says that the store could not do the call, and says nothing about the record. The
+// three errors that it refuses are facts about a record: the engine would act on them, and a call that has not looked at the
+// record cannot know them.
 func (s *suite) wantUnavailable(call string, err error) {
 	s.Helper()
 	about := errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrUnreadable) || errors.Is(err, driver.ErrOutcomeUnknown)

@@ -9,26 +9,34 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// ErrInjected is what a Faulty store fails with.
+// ErrInjected is what a Faulty store fails with. It wraps no error of package driver, so code that is under test must treat
+// it as an error that says nothing about the record.
 var ErrInjected = errors.New("storetest: injected fault")
 
-// Fault is a way in which a call of a store can fail.
+// Fault is a way in which a call of a store can fail. With each of them the caller knows as little as with a broken
+// connection; they differ in what has become of the call.
 type Fault int
 
 const (
-	// Before: the request is lost; nothing happens.
+	// Before: the request is lost; nothing happens. The call returns ErrInjected. A caller that repeats the call must succeed.
 	Before Fault = iota + 1
-	// After: the call takes effect, and its result is lost.
+	// After: the call takes effect, and its result is lost. The call returns ErrInjected. It finds code that takes an error
+	// for a call without effect.
 	After
-	// Hang: nothing happens until the context ends.
+	// Hang: nothing happens until the context ends; then the call returns the error of the context. It finds calls without a
+	// timeout.
 	Hang
-	// Late: a Begin returns an error, and takes effect after the Fail that follows it. Other calls fail as with Before.
+	// Late: a Begin returns ErrInjected, and takes effect after the Fail of the same owner, as if the network had delayed it. It
+	// finds stores in which that Begin claims the key for a run that is over. Other calls fail as with Before.
 	Late
 )
 
 // Faulty wraps a store, and fails calls as Inject plans. It counts the calls that have returned, by name: "begin", "extend",
-// "complete", "fail", and for optional abilities "watch", "checkpoint", "checkpoints" and "reopen". It is safe for concurrent
-// use.
+// "complete", "fail", and for optional abilities "watch", "checkpoint", "checkpoints", "reopen", "look", "scan", "forget",
+// "inspect-steps" and "outcome". It is safe for concurrent use.
+//
+// A Faulty has the methods of every ability but driver.SessionOpener, so an engine takes it for a store that has them. A call
+// of an ability that the wrapped store does not have returns an error that wraps errors.ErrUnsupported, and is not counted.
 type Faulty struct {
 	driver.Store
 
@@ -43,7 +51,8 @@ func NewFaulty(s driver.Store) *Faulty {
 	return &Faulty{Store: s, faults: map[string][]Fault{}, calls: map[string]int{}, late: map[[16]byte]driver.Claim{}}
 }
 
-// Inject makes the next n calls with this name fail, after those that earlier calls of Inject have planned.
+// Inject makes the next n calls with this name fail, after those that earlier calls of Inject have planned. The names are
+// those that Faulty documents; a fault for any other name never happens.
 func (f *Faulty) Inject(name string, fault Fault, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -52,14 +61,15 @@ func (f *Faulty) Inject(name string, fault Fault, n int) {
 	}
 }
 
-// Calls returns how many calls with this name have returned.
+// Calls returns how many calls with this name have returned, those with a fault included. A call that hangs counts when it
+// returns.
 func (f *Faulty) Calls(name string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls[name]
 }
 
-// nextFault takes the fault that is planned for a call.
+// nextFault takes the fault that is planned for a call, or 0 for none.
 func (f *Faulty) nextFault(name string) (fault Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,7 +115,7 @@ func (f *Faulty) Begin(ctx context.Context, c driver.Claim) (entry driver.Entry,
 		f.late[c.Owner] = c
 		f.mu.Unlock()
 	}
-	err = f.callWith(ctx, "begin", fault, func() error {
+	err = f.callWith(ctx, "begin", fault, func() error { // not call, because a Late Begin must be noted first
 		entry, err = f.Store.Begin(ctx, c)
 		return err
 	})
@@ -134,7 +144,8 @@ func (f *Faulty) Fail(ctx context.Context, c driver.Claim, failure driver.Failur
 	})
 }
 
-// executeLate sends the Begin of an owner whose call had the fault Late.
+// executeLate sends the Begin of an owner whose call had the fault Late. Nobody gets its result. Only a Fail that reaches the
+// store calls executeLate, since the point of the fault is a Begin that comes after its Fail.
 func (f *Faulty) executeLate(ctx context.Context, owner [16]byte) {
 	f.mu.Lock()
 	c, ok := f.late[owner]
@@ -167,7 +178,7 @@ func (f *Faulty) Watch(ctx context.Context, key [32]byte, wake func()) (stop fun
 		stop, err = store.Watch(ctx, key, wake)
 		return err
 	})
-	if err != nil && stop != nil {
+	if err != nil && stop != nil { // fault After: the caller gets no stop, so the watch must end here
 		stop()
 	}
 	return stop, err

@@ -11,7 +11,8 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// inspector returns the store under test, which implements driver.Inspector.
+// inspector returns the store under test, which implements driver.Inspector. Calls through it are not in the list of calls
+// that a failed test prints; forget adds its own.
 func (s *suite) inspector() driver.Inspector { return s.story.store.(driver.Inspector) }
 
 // look returns what Look says of the record of c.
@@ -24,7 +25,7 @@ func (s *suite) look(c driver.Claim) driver.Record {
 	return seen
 }
 
-// forget sends a Forget.
+// forget sends a Forget and adds it to the list of calls. The list shows the state that was seen, because Forget depends on it.
 func (s *suite) forget(seen driver.Record) error {
 	err := s.inspector().Forget(context.Background(), seen)
 	s.story.mu.Lock()
@@ -71,12 +72,14 @@ func (s *suite) wantRecord(seen, want driver.Record) {
 	}
 }
 
-// situation is a way to a record, and what Look says of it. want lacks what wantRecord does not compare.
+// situation is a way to a record, and what Look says of it. want lacks what wantRecord does not compare. make returns the claim
+// that the record has at the end, so that a test can send further calls of its owner.
 type situation struct {
 	name string
 	make func(*suite) (c driver.Claim, want driver.Record)
 }
 
+// situations are all states of a record that an Inspector must distinguish, each made by calls of a Store alone.
 var situations = []situation{
 	{"absent", func(*suite) (driver.Claim, driver.Record) {
 		c := NewClaim(long, longer)
@@ -121,8 +124,12 @@ var situations = []situation{
 	}},
 }
 
-// inspecting are the tests of an Inspector.
+// inspecting are the tests of an Inspector. Operators look for unknown outcomes and forget records by it, often during an
+// incident, so a wrong result makes somebody delete the wrong record.
 var inspecting = []test{
+	// Operators decide by what Look returns, and a look at a record must not decide anything itself. The check compares two
+	// calls in each situation. A store fails here if it implements Look by a call that renews the retention, or by a
+	// takeover.
 	{"OPR-01 Look says what became of a key, and changes nothing", func(s *suite) {
 		for _, situation := range situations {
 			c, want := situation.make(s)
@@ -137,6 +144,8 @@ var inspecting = []test{
 			}
 		}
 	}},
+	// A retry is refused because of the tombstone, so an operator must see it. A store fails here if Look reads the record
+	// alone.
 	{"OPR-01 a tombstone is seen when its record has expired", func(s *suite) {
 		c := s.claimed(long)
 		c.Retention, c.LateRetry = short, longer
@@ -144,6 +153,9 @@ var inspecting = []test{
 		s.advance(overtime)
 		s.wantRecord(s.look(c), driver.Record{Name: c.Key, State: driver.Expired})
 	}},
+	// Operators search by state, for example for unknown outcomes. A store fails here if it filters by what it has written,
+	// since STARTED is InProgress or Unknown by the present time. Records of other tests may appear, so the check looks for
+	// its own.
 	{"OPR-02 Scan finds each record of a state, and only those", func(s *suite) {
 		all := map[driver.State][][32]byte{}
 		for _, situation := range situations {
@@ -164,6 +176,9 @@ var inspecting = []test{
 			}
 		}
 	}},
+	// All records of one caller can be found and deleted by a scan of its scope: one too few is data that stays, one too many
+	// is data of somebody else. 500 records need several batches in most stores. A store fails here if it loses the place
+	// between two batches, or goes on after found has returned false.
 	{"OPR-03 Scan finds all records of a scope, and nobody else's", func(s *suite) {
 		var scopes [2][]byte
 		var names [2][][32]byte
@@ -196,6 +211,8 @@ var inspecting = []test{
 			s.Errorf("Scan called a function %d times that returned false at the third call, and returned %v; want 3 calls", calls, err)
 		}
 	}},
+	// MinAge counts from the claim, by the clock of the store. A store fails here if it ignores MinAge, or if ClaimedAt is in
+	// another unit than its clock.
 	{"OPR-02 Scan selects by the age of the claim", func(s *suite) {
 		c := s.claimed(long)
 		s.advance(moment)
@@ -206,6 +223,8 @@ var inspecting = []test{
 			s.Errorf("Scan found a claim that is younger than its MinAge")
 		}
 	}},
+	// A Scan that returned no error although it was cut short would pass for complete. A store fails here if it reads what it
+	// has at hand and ignores the context.
 	{"a call of an Inspector whose context has ended is an error and changes nothing", func(s *suite) {
 		c := s.claimed(long)
 		s.wantError(s.complete(c, "kept"), nil)
@@ -220,6 +239,9 @@ var inspecting = []test{
 		s.wantUnavailable("Scan", s.inspector().Scan(ctx, driver.Filter{}, func(driver.Record) bool { return true }))
 		s.wantOutcome(c, "kept")
 	}},
+	// After a Forget the next request is the first under its key, and the old owner learns that its record is gone. The fence
+	// still grows (rule 3). The first Forget may be repeated; after the next claim, it is lost. A store fails here if it
+	// takes the fence of a new record from a counter in the deleted one.
 	{"a record that was forgotten is new, and its owner has lost it", func(s *suite) {
 		for _, situation := range situations {
 			c, want := situation.make(s)
@@ -231,7 +253,7 @@ var inspecting = []test{
 			s.wantError(s.forget(seen), nil)
 			s.wantRecord(s.look(c), driver.Record{Name: c.Key, State: driver.Absent})
 			s.wantError(s.complete(c, "late"), driver.ErrGone)
-			s.advance(short) // a fence is a time
+			s.advance(short) // a fence may be a time, and nothing else remembers the one of a record that is gone
 			next := other(c)
 			if s.claimAttempt(&next, 1, false); next.Fence <= c.Fence {
 				s.Errorf("Begin after a Forget returned the fence %d, want more than %d", next.Fence, c.Fence)
@@ -239,6 +261,8 @@ var inspecting = []test{
 			s.wantError(s.forget(seen), driver.ErrLost)
 		}
 	}},
+	// A page or a file shows an operator what would be forgotten, and the decision comes back later as JSON. A store fails
+	// here if its Version is not UTF-8, because encoding/json replaces such bytes.
 	{"a record that was seen can be forgotten after its way through JSON", func(s *suite) {
 		for _, situation := range situations {
 			c, want := situation.make(s)
@@ -257,11 +281,16 @@ var inspecting = []test{
 			s.wantRecord(s.look(c), driver.Record{Name: c.Key, State: driver.Absent})
 		}
 	}},
+	// To forget a run in progress would let a second one start beside it. A store fails here if it compares the version
+	// alone, which is that of the record.
 	{"OPR-04 a run in progress is not forgotten", func(s *suite) {
 		c := s.claimed(long)
 		s.wantError(s.forget(s.look(c)), driver.ErrLost)
 		s.wantError(s.extend(c), nil)
 	}},
+	// Between look and decision the record may have been taken over, completed, failed or extended. The decision was not
+	// about that record, so Forget must change nothing. A store fails here if it deletes by name, or compares the version in
+	// one call and deletes in another.
 	{"OPR-04 nothing is forgotten that has changed since it was seen", func(s *suite) {
 		for _, change := range []func(*suite, driver.Claim){
 			func(s *suite, c driver.Claim) {
@@ -287,6 +316,8 @@ var inspecting = []test{
 			}
 		}
 	}},
+	// Whoever forgets a key wants it to be new. A store fails here if it leaves the tombstone, which would refuse the next
+	// request as Expired.
 	{"a tombstone is forgotten with its record, and alone", func(s *suite) {
 		for _, retention := range []time.Duration{short, long} {
 			c := s.claimed(long)
@@ -305,6 +336,8 @@ var inspecting = []test{
 
 // readingOutcomes are the tests of an Inspector that is an OutcomeReader as well.
 var readingOutcomes = []test{
+	// A client may ask for the status of its request without a run. A store fails here if Outcome claims the key, renews the
+	// retention, returns an outcome whose retention is over, or cuts a long one.
 	{"OPR-07 Outcome returns what a completed record has, and nothing of any other", func(s *suite) {
 		outcomeOf := func(c driver.Claim) []byte {
 			outcome, err := s.inspector().(driver.OutcomeReader).Outcome(context.Background(), c.Key)
@@ -336,6 +369,7 @@ var readingOutcomes = []test{
 			s.Fatalf("Outcome returned %q after the retention, want none", got)
 		}
 	}},
+	// A nil outcome without an error means that there is none, which a call that was cut short cannot know.
 	{"OPR-07 an Outcome whose context has ended is an error", func(s *suite) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -363,6 +397,8 @@ func (s *suite) wantInspectedSteps(c driver.Claim, want map[string]string) {
 
 // inspectingSteps are the tests of an Inspector that is a Checkpointer as well.
 var inspectingSteps = []test{
+	// The number of steps tells an operator how far a run came. A step that is stored twice counts once. A Forget deletes the
+	// steps; a store fails here if the next run still finds them.
 	{"OPR-01 Look counts the steps that the next run would find", func(s *suite) {
 		c := s.claimed(short)
 		for _, step := range []string{"charge", "notify", "charge"} {
@@ -380,6 +416,8 @@ var inspectingSteps = []test{
 			s.Errorf("Look returned %d steps, want 0", seen.Steps)
 		}
 	}},
+	// An operator reads the results while a run is in progress, after its lease, and after a takeover, which keeps them; an
+	// outcome replaces them. A store fails here if Steps renews the retention as Checkpoints does.
 	{"OPR-08 Steps lists the steps that the next run would find, and changes nothing", func(s *suite) {
 		c := s.claimed(moment)
 		s.wantInspectedSteps(c, nil)
@@ -399,6 +437,8 @@ var inspectingSteps = []test{
 		s.wantError(s.complete(next, "kept"), nil)
 		s.wantInspectedSteps(next, nil)
 	}},
+	// Rows of an earlier operation may still be in the database. A store fails here if Steps lists them although no run would
+	// find them.
 	{"OPR-08 steps of an earlier operation are not listed", func(s *suite) {
 		c := s.claimed(long)
 		s.wantError(s.checkpoint(c, "charge", "1"), nil)

@@ -25,7 +25,11 @@ func (s *suite) deadClaim() driver.Claim {
 	return c
 }
 
+// reopening are the tests of a driver.Reopener: an operator lets a dead message run again, and nothing else.
 var reopening = []test{
+	// A dead message that an operator revives gets all its attempts again, and an operation of its own, so that no step of
+	// its first life is skipped. Its earlier runs may have had effects, so every later claim is a takeover and no other
+	// request gets the key. A store fails here if it deletes the record instead, which loses that history.
 	{"EVT-11 a record that is reopened is claimed as at first, by the same request, and tells of earlier runs", func(s *suite) {
 		c := s.deadClaim()
 		by := rival(c)
@@ -48,6 +52,7 @@ var reopening = []test{
 		s.wantError(s.complete(again, "kept"), nil)
 		s.wantOutcome(rival(c), "kept")
 	}},
+	// An operator whose call ended in time must be able to rely on the outcome being as it was.
 	{"EVT-11 a Reopen whose context has ended is an error and changes nothing", func(s *suite) {
 		c := s.deadClaim()
 		ctx, cancel := context.WithCancel(context.Background())
@@ -55,6 +60,9 @@ var reopening = []test{
 		s.wantUnavailable("Reopen", s.store.(driver.Reopener).Reopen(ctx, rival(c), []byte("dead")))
 		s.wantOutcome(c, "dead")
 	}},
+	// A consumer may give a revived message back before it runs. That costs no attempt, and the message stays a revived one:
+	// same request, same operation, still a takeover. A store fails here if a Fail with NotRun turns the attempt 1 into a
+	// record that is free for every request.
 	{"EVT-11 a claim without a run leaves a record that is reopened as it was", func(s *suite) {
 		c := s.deadClaim()
 		s.wantError(s.reopen(rival(c), "dead"), nil)
@@ -72,6 +80,8 @@ var reopening = []test{
 		}
 		s.wantError(s.complete(next, "kept"), nil)
 	}},
+	// The operator has decided about one outcome. A store fails here if it compares the state and not the outcome, because a
+	// later outcome, which may be a success, would be thrown away; or if it reopens a record whose run is in progress.
 	{"EVT-11 only a record with this outcome is reopened, and no other is changed", func(s *suite) {
 		c := s.deadClaim()
 		s.wantError(s.reopen(rival(c), "other"), driver.ErrLost)
@@ -84,6 +94,8 @@ var reopening = []test{
 		s.wantError(s.fail(running, false), nil)
 		s.wantError(s.reopen(rival(running), "dead"), driver.ErrLost)
 	}},
+	// A late repetition of the old Complete would bury the message again, and the owner that reopened it is an operator, not
+	// a run. A store fails here if it keeps the old owner or fence in the record.
 	{"EVT-11 the owner before a Reopen has lost its claim, and so has the owner that reopened the record", func(s *suite) {
 		c := s.deadClaim()
 		by := rival(c)
@@ -100,6 +112,8 @@ var reopening = []test{
 		s.wantError(s.complete(next, "kept"), nil)
 		s.wantOutcome(rival(c), "kept")
 	}},
+	// The tombstone belonged to the outcome that is gone. A store fails here if it leaves the tombstone: when the record
+	// expires before the message comes again, that message would be refused as Expired.
 	{"EVT-11 a record that is reopened leaves no tombstone behind", func(s *suite) {
 		c := NewClaim(long, longer)
 		c.LateRetry = longer
@@ -112,6 +126,8 @@ var reopening = []test{
 		next := rival(c)
 		s.claim(&next)
 	}},
+	// Two operators may act at the same time, and only one of them has revived the message. A store fails here if it compares
+	// the outcome and changes the record in two steps.
 	{"EVT-11 of many calls that reopen a record at once one succeeds", func(s *suite) {
 		c := s.deadClaim()
 		var all sync.WaitGroup

@@ -6,9 +6,12 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// repeating are the tests of calls that an owner repeats. Each repetition has longer durations than the first call, so that a
-// store that applies it a second time is found without a race against the clock.
+// repeating are the tests of calls that an owner repeats, which is rule 1 of driver.Store: a caller whose connection broke
+// cannot know whether its call took effect, so it repeats the call, and the store must not notice. Each repetition has longer
+// durations than the first call, so that a store that applies it a second time is found without a race against the clock.
 var repeating = []test{
+	// A Begin that the network delivers a second time, later, must not prolong a claim: its owner may have vanished, and
+	// retries would wait longer than the lease. A store fails here if it handles its own claim like an Extend.
 	{"a repeated Begin does not renew the lease", func(s *suite) {
 		c := s.claimed(short)
 		repeated := c
@@ -18,6 +21,9 @@ var repeating = []test{
 		heir := rival(c)
 		s.wantState(s.begin(heir), driver.Claimed)
 	}},
+	// A repetition must not prolong a record either: nobody could say when a key is new again. The check repeats each call
+	// with a longer retention, waits for the end of the first one, and wants a new key. A store fails here if it writes the
+	// whole record again.
 	{"a repeated call does not renew the retention", func(s *suite) {
 		begun := NewClaim(moment/2, moment)
 		s.claim(&begun)
@@ -39,6 +45,9 @@ var repeating = []test{
 		s.wantAbsent("Fail", other(failed))
 		s.wantAbsent("Fail without a fence", withdrawn)
 	}},
+	// A Begin that arrives after the Complete of its own run finds a COMPLETED record, and the outcome is the true result. A
+	// store fails here if it compares the owner first and calls the record claimed, or if this Begin makes a repeated
+	// Complete fail.
 	{"a Begin of the owner after its own Complete returns the outcome", func(s *suite) {
 		c := s.claimed(long)
 		s.wantError(s.complete(c, "kept"), nil)
@@ -57,7 +66,8 @@ func prolonged(c driver.Claim) driver.Claim {
 	return c
 }
 
-// wantAbsent fails the test unless a Begin of c finds a key that is as if it were new. The call is the one that was repeated.
+// wantAbsent fails the test unless a Begin of c finds a key that is as if it were new. The call is the one that was repeated,
+// for the message.
 func (s *suite) wantAbsent(call string, c driver.Claim) {
 	s.Helper()
 	entry, err := s.store.Begin(context.Background(), prolonged(c))

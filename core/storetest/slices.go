@@ -7,8 +7,11 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// copying are the tests that nobody sees the changes of a slice that belongs to somebody else.
+// copying are the tests that nobody sees the changes of a slice that belongs to somebody else. A store that sends its data to
+// a server passes them by itself; one in memory, or with a buffer or cache, may not.
 var copying = []test{
+	// The caller may use its buffer again after a call without an error. A store in memory fails here if it keeps the slice
+	// itself: the next response would then overwrite a stored one.
 	{"the caller may change an outcome after Complete", func(s *suite) {
 		c := s.claimed(long)
 		outcome := []byte("kept")
@@ -16,6 +19,8 @@ var copying = []test{
 		copy(outcome, "lost")
 		s.wantOutcome(c, "kept")
 	}},
+	// Replays share the bytes that Begin returned. A store fails here if it returns a part of a read buffer that a later call
+	// uses again: a client would then get the response to somebody else.
 	{"an outcome that Begin returned does not change", func(s *suite) {
 		first, second := s.claimed(long), s.claimed(long)
 		s.wantError(s.complete(first, "first"), nil)
@@ -31,6 +36,7 @@ var copying = []test{
 
 // copyingSteps are the same tests for the results of steps.
 var copyingSteps = []test{
+	// The same holds for the result of a step: the store copies what it keeps.
 	{"the caller may change a result after Checkpoint", func(s *suite) {
 		c := s.claimed(long)
 		result := []byte("1")
@@ -38,6 +44,8 @@ var copyingSteps = []test{
 		result[0] = '2'
 		s.wantSteps(c, map[string]string{"charge": "1"})
 	}},
+	// The map, unlike the results in it, belongs to the caller. A store in memory fails here if it returns its own map: a
+	// change by one run would change the steps of every later run.
 	{"the map that Checkpoints returns belongs to the caller", func(s *suite) {
 		c := s.claimed(long)
 		s.wantError(s.checkpoint(c, "charge", "1"), nil)
@@ -46,6 +54,8 @@ var copyingSteps = []test{
 		s.checkpoints(c)["notify"] = []byte("2")
 		s.wantSteps(c, map[string]string{"charge": "1"})
 	}},
+	// A run reads its steps once and stores more of them. A store in memory fails here if a later Checkpoint writes into the
+	// map, or into the bytes, that it has returned before.
 	{"what Checkpoints returned does not change with a later Checkpoint", func(s *suite) {
 		c := s.claimed(long)
 		s.wantError(s.checkpoint(c, "charge", "1"), nil)
@@ -61,6 +71,7 @@ var copyingSteps = []test{
 	}},
 }
 
+// sameText compares a result with its text.
 func sameText(a []byte, b string) bool { return string(a) == b }
 
 // checkpoints returns the steps of c, as the store returns them.

@@ -11,20 +11,27 @@ import (
 )
 
 // story wraps the store of one test. It notes each call with its result, so that the message of a failed test tells what
-// happened before. It has all optional abilities; a test uses those that the wrapped store has.
+// happened before. It also has the methods of Reopener, Notifier and Checkpointer; a test calls those that the wrapped store
+// has. It is safe for concurrent use, and notes a call when it returns: calls that overlap are noted in the order of their
+// results.
 type story struct {
 	store driver.Store
 
 	mu    sync.Mutex
 	lines []string
-	calls int         // how many calls were noted
-	names map[any]int // the numbers by which lines name keys, runs and requests, in the order of their appearance
-	last  string      // the call that was noted last
+	calls int            // how many calls were noted
+	names map[any]int    // the numbers by which lines name keys, runs and requests, in the order of their appearance
+	kinds map[string]int // how many names there are of each kind
+	last  string         // the call that was noted last
 }
 
-func newStory(store driver.Store) *story { return &story{store: store, names: map[any]int{}} }
+// newStory returns a story without calls.
+func newStory(store driver.Store) *story {
+	return &story{store: store, names: map[any]int{}, kinds: map[string]int{}}
+}
 
-// keyName, runName and requestName distinguish the names of a story.
+// keyName, runName and requestName distinguish the names of a story: the same bytes can be the name of a key and of a request,
+// and are then two names.
 type (
 	keyName     [32]byte
 	runName     [16]byte
@@ -44,13 +51,9 @@ func (y *story) note(call string, c *driver.Claim, details, result string) {
 // number returns the number of a name. The caller holds mu.
 func (y *story) number(name any) int {
 	if y.names[name] == 0 {
-		n := 1
-		for other := range y.names {
-			if fmt.Sprintf("%T", other) == fmt.Sprintf("%T", name) {
-				n++
-			}
-		}
-		y.names[name] = n
+		kind := fmt.Sprintf("%T", name)
+		y.kinds[kind]++
+		y.names[name] = y.kinds[kind]
 	}
 	return y.names[name]
 }
@@ -75,7 +78,7 @@ func (y *story) lastCall() string {
 	return y.last
 }
 
-// String returns the last lines, at most 60.
+// String returns the last lines, at most 60, since the end of a long random sequence is what explains its failure.
 func (y *story) String() string {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -182,7 +185,7 @@ func entryText(e driver.Entry) string {
 	return text
 }
 
-// bytesText returns data in quotes, or its length if it is long.
+// bytesText returns data in quotes, or its length if it is long, as the outcome of 1 MiB is.
 func bytesText(data []byte) string {
 	if len(data) > 40 {
 		return fmt.Sprintf("of %d bytes", len(data))

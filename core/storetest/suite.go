@@ -11,12 +11,16 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// suite is one running test with its store. Its functions call the store and check the results.
+// suite is one running test with its store. Its functions call the store and check the results. They send every call with a
+// context that does not end; the tests of limiting call the store themselves. A suite belongs to one test, which may use it
+// in many goroutines, except for the functions that end the test.
 type suite struct {
 	testing.TB
 	store   driver.Store // the story, which calls the store under test
 	story   *story
 	advance func(time.Duration)
+
+	maxOutcome int // how many bytes an outcome may have
 }
 
 // Fatalf fails and ends the test. The message ends with the calls of the test.
@@ -31,14 +35,15 @@ func (s *suite) Errorf(format string, args ...any) {
 	s.TB.Errorf("%s\nThe calls of this test:\n%v", fmt.Sprintf(format, args...), s.story)
 }
 
-// rival returns the claim of another run of the same request.
+// rival returns the claim of another run of the same request, as a retry or a duplicate that arrives beside the first request
+// makes it. It has no fence yet.
 func rival(c driver.Claim) driver.Claim {
 	rand.Read(c.Owner[:])
 	c.Fence, c.Attempt, c.Operation, c.Takeover = 0, 0, 0, false
 	return c
 }
 
-// other returns the claim of another request under the same key.
+// other returns the claim of another request under the same key: a client has used its key for something else.
 func other(c driver.Claim) driver.Claim {
 	c = rival(c)
 	rand.Read(c.Fingerprint[:])
@@ -64,7 +69,8 @@ func (s *suite) claim(c *driver.Claim) driver.Entry {
 	return entry
 }
 
-// claimed returns the claim of a new key after its Begin.
+// claimed returns the claim of a new key after its Begin. Its retention does not end during a test, so that only what a test
+// shortens can expire.
 func (s *suite) claimed(lease time.Duration) driver.Claim {
 	s.Helper()
 	c := NewClaim(lease, longer)
@@ -80,7 +86,8 @@ func (s *suite) wantState(entry driver.Entry, want driver.State) {
 	}
 }
 
-// wantError fails the test unless the last call has returned want, or an error that wraps it.
+// wantError fails the test unless the last call has returned want, or an error that wraps it. ErrGone wraps ErrLost, so a
+// test that wants ErrLost must refuse ErrGone: it would tell the engine that nothing protects the key.
 func (s *suite) wantError(err, want error) {
 	s.Helper()
 	if !errors.Is(err, want) || errors.Is(err, driver.ErrGone) && want != driver.ErrGone {
@@ -88,19 +95,24 @@ func (s *suite) wantError(err, want error) {
 	}
 }
 
+// extend sends an Extend with the durations of c.
 func (s *suite) extend(c driver.Claim) error {
 	return s.store.Extend(context.Background(), c)
 }
 
+// complete sends a Complete with this outcome.
 func (s *suite) complete(c driver.Claim, outcome string) error {
 	return s.store.Complete(context.Background(), c, []byte(outcome))
 }
 
+// fail sends the Fail of a run. free says that the run had no effects, so that another request may have the key.
 func (s *suite) fail(c driver.Claim, free bool) error {
 	return s.store.Fail(context.Background(), c, driver.Failure{Cause: "test", NoEffects: free})
 }
 
 // wantOutcome fails the test unless a retry of c gets this outcome, and the rest of the retention only if it asks for that.
+// Both forms are checked each time, because a store may read the outcome on two paths: the rest of the retention costs a
+// further read.
 func (s *suite) wantOutcome(c driver.Claim, want string) {
 	s.Helper()
 	retry := rival(c)
@@ -120,7 +132,8 @@ func (s *suite) wantOutcome(c driver.Claim, want string) {
 	}
 }
 
-// calls are the three calls that need a claim.
+// calls are the three calls of a Store that need a claim. Tests of the rules that bind all three send each of them, since a
+// store may have a statement for each and get one of the three wrong.
 var calls = []struct {
 	name string
 	do   func(*suite, driver.Claim) error

@@ -7,13 +7,14 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// withdraw sends the Fail of an owner that has no response to its Begin.
+// withdraw sends the Fail of an owner that has no response to its Begin: nothing ran, and the owner does not know any fence.
 func (s *suite) withdraw(c driver.Claim) error {
 	c.Fence = 0
 	return s.store.Fail(context.Background(), c, driver.Failure{Cause: "begin had no answer", NoEffects: true, NotRun: true})
 }
 
-// wantLateBeginLost fails the test unless a Begin of c is lost, because its owner has failed or withdrawn.
+// wantLateBeginLost fails the test unless a Begin of c is lost, because its owner has failed or withdrawn. It sends the Begin
+// with and without NoTakeover, since both forms may have been on their way.
 func (s *suite) wantLateBeginLost(c driver.Claim) {
 	s.Helper()
 	for _, c.NoTakeover = range []bool{false, true} {
@@ -22,7 +23,7 @@ func (s *suite) wantLateBeginLost(c driver.Claim) {
 	}
 }
 
-// notRun sends the Fail of an owner that had a claim and never ran.
+// notRun sends the Fail of an owner that had a claim and never ran, so that the attempt does not count.
 func (s *suite) notRun(c driver.Claim) error {
 	return s.store.Fail(context.Background(), c, driver.Failure{Cause: "test", NoEffects: true, NotRun: true})
 }
@@ -35,8 +36,12 @@ func (s *suite) claimAttempt(c *driver.Claim, want int, takeover bool) {
 	}
 }
 
-// withdrawing are the tests of withdrawals, of claims without a run, and of operations.
+// withdrawing are the tests of withdrawals, of claims without a run, and of operations. They are where a
+// record must remember owners that hold nothing, so the simplest layout of a record is not enough.
 var withdrawing = []test{
+	// A Begin without a response may still be on its way when its owner gives up. The withdrawal makes it come too late, and
+	// leaves the key free for the same request and for others. A store fails here if a Fail that finds no record does
+	// nothing: the late Begin would then claim the key for nobody, and retries would wait for the end of its lease.
 	{"LSE-18: a begin that comes after its own fail found nothing is lost, and the key is free at once", func(s *suite) {
 		for _, next := range []func(driver.Claim) driver.Claim{rival, other} {
 			for _, noTakeover := range []bool{false, true} {
@@ -54,6 +59,8 @@ var withdrawing = []test{
 			}
 		}
 	}},
+	// A call may be late by more than one run of somebody else. A store fails here if a new claim replaces the list of noted
+	// owners in place of adding the owner of the FAILED record to it.
 	{"LSE-18: a begin that was withdrawn stays lost through failures and takeovers", func(s *suite) {
 		c := NewClaim(long, longer)
 		s.wantError(s.withdraw(c), nil)
@@ -74,6 +81,9 @@ var withdrawing = []test{
 		s.claimAttempt(&heir, 5, true)
 		s.wantLateBeginLost(c)
 	}},
+	// A withdrawal that finds a claim of somebody else only notes its owner. The run in progress goes on, its request still
+	// owns the key, and its later Fail frees the key as usual. A store fails here if the withdrawal ends that claim, or if a
+	// Fail or the next claim drops the noted owners.
 	{"LSE-18: a begin that is withdrawn while another holds the key is lost, and the other is not disturbed", func(s *suite) {
 		c := s.claimed(long)
 		w := other(c)
@@ -101,6 +111,8 @@ var withdrawing = []test{
 		s.wantError(s.withdraw(other(c)), driver.ErrLost)
 		s.wantOutcome(next, "kept")
 	}},
+	// Many requests may give up on one key while its server is slow. The check withdraws 20 owners and wants the last 16 to
+	// be noted, in an absent, a STARTED and a FAILED record. A store fails here if it notes only one owner.
 	{"LSE-18: a record notes the last 16 owners", func(s *suite) {
 		absent, started, failed := NewClaim(long, longer), s.claimed(long), s.claimed(long)
 		s.wantError(s.withdraw(absent), nil)
@@ -119,6 +131,8 @@ var withdrawing = []test{
 		s.wantError(s.complete(started, "kept"), nil)
 		s.wantOutcome(started, "kept")
 	}},
+	// A record that only stands for a withdrawal must go by itself, after the lease in which the late Begin would have
+	// mattered. A store fails here if it keeps such a record for the retention.
 	{"a withdrawal from an absent record lasts for a lease", func(s *suite) {
 		c := NewClaim(moment, longer)
 		s.wantError(s.withdraw(c), nil)
@@ -126,6 +140,8 @@ var withdrawing = []test{
 		s.advance(moment + overtime)
 		s.claimAttempt(&c, 1, false)
 	}},
+	// A later withdrawal needs a lease of its own, which may end after the record would. A store fails here if it notes the
+	// owner and leaves the expiry. The second call, with a longer lease, is a repetition by the same owner.
 	{"a withdrawal that a free record notes lasts for a lease", func(s *suite) {
 		first := NewClaim(moment, longer)
 		s.wantError(s.withdraw(first), nil)
@@ -141,6 +157,8 @@ var withdrawing = []test{
 		s.claimAttempt(&next, 1, false)
 		s.wantLateBeginLost(w)
 	}},
+	// The record also stands for the run that failed. A store fails here if it sets the expiry to the end of the new lease
+	// without a comparison.
 	{"a shorter withdrawal does not shorten a free record", func(s *suite) {
 		first := s.claimed(long)
 		s.wantError(s.fail(first, true), nil)
@@ -151,6 +169,8 @@ var withdrawing = []test{
 		s.wantLateBeginLost(first)
 		s.wantLateBeginLost(w)
 	}},
+	// A record that holds its key for one request ends by the schedule of that request. A store fails here if every note
+	// renews the retention.
 	{"a withdrawal does not prolong the record of another", func(s *suite) {
 		c := NewClaim(moment/2, moment)
 		s.claim(&c)
@@ -162,6 +182,8 @@ var withdrawing = []test{
 		next.Lease, next.Retention = long, longer
 		s.claimAttempt(&next, 1, false)
 	}},
+	// The record that a withdrawal leaves has no outcome, so it must not stand before a tombstone: the retry would run
+	// although there was an outcome. A store fails here if it looks for tombstones only where there is no record.
 	{"a withdrawal does not hide a tombstone", func(s *suite) {
 		c := s.claimed(long)
 		c.Retention, c.LateRetry = short, longer
@@ -174,6 +196,9 @@ var withdrawing = []test{
 		s.wantLateBeginLost(late)
 		s.wantState(s.begin(rival(late)), driver.Expired)
 	}},
+	// A consumer may claim a message and then not run it, for example because it shuts down. That must not use up attempts,
+	// or the message would be given up without having been handled. A store fails here if a repeated Fail gives the attempt
+	// back twice, or if the fence goes back as well.
 	{"EVT-08: a claim without a run gives its attempt back, and the key", func(s *suite) {
 		c := NewClaim(long, longer)
 		for range 5 {
@@ -188,6 +213,8 @@ var withdrawing = []test{
 			s.wantLateBeginLost(c)
 		}
 	}},
+	// A claim without a run says nothing of the runs before it. A store fails here if a Fail with NotRun frees the key
+	// although an earlier run failed with effects or vanished.
 	{"EVT-08: a claim without a run leaves what earlier runs have done", func(s *suite) {
 		failed, vanished := s.claimed(long), s.claimed(short)
 		s.wantError(s.fail(failed, false), nil)
@@ -202,6 +229,9 @@ var withdrawing = []test{
 			}
 		}
 	}},
+	// Steps and keys that are derived from the operation connect the attempts of one request. The check leads one key through
+	// all ways in which a claim can end, and looks at the operation of the next claim. A store fails here if it takes the
+	// fence of each claim, which repeats steps, or keeps the operation of a request that is over, which skips them.
 	{"an operation lasts through failures and takeovers, and ends when the key is free or absent", func(s *suite) {
 		c := s.claimed(long)
 		next := func(want int64, end func(driver.Claim) error) {
@@ -235,7 +265,10 @@ var withdrawing = []test{
 	}},
 }
 
+// operations are the tests of how long the steps of an operation live, for a store that is a driver.Checkpointer.
 var operations = []test{
+	// A key that failed free begins another operation, even for the same request. A store fails here if it finds steps by key
+	// and fingerprint.
 	{"steps end with their operation", func(s *suite) {
 		c := s.claimed(long)
 		s.wantError(s.checkpoint(c, "charge", "1"), nil)
@@ -244,6 +277,8 @@ var operations = []test{
 		s.claim(&next)
 		s.wantSteps(next, nil)
 	}},
+	// Neither a withdrawal nor a claim without a run is an end of the operation. A store fails here if it deletes the steps
+	// at each Fail with NoEffects.
 	{"steps outlive claims without a run, and withdrawals", func(s *suite) {
 		c := s.claimed(short)
 		s.wantError(s.checkpoint(c, "charge", "1"), nil)
@@ -258,6 +293,8 @@ var operations = []test{
 		s.claimAttempt(&next, 2, true)
 		s.wantSteps(next, map[string]string{"charge": "1"})
 	}},
+	// A withdrawal rewrites the record of a run in progress. A store fails here if it loses the note that requests are
+	// subscribed.
 	{"a waiting request is notified although others have withdrawn during the run", func(s *suite) {
 		if _, ok := s.story.store.(driver.Notifier); !ok {
 			s.Skip("the store is no Notifier")

@@ -13,6 +13,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"io/fs"
 	"strings"
 	"sync"
 	"testing"
@@ -49,6 +50,7 @@ func Run(t *testing.T, newHarness func(testing.TB) Harness) {
 	}
 }
 
+// contract has all tests of the suite. Their names say what a blob store must do, and are what a failed run shows.
 var contract = []struct {
 	name string
 	run  func(*suite)
@@ -77,12 +79,14 @@ type suite struct {
 // newID returns a random id.
 func newID() string { return "id-" + rand.Text() }
 
+// random returns random bytes, which no store can shorten by compression.
 func random(size int) []byte {
 	b := make([]byte, size)
 	rand.Read(b)
 	return b
 }
 
+// put stores data, and ends the test if Put returns an error.
 func (s *suite) put(id string, data []byte, ttl time.Duration) {
 	s.Helper()
 	if err := s.blobs.Put(context.Background(), id, data, ttl); err != nil {
@@ -90,6 +94,7 @@ func (s *suite) put(id string, data []byte, ttl time.Duration) {
 	}
 }
 
+// delete deletes a blob, and ends the test if Delete returns an error. A blob that is not there is no error.
 func (s *suite) delete(id string) {
 	s.Helper()
 	if err := s.blobs.Delete(context.Background(), id); err != nil {
@@ -109,14 +114,16 @@ func (s *suite) is(id string, want []byte) {
 	}
 }
 
-// lost checks that Get returns an error, and nothing else.
+// lost checks that Get returns an error that wraps fs.ErrNotExist, and nothing else. With another error the messages whose results
+// are in such a blob stay Busy for ever.
 func (s *suite) lost(id string) {
 	s.Helper()
-	if got, err := s.blobs.Get(context.Background(), id); err == nil || got != nil {
-		s.Fatalf("Get %s: %d bytes and error %v, want an error alone", id, len(got), err)
+	if got, err := s.blobs.Get(context.Background(), id); !errors.Is(err, fs.ErrNotExist) || got != nil {
+		s.Fatalf("Get %s: %d bytes and error %v, want an error alone that wraps fs.ErrNotExist", id, len(got), err)
 	}
 }
 
+// comesBack puts blobs of many lengths, the empty one included, and reads each twice. nil and an empty slice are the same blob.
 func comesBack(s *suite) {
 	for _, data := range [][]byte{{}, {0}, []byte("text\r\n\x00\xff"), random(1), random(4097), random(1 << 20), random(6 << 20)} {
 		id := newID()
@@ -129,6 +136,8 @@ func comesBack(s *suite) {
 	s.is(id, nil)
 }
 
+// isTheCallers changes the slice that it has put, and then one that Get has returned. The blob must stay as it was: both
+// slices belong to the caller.
 func isTheCallers(s *suite) {
 	id, data := newID(), []byte("as it was put")
 	s.put(id, data, long)
@@ -140,6 +149,7 @@ func isTheCallers(s *suite) {
 	s.is(id, []byte("as it was put"))
 }
 
+// isReplaced puts blobs of other lengths under one id. No byte of a longer one may remain behind a shorter one.
 func isReplaced(s *suite) {
 	id := newID()
 	for _, data := range [][]byte{random(1000), random(10), {}, random(2000)} {
@@ -148,8 +158,11 @@ func isReplaced(s *suite) {
 	}
 }
 
+// absent reads a blob that nobody has put.
 func (s *suite) absent() { s.lost(newID()) }
 
+// isDeleted deletes a blob before it is there, once, and twice. Each Delete must return no error,
+// whether the blob is there or not. Another blob must stay, and the id can be put again.
 func isDeleted(s *suite) {
 	id, other := newID(), newID()
 	s.delete(id)
@@ -163,6 +176,8 @@ func isDeleted(s *suite) {
 	s.is(id, []byte("second"))
 }
 
+// expires checks that a blob is gone once its ttl is over, that a blob with a longer ttl stays, and that Delete then returns no
+// error.
 func expires(s *suite) {
 	id, other := newID(), newID()
 	s.put(other, []byte("long"), long)
@@ -174,6 +189,7 @@ func expires(s *suite) {
 	s.delete(id)
 }
 
+// livesAnew puts a blob again with a longer ttl, and another with a shorter one. The last Put decides in both cases.
 func livesAnew(s *suite) {
 	longer, shorter := newID(), newID()
 	s.put(longer, []byte("first"), short)
@@ -185,6 +201,8 @@ func livesAnew(s *suite) {
 	s.lost(shorter)
 }
 
+// areApart puts blobs under ids that a careless store would confuse: they differ in one byte, in case, in a leading "-" or "_",
+// or in nothing but the last of 128 bytes. Case matters to stores on file systems that ignore it.
 func areApart(s *suite) {
 	base := newID()
 	full := base + strings.Repeat("x", 128-len(base)-1)
@@ -201,6 +219,8 @@ func areApart(s *suite) {
 	}
 }
 
+// refusesIDs checks that no call accepts an id that is empty, longer than 128 bytes, or has bytes other than ASCII letters,
+// digits, "-" and "_". Such an id could name a file outside of a store's directory, or another object of a bucket.
 func refusesIDs(s *suite) {
 	ctx := context.Background()
 	good := newID()
@@ -220,6 +240,7 @@ func refusesIDs(s *suite) {
 	s.is(good, []byte("good"))
 }
 
+// refusesTTLs checks that a Put with a ttl of 0 or less is an error and stores nothing. Some stores take 0 for "for ever".
 func refusesTTLs(s *suite) {
 	id := newID()
 	for _, ttl := range []time.Duration{0, -1, -time.Hour} {
@@ -230,6 +251,7 @@ func refusesTTLs(s *suite) {
 	s.lost(id)
 }
 
+// isCancelled checks that each call under a context that has ended returns the error of that context and changes nothing.
 func isCancelled(s *suite) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

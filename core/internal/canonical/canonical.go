@@ -134,7 +134,9 @@ func (d *jsonDocument) list(begin, end byte, item func() bool) bool {
 	return false
 }
 
-// object parses an object whose names all differ.
+// object parses an object whose names all differ. It refuses a name that occurs twice, because parsers disagree about which of
+// the two members counts (RFC 8259, section 4). An object whose members are in order already is not noted, so appendSorted copies
+// it at once.
 func (d *jsonDocument) object(depth int) bool {
 	start, open := len(d.text), len(d.open)
 	if !d.list('{', '}', func() bool { return d.member(depth) }) {
@@ -216,7 +218,7 @@ func (d *jsonDocument) escape() bool {
 	return true
 }
 
-// codePoint parses one code unit, or a surrogate pair, after the first \u.
+// codePoint parses one code unit, or a surrogate pair, after the first \u. It refuses half of a pair, which no UTF-8 can express.
 func (d *jsonDocument) codePoint() (rune, bool) {
 	r, ok := d.codeUnit()
 	if !utf16.IsSurrogate(r) {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// maxParts bounds the parts of a form.
+// maxParts bounds the parts of a form, because the reader makes objects for each part, however short that is.
 const maxParts = 1000
 
 // Multipart returns the canonical form of a multipart/form-data body: its parts in order, each with its header and its bytes,
@@ -48,7 +48,8 @@ func Multipart(contentType string, body []byte) ([]byte, bool) {
 	return nil, false
 }
 
-// appendHeader appends the number of header fields and, sorted by name, each field.
+// appendHeader appends the number of header fields and, sorted by name, each field. Each text has its length in front, so that
+// two different forms never become the same bytes.
 func appendHeader(form []byte, header map[string][]string) []byte {
 	lines := 0
 	for _, values := range header {

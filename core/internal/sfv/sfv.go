@@ -1,4 +1,7 @@
 // Package sfv parses those structured field values (RFC 9651) that this module needs: Strings with parameters, and tokens.
+//
+// The value of the field Idempotency-Key is such a String. Parameters are parsed in full although nothing uses them, because a
+// value with malformed parameters is no valid value at all.
 package sfv
 
 import (
@@ -41,7 +44,8 @@ func (s *scanner) take(class func(c byte) bool) string {
 	return taken
 }
 
-// str parses a String: RFC 9651, section 4.2.5.
+// str parses a String: RFC 9651, section 4.2.5. A String without a backslash, the usual case, is a part of the line and is not
+// copied.
 func (s *scanner) str() (string, bool) {
 	if !s.next('"') {
 		return "", false
@@ -83,7 +87,8 @@ func (s *scanner) parameters() bool {
 	return true
 }
 
-// bareItem parses a value of any type: RFC 9651, section 4.2.3.1.
+// bareItem parses a value of any type: RFC 9651, section 4.2.3.1. The first byte tells the type. A parameter cannot have a list
+// or a dictionary as its value.
 func (s *scanner) bareItem() bool {
 	if s.rest == "" {
 		return false
@@ -112,7 +117,8 @@ func (s *scanner) bareItem() bool {
 	return false
 }
 
-// number parses an Integer or a Decimal, and reports which of them it was: RFC 9651, section 4.2.4.
+// number parses an Integer or a Decimal, and reports which of them it was: RFC 9651, section 4.2.4. The RFC bounds the digits: 15
+// in an Integer, and 12 before and 3 after the point of a Decimal.
 func (s *scanner) number() (integer, ok bool) {
 	s.next('-')
 	whole := len(s.take(isDigit))
@@ -123,7 +129,8 @@ func (s *scanner) number() (integer, ok bool) {
 	return false, whole >= 1 && whole <= 12 && fraction >= 1 && fraction <= 3
 }
 
-// displayString parses a Display String after its '%': RFC 9651, section 4.2.10.
+// displayString parses a Display String after its '%': RFC 9651, section 4.2.10. Its escapes have lower-case digits, and its
+// bytes are UTF-8 once the escapes are decoded.
 func (s *scanner) displayString() bool {
 	if !s.next('"') {
 		return false
@@ -149,6 +156,8 @@ func isBase64(s string) bool {
 	return err == nil
 }
 
+// The classes of bytes for scanner.take. All of them are ASCII; a byte of another character is in none, so it ends what is
+// parsed.
 func isDigit(c byte) bool       { return c >= '0' && c <= '9' }
 func isLower(c byte) bool       { return c >= 'a' && c <= 'z' }
 func isAlpha(c byte) bool       { return isLower(c) || c >= 'A' && c <= 'Z' }

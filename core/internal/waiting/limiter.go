@@ -1,5 +1,8 @@
-// Package waiting lets requests wait until a run in progress ends. It bounds how many requests wait, and how many calls of a store
-// they leave behind.
+// Package waiting lets requests wait until a run in progress ends. It bounds how many requests wait, and how many calls of a
+// store they leave behind.
+//
+// An engine has one Limiter. A request that finds a run in progress gets a Waiter, subscribes once, and then calls Wait and asks
+// the store in turns until the outcome is there.
 package waiting
 
 import "sync"
@@ -30,7 +33,7 @@ func (l *Limiter) acquire(key [32]byte, limits Limits) bool {
 	return true
 }
 
-// release undoes acquire.
+// release undoes acquire. A key that nobody waits for has no entry, so that the map does not grow with each key.
 func (l *Limiter) release(key [32]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,7 +55,7 @@ func (l *Limiter) startCall(limits Limits) bool {
 	return true
 }
 
-// addCalls adds n to the calls in flight.
+// addCalls adds n to the calls in flight. Close counts its call without asking the limits: it must always be made.
 func (l *Limiter) addCalls(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

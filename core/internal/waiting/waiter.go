@@ -108,6 +108,8 @@ func (w *Waiter) giveUp() {
 	w.isLate = true
 }
 
+// notify notes that the run may have ended. It does not block: one note is enough, however many notifications come before the
+// next Wait. The store may call it at any time, also after Close.
 func (w *Waiter) notify() {
 	select {
 	case w.notified <- struct{}{}:
@@ -116,8 +118,8 @@ func (w *Waiter) notify() {
 }
 
 // Wait blocks until the run may have ended: something notified the request, the rest of the run's lease is over, or it is time to
-// poll. It reports false when the client has left, or the deadline was over before. At the deadline it reports true once, so that a
-// lost notification costs no more than the wait.
+// poll. It reports false when the client has left, or the deadline was over before. At the deadline it reports true once, so that
+// a lost notification costs no more than the wait.
 func (w *Waiter) Wait(client context.Context, leaseRemaining time.Duration) (retry bool) {
 	rest := time.Until(w.deadline)
 	if rest <= 0 {
@@ -136,7 +138,8 @@ func (w *Waiter) Wait(client context.Context, leaseRemaining time.Duration) (ret
 	}
 }
 
-// Close ends the wait and the subscription. The store's stop runs in a goroutine of its own, so that no store can hold the request.
+// Close ends the wait and the subscription. The store's stop runs in a goroutine of its own, so that no store can hold the
+// request.
 func (w *Waiter) Close() {
 	w.limiter.release(w.key)
 	w.mu.Lock()

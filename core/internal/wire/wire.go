@@ -1,5 +1,9 @@
 // Package wire encodes and decodes the parts of a stored outcome: numbers, texts and header fields. A dictionary shortens
 // common header fields to one byte. ReplaceField changes a list of header fields.
+//
+// Package core puts the parts together and documents the whole format in outcome.go; it also writes and checks the checksum. A
+// stored outcome may come from another process or from somebody who can write to the store, so a Decoder trusts no length and no
+// text.
 package wire
 
 import (
@@ -13,8 +17,8 @@ import (
 // Field is one header field. It can be converted to and from the Field of package core.
 type Field struct{ Name, Value string }
 
-// ReplaceField returns fields with own in place of all fields that have its name, in any case. If the value of own is "", the fields
-// are only removed. ReplaceField changes the slice. F is Field, or the Field of package core.
+// ReplaceField returns fields with own in place of all fields that have its name, in any case. If the value of own is "", the
+// fields are only removed. ReplaceField changes the slice. F is Field, or the Field of package core.
 func ReplaceField[F ~struct{ Name, Value string }](fields []F, own F) []F {
 	fields = slices.DeleteFunc(fields, func(f F) bool { return strings.EqualFold(Field(f).Name, Field(own).Name) })
 	if Field(own).Value == "" {
@@ -23,7 +27,8 @@ func ReplaceField[F ~struct{ Name, Value string }](fields []F, own F) []F {
 	return append(fields, own)
 }
 
-// AppendField appends a header field to b: one byte if the dictionary has the whole field, else the name and the value.
+// AppendField appends a header field to b: one byte if the dictionary has the whole field, else the name and the value. A field
+// with an empty value is never one byte, because that byte says that the value follows.
 func AppendField(b []byte, f Field) []byte {
 	if place := headerIndex[f]; place > 0 && f.Value != "" {
 		return append(b, place)
@@ -55,14 +60,16 @@ type Decoder struct {
 	Malformed bool
 }
 
-// NewDecoder returns a Decoder that reads b from the offset at.
+// NewDecoder returns a Decoder that reads b from the offset at. The Decoder does not change b, and b must not change while it is
+// used.
 func NewDecoder(b []byte, at int) Decoder { return Decoder{b: b, at: at} }
 
-// Rest returns what has not been read.
+// Rest returns what has not been read. It shares the memory of b.
 func (d *Decoder) Rest() []byte { return d.b[d.at:] }
 
 // ReadTexts copies the texts of the two lists that follow, a list of names and a list of fields, at once. It does not move the
-// Decoder. It must be called before Name and Field.
+// Decoder. It must be called before Name and Field, which return parts of the copy: one allocation for all texts of an outcome,
+// and the body, which may be long, is not copied with them. If the lists are malformed, Name and Field find that as well.
 func (d *Decoder) ReadTexts() {
 	ahead := *d
 	ahead.end = d.at
@@ -80,7 +87,7 @@ func (d *Decoder) ReadTexts() {
 	d.base, d.texts = d.at, string(d.b[d.at:ahead.end])
 }
 
-// OwnText reads a text that is not in the lists of ReadTexts.
+// OwnText reads a text that is not in the lists of ReadTexts. It returns a copy.
 func (d *Decoder) OwnText() string {
 	from, to := d.span()
 	return string(d.b[from:to])
@@ -107,7 +114,7 @@ func (d *Decoder) Count() uint64 {
 	return n
 }
 
-// span reads past a text and returns its offsets.
+// span reads past a text and returns its offsets. They are in b even if the text is malformed, because Count returns 0 then.
 func (d *Decoder) span() (from, to int) {
 	n := int(d.Count())
 	d.at += n
@@ -128,14 +135,15 @@ func (d *Decoder) common() Field {
 	return HeaderDict[n-1]
 }
 
-// Name reads the name of a header field.
+// Name reads the name of a header field. An entry of the dictionary that has a value is no name.
 func (d *Decoder) Name() string {
 	f := d.common()
 	d.Malformed = d.Malformed || f.Value != ""
 	return d.named(f).Name
 }
 
-// Field reads a header field.
+// Field reads a header field. CR, LF and NUL make it malformed: no field value may have them (RFC 9110, section 5.5), and the
+// first two would let a value add fields to a replay.
 func (d *Decoder) Field() Field {
 	f := d.named(d.common())
 	if f.Value == "" {
