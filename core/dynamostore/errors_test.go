@@ -1,0 +1,214 @@
+package dynamostore_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/blobs"
+	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/dynamostore"
+	"github.com/go-idem/idem/core/storetest"
+)
+
+func newEngine(tb testing.TB, store driver.Store, changes ...func(*core.Config)) *core.Engine {
+	tb.Helper()
+	cfg := core.Config{Store: store, Scope: core.SingleTenant}
+	cfg.Limits.StoreTimeout = 5 * time.Second
+	for _, change := range changes {
+		change(&cfg)
+	}
+	engine, err := core.New(cfg)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { assert.NoError(tb, engine.Close(ctx)) })
+	return engine
+}
+
+// order is POST /orders with a key.
+func order(key string) core.Request {
+	return core.Request{
+		Method: "POST", Path: "/orders", Header: http.Header{"Idempotency-Key": {key}}.Values,
+		Body: func(int64) ([]byte, error) { return []byte("tea"), nil },
+	}
+}
+
+// post sends POST /orders with a key, and returns the result and how often the handler ran.
+func post(tb testing.TB, engine *core.Engine, key, body string) (result core.Result, runs int) {
+	tb.Helper()
+	result, err := engine.Do(ctx, order(key), func(context.Context) (*core.Response, error) {
+		runs++
+		return &core.Response{Status: 201, Body: []byte(body)}, nil
+	})
+	require.NoError(tb, err)
+	return result, runs
+}
+
+// newSchema makes a table whose partition key has another name, and returns a store in it.
+func newSchema(tb testing.TB) *dynamostore.Store {
+	tb.Helper()
+	t := table{name: rand.Text(), client: newTable(tb).client}
+	_, err := t.client().CreateTable(ctx, &dynamodb.CreateTableInput{
+		TableName: &t.name, BillingMode: types.BillingModePayPerRequest,
+		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("pk"), KeyType: types.KeyTypeHash}},
+		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("pk"), AttributeType: types.ScalarAttributeTypeS}},
+	})
+	require.NoError(tb, err)
+	return t.store()
+}
+
+// What is wrong with a table, with credentials or with the service is an error that says what to do, and nothing runs.
+func TestBadInputIsAnErrorThatSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	missing := sharedTable(t)
+	missing.name = "another"
+	for name, bad := range map[string]struct {
+		store *dynamostore.Store
+		want  string
+	}{
+		"a table that does not exist": {missing.store(), "not in the Region"},
+		"another primary key":         {newSchema(t), "a partition key named id"},
+		"a user that may only read": {
+			sharedTable(t).store(refused("AccessDeniedException", "not authorized", "PutItem", "UpdateItem")), "let the credentials use",
+		},
+		"credentials of another Region": {
+			sharedTable(t).store(refused("UnrecognizedClientException", "The security token is invalid")), "credentials are not valid",
+		},
+		"too little capacity": {
+			sharedTable(t).store(refused("ProvisionedThroughputExceededException", "exceeded")), "too little capacity",
+		},
+		"no server": {
+			dynamostore.New(newClient("http://127.0.0.1:1"), "payments"), "connection refused",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := storetest.NewClaim(time.Minute, time.Hour)
+			_, err := bad.store.Begin(ctx, c)
+			assert.ErrorContains(t, err, bad.want)
+			assert.False(t, errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrUnreadable), "%v", err)
+			engine := newEngine(t, bad.store, func(c *core.Config) { // which tries for a lease to release the claim
+				c.Lease.Duration, c.Limits.StoreTimeout = time.Second, time.Second/2
+			})
+			result, runs := post(t, engine, rand.Text(), "made")
+			assert.Equal(t, http.StatusServiceUnavailable, result.Response.Status)
+			assert.Zero(t, runs)
+		})
+	}
+}
+
+// change sets an attribute of an item, as no version of this package does, or as a later one may do.
+func change(tb testing.TB, name [32]byte, attribute string, value types.AttributeValue) {
+	tb.Helper()
+	t, id := sharedTable(tb), string(driver.AppendRecordName(nil, name))
+	_, err := t.client().UpdateItem(ctx, &dynamodb.UpdateItemInput{
+		TableName:                 &t.name,
+		Key:                       map[string]types.AttributeValue{"id": &types.AttributeValueMemberS{Value: id}},
+		UpdateExpression:          aws.String("SET " + attribute + " = :value"),
+		ExpressionAttributeValues: map[string]types.AttributeValue{":value": value},
+	})
+	require.NoError(tb, err)
+}
+
+func TestAnItemThatCannotBeReadIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	store := sharedTable(t).store()
+	for attribute, value := range map[string]types.AttributeValue{
+		"layout":      &types.AttributeValueMemberN{Value: "2"},
+		"claim_state": &types.AttributeValueMemberS{Value: "PAUSED"},
+		"claim_owner": &types.AttributeValueMemberB{Value: []byte("short")},
+		"attempt":     &types.AttributeValueMemberS{Value: "one"},
+		"fingerprint": &types.AttributeValueMemberN{Value: "1"},
+	} {
+		t.Run(attribute, func(t *testing.T) {
+			t.Parallel()
+			c := claimed(t, store, time.Minute)
+			change(t, c.Key, attribute, value)
+			_, err := store.Begin(ctx, rival(c))
+			assert.ErrorIs(t, err, driver.ErrUnreadable)
+			assert.ErrorIs(t, store.Fail(ctx, rival(c), driver.Failure{}), driver.ErrUnreadable)
+			seen, err := store.Look(ctx, c.Key)
+			require.NoError(t, err)
+			assert.Equal(t, driver.Unreadable, seen.State)
+			assert.ErrorIs(t, store.Forget(ctx, seen), driver.ErrLost)
+			if attribute == "layout" {
+				assert.ErrorIs(t, store.Extend(ctx, c), driver.ErrUnreadable)
+				assert.ErrorIs(t, store.Complete(ctx, c, nil), driver.ErrUnreadable)
+			}
+		})
+	}
+}
+
+func TestWhatIsTooLongForAnItemIsRefused(t *testing.T) {
+	t.Parallel()
+	store := sharedTable(t).store()
+	c := claimed(t, store, time.Minute)
+	err := store.Complete(ctx, c, make([]byte, dynamostore.MaxOutcome+1))
+	assert.ErrorIs(t, err, dynamostore.ErrTooLarge)
+	assert.ErrorContains(t, err, "Keep.Blobs")
+	require.NoError(t, store.Extend(ctx, c), "the claim is lost")
+
+	require.NoError(t, store.Checkpoint(ctx, c, "long", make([]byte, 300<<10)))
+	err = store.Checkpoint(ctx, c, "longer", make([]byte, 100<<10))
+	assert.ErrorIs(t, err, dynamostore.ErrTooLarge)
+	assert.ErrorIs(t, err, errors.ErrUnsupported)
+	require.NoError(t, store.Checkpoint(ctx, c, "short", make([]byte, 90<<10)))
+	for range 4 {
+		assert.ErrorIs(t, store.Fail(ctx, rival(c), driver.Failure{Cause: strings.Repeat("é", 500)}), driver.ErrLost)
+	}
+	require.NoError(t, store.Fail(ctx, c, driver.Failure{Cause: strings.Repeat("é", 500)}), "nothing else fits in")
+	next := rival(c)
+	entry := begin(t, store, next)
+	require.Equal(t, 2, entry.Attempt)
+	next.Fence = entry.Fence
+	require.NoError(t, store.Complete(ctx, next, make([]byte, dynamostore.MaxOutcome)))
+	assert.Len(t, begin(t, store, rival(c)).Outcome, dynamostore.MaxOutcome)
+}
+
+// Without blobs an outcome that is too long is stored without its body, after a lease in which the store has refused it.
+func TestALongResponseWithoutBlobsIsReplayedWithoutItsBody(t *testing.T) {
+	t.Parallel()
+	engine := newEngine(t, sharedTable(t).store(), func(c *core.Config) {
+		c.Lease.Duration, c.Limits.StoreTimeout = time.Second, time.Second/2
+	})
+	key, long := rand.Text(), strings.Repeat("a long response ", 32<<10)
+	first, runs := post(t, engine, key, long)
+	assert.Equal(t, 1, runs)
+	assert.Len(t, first.Response.Body, len(long))
+	var again core.Result
+	require.Eventually(t, func() bool {
+		again, runs = post(t, engine, key, long)
+		return again.Replayed
+	}, 20*time.Second, 50*time.Millisecond)
+	assert.Zero(t, runs)
+	assert.Equal(t, 201, again.Response.Status)
+	assert.True(t, again.Response.Omitted)
+	assert.Empty(t, again.Response.Body)
+}
+
+// A long response is in a blob, as the error advises.
+func TestALongResponseIsReplayedFromABlob(t *testing.T) {
+	t.Parallel()
+	bodies, err := blobs.Dir(t.TempDir())
+	require.NoError(t, err)
+	engine := newEngine(t, sharedTable(t).store(), func(c *core.Config) {
+		c.Keep.Blobs, c.Keep.BlobsFrom, c.Keep.MaxBody = bodies, 300<<10, 2<<20
+	})
+	key, long := rand.Text(), strings.Repeat("a long response ", 64<<10)
+	first, runs := post(t, engine, key, long)
+	assert.Equal(t, 1, runs)
+	again, runs := post(t, engine, key, long)
+	assert.Zero(t, runs)
+	assert.True(t, again.Replayed)
+	assert.Equal(t, string(first.Response.Body), string(again.Response.Body))
+}
