@@ -33,10 +33,12 @@ const (
 	gone
 )
 
-// slack is how much the clocks of server and clients may differ within one lease. goneSlack is more, because a server counts
-// the retention in whole ms and reads that clock once for each command.
+// slack is how much the clocks of server and clients may differ within one lease, and lateSlack how much later a store may end
+// one: see driver.Claim. goneSlack is more, because a server counts the retention in whole ms and reads that clock once for each
+// command.
 const (
 	slack      = 100 * time.Microsecond
+	lateSlack  = slack + time.Millisecond
 	goneSlack  = 3 * time.Millisecond
 	checkLimit = 20 * time.Second
 )
@@ -212,13 +214,13 @@ func (b *belief) prolong(in sent) {
 // answer.
 func (b *belief) schedule(in sent) {
 	until := func(d, slack time.Duration) int64 {
-		if in.until == never {
+		if in.until == never || in.lateEnds && in.Verb != Complete && in.Verb != Fail {
 			return never
 		}
 		return in.until + int64(d+slack)
 	}
 	b.goneLo, b.goneHi = in.at+int64(in.Claim.Retention-goneSlack), until(in.Claim.Retention, goneSlack)
 	if in.Verb == Begin || in.Verb == Extend {
-		b.overLo, b.overHi = in.at+int64(in.Claim.Lease-slack), until(in.Claim.Lease, slack)
+		b.overLo, b.overHi = in.at+int64(in.Claim.Lease-slack), until(in.Claim.Lease, lateSlack)
 	}
 }

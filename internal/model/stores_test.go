@@ -37,7 +37,7 @@ func clockedMemory() *Clocked {
 	}
 }
 
-// clockedRedis is a real server whose clock stands still: the scripts are sent to it with another place to read the time
+// clockedRedis is a real server whose clock stands still, and a store that sends scripts alone: they are sent to it with another place to read the time
 // from, and when time passes, the keys are told how much.
 func clockedRedis(tb testing.TB, server *redistest.Server) *Clocked {
 	name := rand.Text()
@@ -59,7 +59,7 @@ func clockedRedis(tb testing.TB, server *redistest.Server) *Clocked {
 	advance(tick)
 	scripts := server.Client(tb)
 	scripts.AddHook(otherClock(tb, "clock:"+name))
-	return &Clocked{redisstore.New(scripts, redisstore.Prefix(name)), func() time.Duration { return now }, advance, func(d time.Duration) { set(d, 0) }}
+	return &Clocked{redisstore.New(scripts, redisstore.Prefix(name), redisstore.Scripts()), func() time.Duration { return now }, advance, func(d time.Duration) { set(d, 0) }}
 }
 
 // otherClock sends scripts that read a clock that the test sets.

@@ -14,14 +14,16 @@ import (
 // history is one execution of a plan. It knows what really happened, which no single process knows, and checks the promises of
 // package core against that.
 type history struct {
-	plan    *plan
-	store   backend
-	begin   time.Time
-	verbose bool // the story is written down
+	plan     *plan
+	store    backend
+	newStore backend // where a move goes to
+	begin    time.Time
+	verbose  bool // the story is written down
 
 	mu        sync.Mutex
 	processes []*process // those that live, by slot
 	all       []*process
+	hasMoved  map[int]bool // by slot
 	records   map[[32]byte]*record
 	keys      map[int]*keyHistory
 	blobs     map[string][]byte
@@ -308,7 +310,7 @@ func (h *history) failed(d *do, c *driver.Claim, f driver.Failure, err error) {
 	case r.last != nil && (err == nil || errors.Is(err, driver.ErrLost)):
 		r.withdrawn[c.Owner] = forever
 	}
-	if r.last != nil && r.last.owner == c.Owner && err == nil {
+	if r.last != nil && r.last.owner == c.Owner && err == nil && !r.last.hasEnded { // a repeated Fail changes nothing
 		r.last.hasEnded, r.last.hasWithdrawn = true, f.NotRun
 	}
 }
@@ -341,25 +343,38 @@ func (h *history) callBegins(d *do, key [32]byte, fence int64) (sent *time.Durat
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.now()
-	if c := h.record(d, key).claims[fence]; c != nil {
+	if c, _ := h.claimOfCall(d, key, fence); c != nil {
 		c.calls[&now] = true
 	}
 	return &now
 }
 
-// callEnds notes what became of that call. A store that refuses Complete at once leaves the owner time to extend the lease.
+// callEnds notes what became of that call. A store that refuses Complete at once leaves the owner time to extend the lease, and so
+// does the other store of a move, which knows nothing of the claim.
 func (h *history) callEnds(d *do, key [32]byte, fence int64, call string, sent *time.Duration, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c := h.record(d, key).claims[fence]
+	c, isElsewhere := h.claimOfCall(d, key, fence)
 	if c == nil {
 		return
 	}
 	isSlow := h.now()-*sent > quick
 	delete(c.calls, sent)
-	if isSlow || err != nil && (call != "Complete" || !errors.Is(err, errRefused)) {
+	if isSlow || err != nil && !isElsewhere && (call != "Complete" || !errors.Is(err, errRefused)) {
 		c.troubleUntil, c.process.troubleUntil = h.now(), h.now()
 	}
+}
+
+// claimOfCall returns the claim for which d makes a call, or nil. isElsewhere means that the other store of a move has granted it.
+// The caller holds mu.
+func (h *history) claimOfCall(d *do, key [32]byte, fence int64) (c *claim, isElsewhere bool) {
+	if c := h.record(d, key).claims[fence]; c != nil {
+		return c, false
+	}
+	if c, _ := h.keyOf(d).claimOf(d, fence); c != nil && c.do == d {
+		return c, true
+	}
+	return nil, true
 }
 
 // started notes that a handler starts under a claim, and checks that the claim is its own. It returns nil for a handler without a
@@ -393,6 +408,7 @@ func (h *history) started(d *do, s script, fence int64, isCanceled func() bool) 
 		h.broken("no run without a claim", "%s runs %s after the end of its lease", d, d.record())
 	}
 	for _, other := range key.runs {
+		h.checkAlone(c, other.claim)
 		h.checkFollows(c, other)
 	}
 	r := &run{do: d, claim: c, script: s, start: h.now(), isCanceled: isCanceled}
@@ -405,6 +421,14 @@ func (h *history) started(d *do, s script, fence int64, isCanceled func() bool) 
 	return r
 }
 
+// checkAlone checks that a run may start under claim c although another claim of its key was not taken: that one is in another record,
+// under another name or in another store. The caller holds mu.
+func (h *history) checkAlone(c, other *claim) {
+	if c != other && !c.isLost && !other.isLost && !other.hasEnded && other.next == nil && h.couldHold(other) {
+		h.broken("one run of a key at a time", "%s runs beside %s, which has another record", c.do, other.do)
+	}
+}
+
 // checkFollows checks that a run may start under claim c after an earlier run of its key. The caller holds mu.
 func (h *history) checkFollows(c *claim, earlier *run) {
 	d, cfg := c.do, &earlier.do.process.config
@@ -414,7 +438,7 @@ func (h *history) checkFollows(c *claim, earlier *run) {
 	if !d.isSameAs(earlier.do) && !earlier.isFree() {
 		h.broken("no other request after effects", "%s runs after %s, which was another request", d, earlier.do)
 	}
-	isUnsent := !earlier.claim.hasEnded && !earlier.claim.hasLostEnd
+	isUnsent := !earlier.claim.hasEnded && !earlier.claim.hasLostEnd && earlier.do.counts["lost"] == 0
 	isPending := earlier.end > 0 && earlier.isKept() && !earlier.wasTold && isUnsent && earlier.claim.next == c
 	isLate := d.start > earlier.end+cfg.Limits.StoreTimeout+quick && h.now() < earlier.end+9*cfg.Lease.Duration
 	if isPending && isLate && earlier.do.process == d.process && !earlier.do.isDeaf {

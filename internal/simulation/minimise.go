@@ -52,6 +52,7 @@ func (p *plan) smaller() (plans []*plan) {
 	if p.failover.promoted > 0 {
 		add(func(q *plan) { q.failover = failoverPlan{} })
 	}
+	p.lessMoves(add)
 	for i := range p.faults {
 		add(func(q *plan) { q.faults = slices.Delete(q.faults, i, i+1) })
 	}
@@ -70,6 +71,7 @@ func (p *plan) smaller() (plans []*plan) {
 func (p *plan) clone() *plan {
 	q := *p
 	q.slots, q.clients, q.faults = slices.Clone(p.slots), slices.Clone(p.clients), slices.Clone(p.faults)
+	q.move = p.move.clone()
 	for i := range q.clients {
 		q.clients[i].attempts = slices.Clone(q.clients[i].attempts)
 	}
@@ -86,6 +88,9 @@ func (h *history) text() string {
 	fmt.Fprintf(&b, "the store refuses long outcomes: %t\n", h.plan.refusesLong)
 	if f := h.plan.failover; f.promoted > 0 {
 		fmt.Fprintf(&b, "failover after %v; writes after %v are lost\n", f.promoted, f.lastWrite)
+	}
+	if m := h.plan.move; m != nil {
+		fmt.Fprintf(&b, "the store moves: a deploy between the steps %d and %d\n", m.steps[0], m.steps[1])
 	}
 	for _, f := range h.plan.faults {
 		fmt.Fprintf(&b, "fault: %s\n", f)

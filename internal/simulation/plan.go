@@ -18,6 +18,7 @@ type plan struct {
 	refusesLong bool // the store never accepts an outcome longer than longOutcome
 	rotates     bool // the processes are in two neighbouring steps of a change of the secret
 	failover    failoverPlan
+	move        *movePlan // nil if there is one store only
 }
 
 // failoverPlan is a failover that loses what the store has acknowledged since the replica got its last write. There is none if both
@@ -27,7 +28,7 @@ type failoverPlan struct{ lastWrite, promoted time.Duration }
 // slotPlan is one place where a process runs. When a process dies, another one with the same options takes its place.
 type slotPlan struct {
 	option    int  // index in options
-	step      int  // index in rotation, if the plan rotates
+	step      int  // index in rotation, if the plan rotates; in the steps of a move, the lower or the upper one
 	diesAt    int  // the number of the store call at which the first process of the slot dies; 0: it lives
 	diesAfter bool // the store executes that call
 }
@@ -130,7 +131,7 @@ func (f fault) String() string {
 }
 
 func (s slotPlan) String() string {
-	return fmt.Sprintf("option %q, secret %d, dies at call %d (executed: %t)", options[s.option].name, s.step, s.diesAt, s.diesAfter)
+	return fmt.Sprintf("option %q, step %d, dies at call %d (executed: %t)", options[s.option].name, s.step, s.diesAt, s.diesAfter)
 }
 
 // lease is the usual lease of the engines. All times of a plan are measured in it.
@@ -164,6 +165,9 @@ func newPlan(seed uint64) *plan {
 	if r.IntN(10) == 0 {
 		p.failover.lastWrite = upTo(r, 8*lease)
 		p.failover.promoted = p.failover.lastWrite + upTo(r, 2*lease)
+	}
+	if !p.rotates {
+		p.move = newMovePlan(p)
 	}
 	return p
 }

@@ -14,6 +14,7 @@ type process struct {
 	name          string
 	slot          int
 	isReplacement bool
+	hasMoved      bool // it is in the other step of a move than the first process of the slot
 	engine        *core.Engine
 	config        core.Config
 	consumer      *consumer.Consumer
@@ -30,9 +31,9 @@ type process struct {
 
 // newProcess starts a process in a slot. The caller holds h.mu, or nobody else uses h yet.
 func (h *history) newProcess(slot int, option int, name string) *process {
-	p := &process{name: name, slot: slot, death: make(chan struct{}), h: h}
-	cfg := core.Config{Store: &link{h, p}, Scope: core.SingleTenant, Hooks: h.hooks()}
-	cfg.Lease.Duration, cfg.Keep.Blobs = lease, &blobLink{link{h, p}}
+	p := &process{name: name, slot: slot, death: make(chan struct{}), h: h, hasMoved: h.hasMoved[slot]}
+	cfg := core.Config{Store: h.storeOf(p), Scope: core.SingleTenant, Hooks: h.hooks()}
+	cfg.Lease.Duration, cfg.Keep.Blobs = lease, &blobLink{link{history: h, process: p}}
 	if h.plan.rotates {
 		step := rotation[h.plan.slots[slot].step]
 		cfg.Secret, cfg.PreviousSecrets = step.secret, step.previous

@@ -15,7 +15,7 @@ import (
 // execute executes a plan in a bubble of virtual time. wrap gives the store a mistake; nil leaves
 // the store as it is. With verbose, the history tells its story.
 func execute(t *testing.T, p *plan, wrap func(*memstore.Store) backend, verbose bool) *history {
-	h := &history{plan: p, records: map[[32]byte]*record{}, keys: map[int]*keyHistory{}, blobs: map[string][]byte{}, verbose: verbose}
+	h := &history{plan: p, records: map[[32]byte]*record{}, keys: map[int]*keyHistory{}, blobs: map[string][]byte{}, hasMoved: map[int]bool{}, verbose: verbose}
 	messageRecords() // outside of the bubble, which forbids to share what is made in it
 	synctest.Test(t, func(*testing.T) {
 		h.begin = time.Now()
@@ -25,7 +25,7 @@ func execute(t *testing.T, p *plan, wrap func(*memstore.Store) backend, verbose 
 			}
 			return memstore.New()
 		}
-		h.store = newStore()
+		h.store, h.newStore = newStore(), newStore()
 		if p.failover.promoted > 0 {
 			store := &replicated{backend: h.store, replica: newStore()}
 			h.store = store
@@ -41,6 +41,7 @@ func (h *history) play() {
 	for i, s := range h.plan.slots {
 		h.processes = append(h.processes, h.newProcess(i, s.option, "process "+string(rune('A'+i))))
 	}
+	h.startMoves()
 	done := make(chan struct{})
 	for i := range h.plan.clients {
 		go func() {

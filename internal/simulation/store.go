@@ -31,6 +31,23 @@ var _ backend = (*memstore.Store)(nil)
 type link struct {
 	history *history
 	process *process
+	isNew   bool // it leads to the store to which a move goes
+}
+
+// store returns the store to which the link leads.
+func (l *link) store() backend {
+	if l.isNew {
+		return l.history.newStore
+	}
+	return l.history.store
+}
+
+// recorded returns a claim as the history knows it: the record of a name in the new store has another name there.
+func (l *link) recorded(c driver.Claim) *driver.Claim {
+	if l.isNew {
+		c.Key[len(c.Key)-1]++
+	}
+	return &c
 }
 
 // journey is what happens to one call on its way.
@@ -174,30 +191,30 @@ func (h *history) random(what ...string) uint64 {
 
 // Begin implements driver.Store.
 func (l *link) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
-	h, d := l.history, doOf(ctx, c.Key)
-	begin := func(ctx context.Context) (driver.Entry, error) { return h.store.Begin(ctx, c) }
+	h, d, recorded := l.history, doOf(ctx, c.Key), l.recorded(c)
+	begin := func(ctx context.Context) (driver.Entry, error) { return l.store().Begin(ctx, c) }
 	return send(ctx, l, d, "Begin", begin, func(e driver.Entry, err error) {
 		switch {
 		case err != nil:
 		case e.State == driver.Claimed:
-			h.claimed(d, l.process, &c, e.Fence)
+			h.claimed(d, l.process, recorded, e.Fence)
 		case e.State == driver.InProgress:
-			h.foundInProgress(d, c.Key)
+			h.foundInProgress(d, recorded.Key)
 		}
 	})
 }
 
 // Extend implements driver.Store.
 func (l *link) Extend(ctx context.Context, c driver.Claim) error {
-	h, d, sent := l.history, doOf(ctx, c.Key), l.history.now()
+	h, d, sent, key := l.history, doOf(ctx, c.Key), l.history.now(), l.recorded(c).Key
 	var executed time.Duration
-	err := l.change(ctx, "Extend", &c, func(ctx context.Context) error { return h.store.Extend(ctx, c) }, func(err error) {
+	err := l.change(ctx, "Extend", &c, func(ctx context.Context) error { return l.store().Extend(ctx, c) }, func(err error) {
 		if executed = h.now(); err == nil {
-			h.extends(d, c.Key, c.Fence)
+			h.extends(d, key, c.Fence)
 		}
 	})
 	if err == nil {
-		h.extended(d, c.Key, c.Fence, sent, executed)
+		h.extended(d, key, c.Fence, sent, executed)
 	}
 	return err
 }
@@ -209,11 +226,11 @@ func (l *link) Complete(ctx context.Context, c driver.Claim, outcome []byte) err
 		if h.plan.refusesLong && len(outcome) > longOutcome {
 			return errRefused
 		}
-		return h.store.Complete(ctx, c, outcome)
+		return l.store().Complete(ctx, c, outcome)
 	}
 	err := l.change(ctx, "Complete", &c, complete, func(err error) {
 		if err == nil {
-			h.completed(doOf(ctx, c.Key), c.Key, c.Fence)
+			h.completed(doOf(ctx, c.Key), l.recorded(c).Key, c.Fence)
 		}
 	})
 	if err != nil {
@@ -232,15 +249,15 @@ func (l *link) mayOmitBody(d *do) {
 // Fail implements driver.Store.
 func (l *link) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	h := l.history
-	return l.change(ctx, "Fail", &c, func(ctx context.Context) error { return h.store.Fail(ctx, c, f) }, func(err error) {
-		h.failed(doOf(ctx, c.Key), &c, f, err)
+	return l.change(ctx, "Fail", &c, func(ctx context.Context) error { return l.store().Fail(ctx, c, f) }, func(err error) {
+		h.failed(doOf(ctx, c.Key), l.recorded(c), f, err)
 	})
 }
 
 // Checkpoint implements driver.Checkpointer.
 func (l *link) Checkpoint(ctx context.Context, c driver.Claim, step string, result []byte) error {
 	_, err := send(ctx, l, doOf(ctx, c.Key), "Checkpoint", func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, l.history.store.Checkpoint(ctx, c, step, result)
+		return struct{}{}, l.store().Checkpoint(ctx, c, step, result)
 	}, func(struct{}, error) {})
 	return err
 }
@@ -248,7 +265,7 @@ func (l *link) Checkpoint(ctx context.Context, c driver.Claim, step string, resu
 // Checkpoints implements driver.Checkpointer.
 func (l *link) Checkpoints(ctx context.Context, c driver.Claim) (map[string][]byte, error) {
 	return send(ctx, l, doOf(ctx, c.Key), "Checkpoints", func(ctx context.Context) (map[string][]byte, error) {
-		return l.history.store.Checkpoints(ctx, c)
+		return l.store().Checkpoints(ctx, c)
 	}, func(map[string][]byte, error) {})
 }
 
@@ -260,24 +277,24 @@ func (l *link) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(
 		notify = func() {}
 	}
 	return send(ctx, l, d, "Watch", func(ctx context.Context) (func(), error) {
-		return l.history.store.Watch(ctx, key, notify)
+		return l.store().Watch(ctx, key, notify)
 	}, func(func(), error) {})
 }
 
 // Look is the part of driver.Inspector that engines use.
 func (l *link) Look(ctx context.Context, key [32]byte) (driver.Record, error) {
 	return send(ctx, l, doOf(ctx, key), "Look", func(ctx context.Context) (driver.Record, error) {
-		return l.history.store.Look(ctx, key)
+		return l.store().Look(ctx, key)
 	}, func(driver.Record, error) {})
 }
 
 // change sends a call that changes the record of a claim. It notes whether the call went wrong, because then its owner may be
 // unable to hold the claim.
 func (l *link) change(ctx context.Context, name string, c *driver.Claim, f func(context.Context) error, note func(error)) error {
-	h, d := l.history, doOf(ctx, c.Key)
-	sent := h.callBegins(d, c.Key, c.Fence)
+	h, d, key := l.history, doOf(ctx, c.Key), l.recorded(*c).Key
+	sent := h.callBegins(d, key, c.Fence)
 	_, err := send(ctx, l, d, name, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) },
 		func(_ struct{}, err error) { note(err) })
-	h.callEnds(d, c.Key, c.Fence, name, sent, err)
+	h.callEnds(d, key, c.Fence, name, sent, err)
 	return err
 }
