@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -42,7 +43,11 @@ func TestTheSuiteRunsAllOfItsTests(t *testing.T) {
 	require.NoError(t, err)
 	streams, err := os.ReadFile("../internal/adaptertest/fasthttptest/streams.go")
 	require.NoError(t, err)
-	list = append(list, streams...)
+	requests, err := os.ReadFile("../internal/adaptertest/fasthttptest/requests.go")
+	require.NoError(t, err)
+	processes, err := os.ReadFile("../internal/adaptertest/processtest/tests.go")
+	require.NoError(t, err)
+	list = slices.Concat(list, streams, requests, processes)
 	names := regexp.MustCompile(`Test\w+`).FindAllString(string(declared), -1)
 	require.Greater(t, len(names), 30)
 	for _, name := range names {

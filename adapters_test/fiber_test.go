@@ -16,10 +16,12 @@ import (
 	"github.com/gofiber/fiber/v2/middleware/etag"
 	fiberid "github.com/gofiber/fiber/v2/middleware/requestid"
 	"github.com/gofiber/fiber/v2/middleware/timeout"
+	"github.com/valyala/fasthttp"
 
 	idemfiber "github.com/go-idem/idem/adapters/fiber"
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/internal/adaptertest"
+	"github.com/go-idem/idem/internal/adaptertest/fasthttptest"
 )
 
 // fiberFramework is the adapter for Fiber v2.
@@ -200,4 +202,21 @@ func newFiber(t *testing.T, cfg fiber.Config, before ...fiber.Handler) *fiber.Ap
 	}
 	app.Use(idemfiber.Fiber(adaptertest.NewEngine(t)))
 	return app
+}
+
+func TestRequestsToFiber(t *testing.T) {
+	fasthttptest.RunRequests(t, func(t *testing.T, e *core.Engine, h func(*fasthttp.RequestCtx), s fasthttptest.Settings) string {
+		app := fiber.New(fiber.Config{
+			DisableStartupMessage: true, DisableHeaderNormalizing: s.KeepsCase, StreamRequestBody: s.StreamsBodies,
+		})
+		app.Use(func(c *fiber.Ctx) error {
+			err := c.Next()
+			if s.After != nil {
+				s.After(c.Context())
+			}
+			return err
+		}, idemfiber.Fiber(e))
+		app.All("/*", func(c *fiber.Ctx) error { h(c.Context()); return nil })
+		return serveFiber(t, app)
+	})
 }

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -201,39 +200,4 @@ func TestAStreamOfFiberThatIsNotGuardedIsAsWithoutTheEngine(t *testing.T) {
 		assert.EqualValues(t, 3000, r.Length)
 		assert.False(t, r.Replayed())
 	}
-}
-
-// A process that is killed while it streams has kept nothing. So has one that a Fiber stream writer takes with it by a panic,
-// which fasthttp does not recover.
-func TestAProcessThatDiesWhileItStreamsIsTakenOver(t *testing.T) {
-	forEachFramework(t, func(t *testing.T, c *cluster) {
-		for _, refuse := range []bool{false, true} {
-			c := newCluster(t, c.f)
-			afterCrash := "again"
-			if refuse {
-				afterCrash = "refuse"
-			}
-			a, b := c.spawnWith("1s", afterCrash), c.spawnWith("1s", afterCrash)
-			go func() { _, _ = a.Try(a.Client, "POST", "/stream", "B", "Idempotency-Key", "K") }()
-			c.waitForRun(1)
-			require.Equal(t, http.StatusConflict, b.Send("POST", "/stream", "B", "Idempotency-Key", "K").Status)
-			if c.f.Name == "fiber" && !refuse {
-				require.NoError(t, c.redis.Set(context.Background(), c.scope+":panic", 1, 0).Err())
-				c.finish(1)
-				_ = a.cmd.Wait()
-				require.NoError(t, c.redis.Del(context.Background(), c.scope+":panic").Err())
-			}
-			a.signal(syscall.SIGKILL)
-			c.finish(2)
-			var r adaptertest.Reply
-			require.Eventually(t, func() bool {
-				r = b.Send("POST", "/stream", "B", "Idempotency-Key", "K")
-				return r.Status == http.StatusCreated || strings.Contains(r.Body, "outcome-unknown")
-			}, 10*time.Second, 10*time.Millisecond)
-			require.Equal(t, refuse, r.Status == http.StatusConflict, r.Body)
-			if !refuse {
-				require.Equal(t, "begin run 2 takeover true", r.Body)
-			}
-		}
-	})
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -132,52 +131,6 @@ func TestEchoBodyLimitOutsideSaysTooLarge(t *testing.T) {
 	assert.Equal(t, 413, r.Status, r.Body)
 }
 
-func TestFiberReplaysAMultipartFormThatIsSentAgain(t *testing.T) {
-	app := newFiber(t, fiber.Config{})
-	app.Post("/", func(c *fiber.Ctx) error { return c.Status(201).SendString(c.FormValue("field3")) })
-	url := serveFiber(t, app)
-	contentType, body := adaptertest.Form(t, "content")
-	for i := range 10 {
-		r := adaptertest.Submit(t, url, body, "Content-Type", contentType)
-		require.Equal(t, 201, r.Status, r.Body)
-		assert.Equal(t, "value3", r.Body)
-		assert.Equal(t, i > 0, r.Replayed())
-	}
-	contentType, body = adaptertest.Form(t, "CONTENT")
-	assert.Equal(t, 422, adaptertest.Submit(t, url, body, "Content-Type", contentType).Status)
-}
-
-func TestFiberFindsTheKeyInAnyCaseWithoutNormalizing(t *testing.T) {
-	var runs atomic.Int64
-	app := newFiber(t, fiber.Config{DisableHeaderNormalizing: true})
-	app.Post("/orders", func(c *fiber.Ctx) error { runs.Add(1); return c.SendStatus(201) })
-	s := &adaptertest.Service{TB: t, Addr: strings.TrimPrefix(serveFiber(t, app), "http://")}
-	for i, name := range []string{"idempotency-key", "Idempotency-Key", "IDEMPOTENCY-KEY"} {
-		assert.Equal(t, i > 0, s.Raw(adaptertest.RawPost(name+": K\r\n")).Replayed(), name)
-	}
-	assert.EqualValues(t, 1, runs.Load())
-}
-
-func TestFiberTakesTheMarkerAwayInAnyCase(t *testing.T) { // RPL-25
-
-	for _, normalizes := range []bool{true, false} {
-		app := newFiber(t, fiber.Config{DisableHeaderNormalizing: !normalizes}, func(c *fiber.Ctx) error {
-			err := c.Next()
-			c.Set("x-outside", "B")
-			assert.Equal(t, normalizes, c.GetRespHeader("X-Outside") == "B")
-			return err
-		})
-		app.Post("/orders", func(c *fiber.Ctx) error {
-			c.Response().Header.SetCanonical([]byte("idempotent-replayed"), []byte("true"))
-			return c.SendStatus(201)
-		})
-		s := &adaptertest.Service{TB: t, Addr: strings.TrimPrefix(serveFiber(t, app), "http://")}
-		for i := range 2 {
-			assert.Equal(t, i > 0, s.Raw(adaptertest.RawPost("Idempotency-Key: K\r\n")).Replayed())
-		}
-	}
-}
-
 func TestFiberLeavesNothingOfAnAnswerWithoutAStatusInTheErrors(t *testing.T) {
 	app := newFiber(t, fiber.Config{ErrorHandler: func(c *fiber.Ctx, err error) error {
 		code := 500
@@ -234,42 +187,6 @@ func TestFiberHoldsTheKeyOfAHandlerThatWasTimedOut(t *testing.T) {
 	assert.Equal(t, 409, adaptertest.Submit(t, url, "B").Status)
 	assert.EqualValues(t, 1, runs.Load())
 	require.Eventually(t, func() bool { return adaptertest.Submit(t, url, "B").Body == "takeover true" }, 5*time.Second, 10*time.Millisecond)
-}
-
-func TestFiberNeverTakesARefusedBodyForTheNextRequest(t *testing.T) {
-	hidden := strings.Repeat("GET /hidden HTTP/1.1\r\nHost: x\r\n\r\n", 2000)
-	for name, head := range map[string]string{
-		"bad key":             fmt.Sprintf("Idempotency-Key: \"K\r\nContent-Length: %d\r\n\r\n", len(hidden)),
-		"too large":           fmt.Sprintf("Idempotency-Key: K\r\nContent-Length: %d\r\n\r\n", len(hidden)),
-		"too large in chunks": fmt.Sprintf("Idempotency-Key: K\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n", len(hidden)),
-	} {
-		t.Run(name, func(t *testing.T) {
-			var reached atomic.Bool
-			app := fiber.New(fiber.Config{DisableStartupMessage: true, StreamRequestBody: true})
-			app.Use(idemfiber.Fiber(adaptertest.NewEngine(t).With(func(c *core.Config) { c.Limits.RequestBody = 1000 })))
-			app.Get("/hidden", func(c *fiber.Ctx) error { reached.Store(true); return nil })
-			conn, err := net.Dial("tcp", strings.TrimPrefix(serveFiber(t, app), "http://"))
-			require.NoError(t, err)
-			defer conn.Close()
-			_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
-			sent := make(chan struct{})
-			go func() {
-				defer close(sent)
-				_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\n"+head+hidden)
-			}()
-			statuses := 0
-			for in := bufio.NewReader(conn); ; statuses++ {
-				res, err := http.ReadResponse(in, nil)
-				if err != nil {
-					break
-				}
-				_, _ = adaptertest.Read(res)
-			}
-			<-sent
-			assert.LessOrEqual(t, statuses, 1)
-			assert.False(t, reached.Load())
-		})
-	}
 }
 
 func TestThePatternOfTheMuxIsSeenOutside(t *testing.T) {

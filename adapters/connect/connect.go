@@ -44,6 +44,15 @@ func Scope(f func(context.Context) string) Option { return func(o *options) { o.
 // idempotency_level is NO_SIDE_EFFECTS are always skipped.
 func Skip(f func(procedure string) bool) Option { return func(o *options) { o.Skip = f } }
 
+// newServer returns the server of an engine with these options.
+func newServer(e *core.Engine, opts []Option) *rpc.Server {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return rpc.NewServer(e, o.Options)
+}
+
 // Response returns the form in which the engine stores a message, or the code, text and details of err if err is not nil. It is
 // for functions that say what became of a call, such as core.LeaseConfig.OnUnknown and core.Engine.Resolve. It returns nil if the
 // message cannot be encoded.

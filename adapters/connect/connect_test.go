@@ -3,6 +3,7 @@ package idem_test
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -23,6 +24,11 @@ import (
 
 // The Redis server of the table ends with the process.
 func TestMain(m *testing.M) {
+	rpctest.ServeIfChild(func(e *core.Engine, h rpctest.Handler, l net.Listener) {
+		server := &http.Server{Handler: newMux(h, idem.Interceptor(e)), Protocols: new(http.Protocols)}
+		server.Protocols.SetUnencryptedHTTP2(true)
+		_ = server.Serve(l)
+	})
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/go-idem/idem/internal/tied.startAll"),
 		goleak.IgnoreAnyFunction("github.com/go-idem/idem/internal/redistest.(*Server).spawn.func1"))
 }
@@ -40,19 +46,33 @@ func TestAdapter(t *testing.T) {
 			rpctest.Run(t, rpctest.Adapter{
 				IsJSON: protocol == "JSON",
 				Start: func(t testing.TB, e *core.Engine, h rpctest.Handler, o rpc.Options) rpctest.Client {
-					var opts []idem.Option
-					if o.Scope != nil {
-						opts = append(opts, idem.Scope(o.Scope))
+					return serve(t, h, option, idem.Interceptor(e, optionsOf(o)...))
+				},
+				State: func(e *core.Engine, o rpc.Options) func(context.Context, string, string) (rpc.State, *status.Status) {
+					ask := idem.Status(e, optionsOf(o)...)
+					return func(ctx context.Context, method, key string) (rpc.State, *status.Status) {
+						found, err := ask(ctx, method, key)
+						if err != nil {
+							return found, failed(err).Status
+						}
+						return found, nil
 					}
-					if o.Skip != nil {
-						opts = append(opts, idem.Skip(o.Skip))
-					}
-					return serve(t, h, option, idem.Interceptor(e, opts...))
 				},
 				Response: func(m proto.Message, s *status.Status) *core.Response { return idem.Response(m, errorOf(s)) },
 			})
 		})
 	}
+}
+
+// optionsOf returns the options of an adapter.
+func optionsOf(o rpc.Options) (opts []idem.Option) {
+	if o.Scope != nil {
+		opts = append(opts, idem.Scope(o.Scope))
+	}
+	if o.Skip != nil {
+		opts = append(opts, idem.Skip(o.Skip))
+	}
+	return opts
 }
 
 // errorOf returns the error of a handler that fails with this status, or nil.
@@ -74,6 +94,11 @@ func errorOf(s *status.Status) error {
 // serve starts a server of the test service and returns a client for it. The first interceptor is the outermost.
 func serve(t testing.TB, h rpctest.Handler, protocol connect.ClientOption, interceptors ...connect.Interceptor) rpctest.Client {
 	httpClient, url := listen(t, newMux(h, interceptors...))
+	return clientOf(httpClient, url, protocol)
+}
+
+// clientOf returns a client for the test service at a URL.
+func clientOf(httpClient *http.Client, url string, protocol connect.ClientOption) rpctest.Client {
 	client := func(method string) *connect.Client[structpb.Struct, structpb.Struct] {
 		return connect.NewClient[structpb.Struct, structpb.Struct](httpClient, url+method, protocol)
 	}
@@ -110,9 +135,15 @@ func listen(t testing.TB, h http.Handler) (client *http.Client, url string) {
 	server.Config.Protocols.SetUnencryptedHTTP2(true)
 	server.Start()
 	t.Cleanup(server.Close)
-	transport := &http.Transport{Protocols: server.Config.Protocols}
+	return newHTTPClient(t), server.URL
+}
+
+// newHTTPClient returns a client that speaks HTTP/2 without TLS.
+func newHTTPClient(t testing.TB) *http.Client {
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport}, server.URL
+	return &http.Client{Transport: transport}
 }
 
 // newMux returns handlers for the methods of the test service, as generated code does.

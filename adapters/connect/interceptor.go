@@ -22,11 +22,7 @@ import (
 // A call with a key is refused with Internal if its method has no protobuf schema, or if its request is no proto.Message. The
 // option Fingerprint.Headers does not see Host, which Connect hides.
 func Interceptor(e *core.Engine, opts ...Option) connect.Interceptor {
-	var o options
-	for _, opt := range opts {
-		opt(&o)
-	}
-	return interceptor{rpc.NewServer(e, o.Options)}
+	return interceptor{newServer(e, opts)}
 }
 
 // interceptor is the connect.Interceptor of a server.

@@ -49,6 +49,7 @@
 // # The connection
 //
 // c.End and c.Drop act on the connection at once, past the engine: with c.End the client has its response before that is stored.
+// A stream that c.End has sent is replayed without its body, and the replay says so.
 //
 // # Informational responses
 //
@@ -136,6 +137,7 @@ var version = fiberadapter.Version[fiber.Ctx]{
 	Context:     fiber.Ctx.Context,
 	SetContext:  fiber.Ctx.SetContext,
 	Reuses:      true,
+	Ends:        true,
 	Next:        fiber.Ctx.Next,
 	HandleError: func(c fiber.Ctx, err error) error { return c.App().ErrorHandler(c, err) },
 	SendError:   func(c fiber.Ctx) { _ = c.SendStatus(fiber.StatusInternalServerError) },

@@ -29,6 +29,11 @@ import (
 
 // The Redis server of the table ends with the process.
 func TestMain(m *testing.M) {
+	rpctest.ServeIfChild(func(e *core.Engine, h rpctest.Handler, l net.Listener) {
+		server := grpc.NewServer(grpc.UnaryInterceptor(idem.UnaryServerInterceptor(e)))
+		server.RegisterService(description(h), nil)
+		_ = server.Serve(l)
+	})
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/go-idem/idem/internal/tied.startAll"),
 		goleak.IgnoreAnyFunction("github.com/go-idem/idem/internal/redistest.(*Server).spawn.func1"))
 }
@@ -39,18 +44,22 @@ func TestAdapter(t *testing.T) {
 		Response: func(m proto.Message, s *spb.Status) *core.Response {
 			return idem.Response(m, status.FromProto(s).Err())
 		},
+		State: func(e *core.Engine, o rpc.Options) func(context.Context, string, string) (rpc.State, *spb.Status) {
+			ask := idem.Status(e, optionsOf(o)...)
+			return func(ctx context.Context, method, key string) (rpc.State, *spb.Status) {
+				found, err := ask(ctx, method, key)
+				if err != nil {
+					return found, status.Convert(err).Proto()
+				}
+				return found, nil
+			}
+		},
 	})
 }
 
 // start is the Start of an Adapter.
 func start(t testing.TB, e *core.Engine, h rpctest.Handler, o rpc.Options) rpctest.Client {
-	var opts []idem.Option
-	if o.Scope != nil {
-		opts = append(opts, idem.Scope(o.Scope))
-	}
-	if o.Skip != nil {
-		opts = append(opts, idem.Skip(o.Skip))
-	}
+	opts := optionsOf(o)
 	conn := serve(t, h, grpc.ChainUnaryInterceptor(recoverPanic, idem.UnaryServerInterceptor(e, opts...)),
 		grpc.ChainStreamInterceptor(idem.StreamServerInterceptor(e, opts...)))
 	return rpctest.Client{
@@ -70,6 +79,17 @@ func start(t testing.TB, e *core.Engine, h rpctest.Handler, o rpc.Options) rpcte
 			return rpctest.Reply{Message: message, Status: status.Convert(err).Proto()}
 		},
 	}
+}
+
+// optionsOf returns the options of an adapter.
+func optionsOf(o rpc.Options) (opts []idem.Option) {
+	if o.Scope != nil {
+		opts = append(opts, idem.Scope(o.Scope))
+	}
+	if o.Skip != nil {
+		opts = append(opts, idem.Skip(o.Skip))
+	}
+	return opts
 }
 
 // recoverPanic is an interceptor that makes an error of a panic.

@@ -22,6 +22,7 @@ import (
 
 	idem "github.com/go-idem/idem/adapters/gin"
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/internal/adaptertest/baretest"
 )
 
 // ginHandler is a handler of Gin under test.
@@ -36,7 +37,7 @@ var ginChains = map[string][]gin.HandlerFunc{
 	"gzip":    {gzip.Gzip(gzip.BestSpeed)},
 	"cors":    {cors.New(cors.Config{AllowAllOrigins: true, AllowMethods: []string{"POST"}, ExposeHeaders: []string{"X-Total"}, MaxAge: time.Hour})},
 	"secure":  {secure.New(secure.Config{FrameDeny: true, ContentTypeNosniff: true, BrowserXssFilter: true, STSSeconds: 60})},
-	"timeout": {timeout.New(timeout.WithTimeout(patience))},
+	"timeout": {timeout.New(timeout.WithTimeout(baretest.Patience))},
 	"requestid": {requestid.New(requestid.WithGenerator(func() string {
 		return "fixed"
 	}))},
@@ -72,17 +73,17 @@ func TestGin(t *testing.T) {
 		all = append(all, ginHandler{h.name, func(c *gin.Context) { h.run(c.Writer, c.Request) }})
 	}
 	all = append(all, ginHandlers()...)
-	f := framework{name: "gin", chains: sortedKeys(ginChains)}
+	f := baretest.Framework{Name: "gin", Chains: sortedKeys(ginChains)}
 	for _, h := range all {
-		f.handlers = append(f.handlers, h.name)
+		f.Handlers = append(f.Handlers, h.name)
 	}
-	f.start = func(t *testing.T, chain string, where place, e *core.Engine, l net.Listener) {
+	f.Start = func(t *testing.T, chain string, where baretest.Place, e *core.Engine, l net.Listener) {
 		router := gin.New()
-		if where == outside {
+		if where == baretest.Outside {
 			router.Use(idem.Gin(e))
 		}
 		router.Use(ginChains[chain]...)
-		if where == inside {
+		if where == baretest.Inside {
 			router.Use(idem.Gin(e))
 		}
 		for i, h := range all {
@@ -92,7 +93,7 @@ func TestGin(t *testing.T) {
 		}
 		serve(t, l, router)
 	}
-	f.compare(t)
+	f.Compare(t)
 }
 
 // ginHandlers use the methods of gin.Context.
@@ -107,7 +108,7 @@ func ginHandlers() []ginHandler {
 		{"c.IndentedJSON", func(c *gin.Context) { c.IndentedJSON(200, json) }},
 		{"c.PureJSON", func(c *gin.Context) { c.PureJSON(200, json) }},
 		{"c.SecureJSON", func(c *gin.Context) { c.SecureJSON(200, []int{1}) }},
-		{"c.XML", func(c *gin.Context) { c.XML(200, xmlValue{1}) }},
+		{"c.XML", func(c *gin.Context) { c.XML(200, baretest.XMLValue{A: 1}) }},
 		{"c.YAML", func(c *gin.Context) { c.YAML(200, json) }},
 		{"c.String", func(c *gin.Context) { c.String(200, "a %d", 1) }},
 		{"c.Data", func(c *gin.Context) { c.Data(200, "image/png", []byte("\x89PNG")) }},
@@ -153,7 +154,7 @@ func ginHandlers() []ginHandler {
 		{"c.AbortWithError", func(c *gin.Context) { _ = c.AbortWithError(400, errors.New("x")) }},
 		{"c.Error", func(c *gin.Context) { _ = c.Error(errors.New("x")) }},
 		{"c.Error and field", func(c *gin.Context) { c.Header("X-A", "1"); _ = c.Error(errors.New("x")) }},
-		{"c.Error and marker", func(c *gin.Context) { c.Header(marker, "true"); _ = c.Error(errors.New("x")) }},
+		{"c.Error and marker", func(c *gin.Context) { c.Header(baretest.Marker, "true"); _ = c.Error(errors.New("x")) }},
 		{"c.Error and c.Status", func(c *gin.Context) { c.Status(409); _ = c.Error(errors.New("x")) }},
 		{"c.Error and c.JSON", func(c *gin.Context) { c.JSON(409, json); _ = c.Error(errors.New("x")) }},
 		{"c.Negotiate", func(c *gin.Context) {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing/fstest"
 	"time"
+
+	"github.com/go-idem/idem/internal/adaptertest/baretest"
 )
 
 // handler is a handler of net/http under test. Gin and Echo run it with their own writers.
@@ -21,7 +23,7 @@ type handler struct {
 }
 
 var (
-	html  = "<html><body>" + strings.Repeat("text ", 100)
+	html  = baretest.HTML
 	epoch = time.Date(2020, 5, 1, 12, 0, 0, 0, time.UTC)
 	files = fstest.MapFS{
 		"page.html":  {Data: []byte(html), ModTime: epoch},
@@ -33,13 +35,13 @@ var (
 )
 
 // letters returns n bytes of text.
-func letters(n int) string { return strings.Repeat("abcdefghij", n/10+1)[:n] }
+func letters(n int) string { return baretest.Letters(n) }
 
 // flush flushes w if w can.
 func flush(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }
 
 // text writes s to w.
-func text(w io.Writer, s string) { _, _ = io.WriteString(w, s) }
+func text(w io.Writer, s string) { baretest.Text(w, s) }
 
 // onlyReader hides all methods of a reader but Read, so that io.Copy has nothing else to use.
 type onlyReader struct{ io.Reader }
@@ -147,7 +149,7 @@ func headerHandlers() []handler {
 		fields("authenticate", "x", "Www-Authenticate", "Basic", "Proxy-Authenticate", "Basic"),
 		fields("exchange", "x", "X-Request-Id", "1", "Age", "5", "Alt-Svc", "clear", "Server-Timing", "a", "Traceparent", "b"),
 		fields("rate limits", "x", "Ratelimit-Limit", "1", "X-Ratelimit-Remaining", "2"),
-		fields("marker", "x", marker, "true"), fields("cors", "x", "Access-Control-Allow-Origin", "*", "Vary", "Origin"),
+		fields("marker", "x", baretest.Marker, "true"), fields("cors", "x", "Access-Control-Allow-Origin", "*", "Vary", "Origin"),
 		fields("chunked by hand", "x", "Transfer-Encoding", "chunked"), fields("identity", html, "Transfer-Encoding", "identity"),
 		fields("nosniff", html, "X-Content-Type-Options", "nosniff"), fields("disposition", "x", "Content-Disposition", `attachment; filename="a"`),
 		{"no type", func(w http.ResponseWriter, _ *http.Request) { w.Header()["Content-Type"] = nil; text(w, html) }},
@@ -371,7 +373,7 @@ func copyHandlers() (all []handler) {
 		}},
 		handler{"deadlines", func(w http.ResponseWriter, _ *http.Request) {
 			c := http.NewResponseController(w)
-			text(w, fmt.Sprint(c.SetReadDeadline(time.Now().Add(patience)), c.SetWriteDeadline(time.Now().Add(patience)), c.EnableFullDuplex()))
+			text(w, fmt.Sprint(c.SetReadDeadline(time.Now().Add(baretest.Patience)), c.SetWriteDeadline(time.Now().Add(baretest.Patience)), c.EnableFullDuplex()))
 		}},
 	)
 }
@@ -466,7 +468,7 @@ func libraryHandlers() []handler {
 			w.Header().Set("X-A", "1")
 			w.WriteHeader(201)
 			text(w, html)
-		}), patience, "late").ServeHTTP},
+		}), baretest.Patience, "late").ServeHTTP},
 		{"mux 404", http.NewServeMux().ServeHTTP},
 	}
 }

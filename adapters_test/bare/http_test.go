@@ -12,6 +12,7 @@ import (
 
 	idem "github.com/go-idem/idem/adapters/http"
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/internal/adaptertest/baretest"
 )
 
 // wrapper wraps a handler of net/http.
@@ -21,7 +22,7 @@ type wrapper = func(http.Handler) http.Handler
 var httpChains = map[string]wrapper{
 	"none":    func(h http.Handler) http.Handler { return h },
 	"gzip":    func(h http.Handler) http.Handler { return gzhttp.GzipHandler(h) },
-	"timeout": func(h http.Handler) http.Handler { return http.TimeoutHandler(h, patience, "late") },
+	"timeout": func(h http.Handler) http.Handler { return http.TimeoutHandler(h, baretest.Patience, "late") },
 	"max bytes": func(h http.Handler) http.Handler {
 		return http.MaxBytesHandler(h, 1000)
 	},
@@ -61,20 +62,20 @@ func recovery(h http.Handler) http.Handler {
 
 func TestHTTP(t *testing.T) {
 	all := handlers()
-	f := framework{name: "http", handlers: namesOf(all), chains: sortedKeys(httpChains)}
-	f.start = func(t *testing.T, chain string, where place, e *core.Engine, l net.Listener) {
+	f := baretest.Framework{Name: "http", Handlers: namesOf(all), Chains: sortedKeys(httpChains)}
+	f.Start = func(t *testing.T, chain string, where baretest.Place, e *core.Engine, l net.Listener) {
 		h := route(all)
 		switch where {
-		case absent:
+		case baretest.Absent:
 			h = httpChains[chain](h)
-		case outside:
+		case baretest.Outside:
 			h = idem.HTTP(e)(httpChains[chain](h))
-		case inside:
+		case baretest.Inside:
 			h = httpChains[chain](idem.HTTP(e)(h))
 		}
 		serve(t, l, h)
 	}
-	f.compare(t)
+	f.Compare(t)
 }
 
 // route returns the handler that runs handler i for the path /i.

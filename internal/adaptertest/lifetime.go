@@ -57,8 +57,7 @@ func (s *Behaviours) TestLeases() {
 		own := http.Header{"X-Own": {"of the run"}}
 		for _, late := range []Response{{Status: 201, Header: own, Body: "late"}, {Status: 500, Header: own, Body: "late"}} {
 			svc, g := s.takenOver(late)
-			first := Async(func() Reply { return svc.Post("K", "B") })
-			<-g.entered // the first run; its extensions get lost, so its lease ends
+			first := g.Admit(s.T(), func() Reply { return svc.Post("K", "B") }) // the first run; its extensions get lost, so its lease ends
 			s.Require().Eventually(func() bool { return svc.Post("K", "B").Status == 201 }, 5*time.Second, 5*time.Millisecond)
 			g.Open()
 			refused := <-first
@@ -104,8 +103,7 @@ func (s *Behaviours) TestLeases() {
 	s.Run("LSE-15 a graceful shutdown lets the run in progress finish and keeps it", func() {
 		g := NewGate()
 		svc := s.serve(g.handler(OK()), nil)
-		first := Async(func() Reply { return svc.Post("K", "B") })
-		<-g.entered
+		first := g.Admit(s.T(), func() Reply { return svc.Post("K", "B") })
 		stopped := make(chan struct{})
 		go func() {
 			svc.stop()
@@ -128,8 +126,7 @@ func (s *Behaviours) outlives(length time.Duration) bool {
 		}
 		return first(r)
 	}, Lease(length))
-	held := Async(func() Reply { return svc.Post("K", "B") })
-	<-g.entered
+	held := g.Admit(s.T(), func() Reply { return svc.Post("K", "B") })
 	for end := time.Now().Add(5 * length); time.Now().Before(end); time.Sleep(50 * time.Millisecond) { // other suites run beside this one
 		r := svc.Post("K", "B")
 		if r.Status == 200 {

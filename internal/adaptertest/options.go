@@ -210,8 +210,7 @@ func (s *Behaviours) TestStatus() {
 			s.False(r.Replayed())
 		}
 		says("a", 404, "absent")
-		first := Async(func() Reply { return svc.Send("POST", "/orders", "B", lines("a")...) })
-		<-g.entered
+		first := g.Admit(s.T(), func() Reply { return svc.Send("POST", "/orders", "B", lines("a")...) })
 		says("a", 200, "running")
 		says("b", 404, "absent")
 		g.Open()

@@ -191,6 +191,23 @@ func (g *gate) handler(h Handler) Handler {
 	}
 }
 
+// Admit sends a request until the handler has it, and returns where its reply will be. A request that is refused because the store
+// took too long, as on a machine with other work, has run nothing and is sent again.
+func (g *gate) Admit(tb testing.TB, send func() Reply) <-chan Reply {
+	tb.Helper()
+	for range 10 {
+		reply := Async(send)
+		select {
+		case <-g.entered:
+			return reply
+		case r := <-reply:
+			require.Equal(tb, http.StatusServiceUnavailable, r.Status, r.Body)
+		}
+	}
+	require.Fail(tb, "the handler has not got the request")
+	return nil
+}
+
 // Open lets the handlers go on, for good.
 func (g *gate) Open() { close(g.Leave) }
 

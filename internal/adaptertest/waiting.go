@@ -34,8 +34,7 @@ func (s *Behaviours) TestWaiting() {
 	s.Run("CON-04 CON-09 a retry that waits gets the outcome", func() {
 		g := NewGate()
 		svc := s.serve(g.handler(OK()), waiting(time.Minute))
-		first := Async(func() Reply { return svc.Post("K", "B") })
-		<-g.entered
+		first := g.Admit(s.T(), func() Reply { return svc.Post("K", "B") })
 		second, third := s.waits(svc), s.waits(svc)
 		g.Open()
 		r := <-first
@@ -47,8 +46,7 @@ func (s *Behaviours) TestWaiting() {
 	s.Run("CON-04 a retry that waits takes over a run that failed", func() {
 		g := NewGate()
 		svc := s.serve(g.handler(script(Response{Status: 503, Body: "down"}, Response{Status: 201, Body: "up"})), waiting(time.Minute))
-		first := Async(func() Reply { return svc.Post("K", "B") })
-		<-g.entered
+		first := g.Admit(s.T(), func() Reply { return svc.Post("K", "B") })
 		second, third := s.waits(svc), s.waits(svc)
 		g.Open()
 		s.Equal("down", (<-first).Body)
@@ -61,8 +59,7 @@ func (s *Behaviours) TestWaiting() {
 	s.Run("CON-05 a retry that has waited long enough is refused", func() {
 		g := NewGate()
 		svc := s.serve(g.handler(OK()), waiting(100*time.Millisecond))
-		first := Async(func() Reply { return svc.Post("K", "B") })
-		<-g.entered
+		first := g.Admit(s.T(), func() Reply { return svc.Post("K", "B") })
 		asked := time.Now()
 		r := svc.Post("K", "B")
 		s.GreaterOrEqual(time.Since(asked), 100*time.Millisecond)
@@ -75,8 +72,7 @@ func (s *Behaviours) TestWaiting() {
 	s.Run("CON-06 another request does not wait", func() {
 		g := NewGate()
 		svc := s.serve(g.handler(OK()), waiting(time.Minute))
-		first := Async(func() Reply { return svc.Post("K", "B") })
-		<-g.entered
+		first := g.Admit(s.T(), func() Reply { return svc.Post("K", "B") })
 		s.problem(svc.Post("K", "B'"), 422, "fingerprint-mismatch")
 		s.Zero(svc.store.Calls("watch"))
 		g.Open()
@@ -96,8 +92,7 @@ func (s *Behaviours) hangsUp() {
 		c.Wait.MaxPerKey = 1
 		c.Hooks.Conflict = func(context.Context, core.Event) { freed <- struct{}{} }
 	})
-	first := Async(func() Reply { return svc.Post("K", "B") })
-	<-g.entered
+	first := g.Admit(s.T(), func() Reply { return svc.Post("K", "B") })
 
 	client, leave := context.WithCancel(context.Background())
 	req, err := http.NewRequestWithContext(client, "POST", svc.URL+"/orders", strings.NewReader("B"))
@@ -135,8 +130,7 @@ func waitsForARunElsewhere(t *testing.T, store driver.Store, a, b Framework) {
 		g := NewGate()
 		run := Start(t, a, store, g.handler(OK()), Setup{}, scope)
 		retry := Start(t, b, store, OK(), Setup{}, scope)
-		first := Async(func() Reply { return run.Post("K", "B") })
-		<-g.entered
+		first := g.Admit(t, func() Reply { return run.Post("K", "B") })
 		second := Async(func() Reply { return retry.Post("K", "B") })
 		require.Eventually(t, func() bool { return retry.store.Calls("watch") == 1 }, 10*time.Second, time.Millisecond)
 		g.Open()

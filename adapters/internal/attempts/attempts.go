@@ -8,14 +8,15 @@ import (
 	"time"
 )
 
-// Bounds are the bounds of the attempts of one operation. Transport of adapters/client says what the fields mean.
+// Bounds are the bounds of the attempts of one operation. Transport of adapters/client says what the fields mean. End and Next
+// expect that WithDefaults has filled the fields; only WithDefaults and Validate know that 0 stands for a default.
 type Bounds struct {
 	Attempts                     int
 	MaxElapsed, Window, MaxPause time.Duration
 	Pause                        func(attempt int) time.Duration
 }
 
-// minPause is the shortest pause before another attempt.
+// minPause is the shortest pause before another attempt. It keeps a Pause that returns 0 from sending requests without any pause.
 const minPause = 10 * time.Millisecond
 
 // WithDefaults returns a copy of b in which every field has a value.
@@ -61,19 +62,23 @@ func (b *Bounds) Next(ctx context.Context, attempt int, startedAt time.Time, ask
 	return at, pause <= b.MaxPause && at.Before(b.End(startedAt)) && isBeforeDeadline(ctx, at)
 }
 
-// defaultPause is the default of Bounds.Pause: exponential backoff with jitter.
+// defaultPause is the default of Bounds.Pause: exponential backoff with jitter. The longest pause before attempt 2 is 100 ms, and
+// it doubles up to 10 s. A pause has at least half of that; the rest is random, so that clients that failed together do not
+// return together.
 func defaultPause(attempt int) time.Duration {
 	longest := min(100*time.Millisecond<<min(attempt-2, 10), 10*time.Second)
 	return longest - rand.N(longest/2)
 }
 
-// isBeforeDeadline reports whether ctx is still alive at this time, as far as its deadline says.
+// isBeforeDeadline reports whether ctx is still alive at this time, as far as its deadline says. An attempt after the deadline
+// could not be sent, so the caller gets the last response now and does not wait for nothing.
 func isBeforeDeadline(ctx context.Context, at time.Time) bool {
 	deadline, ok := ctx.Deadline()
 	return !ok || at.Before(deadline)
 }
 
-// Wait waits until this time and returns nil. If ctx or given ends before, Wait returns why. given may be nil.
+// Wait waits until this time and returns nil. If ctx or given ends before, Wait returns why. given is the Cancel of an
+// http.Request, by which an http.Client with a Timeout ends it; it may be nil.
 func Wait(ctx context.Context, given <-chan struct{}, until time.Time) error {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()

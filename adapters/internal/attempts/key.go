@@ -30,7 +30,8 @@ func FormatKey(key string, bare bool) (string, error) {
 	return `"` + keyEscaper.Replace(key) + `"`, nil
 }
 
-// Unprintable returns the index of the first byte that is not printable ASCII, or -1.
+// Unprintable returns the index of the first byte that is not printable ASCII, or -1. A structured-field String has no other
+// bytes.
 func Unprintable(s string) int {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {

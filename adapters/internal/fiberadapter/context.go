@@ -53,7 +53,8 @@ func (c *clientContext) Value(key any) any {
 	return value
 }
 
-// detach ends the use of fasthttp's context, at the end of the request. It does nothing on a nil c.
+// detach ends the use of fasthttp's context, at the end of the request. It does nothing on a nil c. It waits for a Value that is
+// being read, so that no goroutine reads fasthttp's context after detach has returned.
 func (c *clientContext) detach() {
 	if c == nil {
 		return

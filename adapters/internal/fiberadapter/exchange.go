@@ -9,7 +9,8 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// exchange is one request and its response.
+// exchange is one request and its response. The run of a stream holds it until the stream ends, when Fiber may
+// already use its context for another request: see Middleware.
 type exchange[C any] struct {
 	version  *Version[C]
 	ctx      C
@@ -23,7 +24,8 @@ type exchange[C any] struct {
 	isBufferUsed bool
 }
 
-// newExchange returns the exchange of c under the options o.
+// newExchange returns the exchange of c under the options o. The scope is read without the trailers of the request (KEY-19), as
+// the key is, so that no trailer can name another scope.
 func (v *Version[C]) newExchange(c C, o *Options[C]) *exchange[C] {
 	x := &exchange[C]{version: v, ctx: c, fasthttp: v.RequestCtx(c)}
 	x.template = core.Request{Header: x.header, Body: x.body}

@@ -18,9 +18,11 @@ type Version[C any] struct {
 	// Context returns the context that the application may have set, and SetContext sets it.
 	Context    func(C) context.Context
 	SetContext func(C, context.Context)
-	// Reuses says that a context can be made of Fiber's own, which Fiber uses for another request when the handlers have returned,
-	// also while a stream is sent; and that a middleware outside may write to the response while the handlers work.
+	// Reuses says that a context can be made of Fiber's own, which Fiber uses for another request when the handlers have
+	// returned, also while a stream is sent; and that a middleware outside may write to the response while the handlers work.
 	Reuses bool
+	// Ends says that a handler can send its response at once, past the engine.
+	Ends bool
 	// Next calls the handlers after the middleware.
 	Next func(C) error
 	// HandleError calls the app's ErrorHandler. SendError responds if the ErrorHandler fails.
@@ -32,7 +34,8 @@ type Version[C any] struct {
 	IsUnrouted func(C, error) bool
 	// Route returns the path of the route whose handler was called last.
 	Route func(C) string
-	// KeepsCase reports whether the app has DisableHeaderNormalizing, and ParsesForms whether it parses forms before the handlers.
+	// KeepsCase reports whether the app has DisableHeaderNormalizing, and ParsesForms whether it parses forms before the
+	// handlers.
 	KeepsCase   func(C) bool
 	ParsesForms func(C) bool
 }
@@ -59,7 +62,7 @@ func (v *Version[C]) Middleware(e *core.Engine, o *Options[C], c C) error {
 	return err
 }
 
-// Status sends what became of the key of the request of c.
+// Status sends what became of the key of the request of c. No handler runs, and the record does not change.
 func (v *Version[C]) Status(e *core.Engine, o *Options[C], c C) {
 	x := v.newExchange(c, o)
 	ctx, own := clientContextOf(v.Context(c), x.fasthttp)

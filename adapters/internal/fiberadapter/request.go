@@ -33,7 +33,7 @@ func methodOf(header *fasthttp.RequestHeader) string {
 }
 
 // header implements core.Request.Header. It compares names itself, because fasthttp's PeekAll is case-sensitive if the app has
-// DisableHeaderNormalizing.
+// DisableHeaderNormalizing. The values of a request in chunks are cut to those that came before the body: see trailers.go.
 func (x *exchange[C]) header(name string) (values []string) {
 	if strings.EqualFold(name, "Host") { // An absolute request target overrides the Host field.
 		return []string{string(x.fasthttp.Request.URI().Host())}
@@ -53,7 +53,8 @@ func (x *exchange[C]) header(name string) (values []string) {
 }
 
 // body implements core.Request.Body. If the app has StreamRequestBody, body reads the stream and stores it in the request for the
-// handlers.
+// handlers. A body that is longer than limit is returned with one byte more than limit, or as an error if its length is declared;
+// the engine refuses both.
 func (x *exchange[C]) body(limit int64) ([]byte, error) {
 	r := &x.fasthttp.Request
 	length := int64(r.Header.ContentLength())
@@ -73,7 +74,8 @@ func (x *exchange[C]) body(limit int64) ([]byte, error) {
 }
 
 // formDigest returns a hash of the multipart form, which stands for the body: equal forms have equal hashes. fasthttp has parsed
-// the form already, and would write the body in another order each time.
+// the form already, and would write the body in another order each time. Names and values are quoted, so that their ends are
+// clear; the content of a file follows its length.
 func formDigest(r *fasthttp.Request) ([]byte, error) {
 	f, err := r.MultipartForm()
 	if err != nil {

@@ -23,7 +23,8 @@ type handlerResponse struct {
 	clientCtx     *clientContext // to be detached at the end of the run; nil if nothing is to be detached
 }
 
-// runHandlers runs the handlers after the middleware under ctx and returns their response for the engine.
+// runHandlers runs the handlers after the middleware under ctx and returns their response for the engine. It asks for a timeout
+// again after capture, because a middleware that timed the request out meanwhile may have written over what capture has read.
 func (x *exchange[C]) runHandlers(ctx context.Context, limit int) (*core.Response, error) {
 	x.fasthttp.Response.Header.CopyTo(&x.response.outer)
 	x.response.ran = true
@@ -63,11 +64,18 @@ func (x *exchange[C]) capture(ctx context.Context, limit int, isUnrouted bool) (
 	if isStream && !response.SkipBody {
 		return a.endWithStream(response, limit), nil
 	}
-	r.Omitted = isStream // With SkipBody, nobody reads the stream.
+	r.Omitted = isStream || x.version.Ends && isStreamSent(response) // With SkipBody, nobody reads the stream.
 	if isSent {
 		r.Sent, r.Omitted, r.Unfinished = true, true, true
 	}
 	return r, nil
+}
+
+// isStreamSent reports whether a handler may have sent the stream of response itself: the length is still there, and the bytes
+// are not. An empty stream that a middleware inside has read looks the same.
+func isStreamSent(response *fasthttp.Response) bool {
+	return hasBody(response.StatusCode()) && !response.SkipBody && !response.IsBodyStream() &&
+		response.Header.ContentLength() != 0 && len(response.Body()) == 0
 }
 
 // bodyOf returns the body of a response. It is a copy if the deadline of a middleware outside may end the request: that
@@ -116,7 +124,8 @@ func (x *exchange[C]) callHandlers(ctx context.Context) (isUnrouted bool, timedO
 	return isUnrouted, nil
 }
 
-// endWithStream makes the run last until the response's stream ends. It returns the response that tells the engine so.
+// endWithStream makes the run last until the response's stream ends. It returns the response that tells the engine so: the engine
+// calls Later with the function that ends the run, and stream.settle calls that function.
 func (a *handlerResponse) endWithStream(response *fasthttp.Response, limit int) *core.Response {
 	a.isStream = true
 	s := wrapStream(response, limit, a.response)
@@ -127,7 +136,8 @@ func (a *handlerResponse) endWithStream(response *fasthttp.Response, limit int) 
 	}
 }
 
-// resetResponse removes what the handlers left in response. The header is then as it was before them.
+// resetResponse removes what the handlers left in response. The header is then as it was before them. It leaves the response of a
+// middleware that timed the request out, and a response that the handlers have not touched because they did not run.
 func (a *handlerResponse) resetResponse(response *fasthttp.Response) {
 	if a.ran && !a.isTimedOut {
 		a.outer.CopyTo(&response.Header)

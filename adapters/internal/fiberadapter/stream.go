@@ -24,6 +24,7 @@ type stream struct {
 	clientCtx *clientContext // see handlerResponse
 
 	end        func(*core.Response, error) // ends the run; nil without a claim
+	readErr    error                       // io.EOF or the error of the source, from then on
 	sent       int                         // bytes read so far
 	isComplete bool                        // the source came to its end
 	hasFailed  bool                        // the source failed; also true during each call of it, so that a panic counts
@@ -87,8 +88,12 @@ func replaceStream(response *fasthttp.Response, s *stream) {
 	response.SetBodyStream(s, s.size)
 }
 
-// Read implements io.Reader. It captures the body while that has at most limit bytes.
+// Read implements io.Reader. It captures the body while that has at most limit bytes. At the end of the source, or at its error,
+// it closes the stream: what serves a Fiber app by net/http reads streams, and may not close them.
 func (s *stream) Read(p []byte) (int, error) {
+	if s.readErr != nil {
+		return 0, s.readErr
+	}
 	s.hasFailed = true
 	n, err := s.source.Read(p)
 	s.hasFailed = err != nil && !errors.Is(err, io.EOF)
@@ -98,6 +103,9 @@ func (s *stream) Read(p []byte) (int, error) {
 		s.response.Body = append(s.response.Body, p[:n]...)
 	} else {
 		s.response.Body = nil
+	}
+	if s.readErr = err; err != nil {
+		_ = s.Close()
 	}
 	return n, err
 }

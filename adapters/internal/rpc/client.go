@@ -31,7 +31,8 @@ func (c *Client) Name() string { return cmp.Or(c.Header, "idempotency-key") }
 
 // Do calls send until there is an outcome, or until the bounds allow no further attempt. send sends the call with this value of
 // the key's metadata, or without a key for "", and returns the status of what came back. isNew says that the caller has not set
-// the value itself. The error of Do says that nothing was sent.
+// the value itself. The error of Do says that nothing was sent. After the last attempt Do returns nil: the caller has kept what
+// its own send returned, and that is the result of the call.
 func (c *Client) Do(ctx context.Context, call *Call, send func(value string, isNew bool) *status.Status) error {
 	bounds := (&attempts.Bounds{
 		Attempts: c.Attempts, MaxElapsed: c.MaxElapsed, Window: c.Window, Pause: c.Pause, MaxPause: c.MaxPause,
@@ -77,7 +78,8 @@ func (c *Client) validate(b *attempts.Bounds) error {
 	return errors.Join(bad...)
 }
 
-// retryDelay returns the pause that a status asks for, or 0.
+// retryDelay returns the pause that a status asks for, or 0. It is that of the first RetryInfo (google.rpc, error_details.proto)
+// among the details.
 func retryDelay(s *status.Status) time.Duration {
 	for _, detail := range s.GetDetails() {
 		var info errdetails.RetryInfo

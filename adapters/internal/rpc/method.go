@@ -10,7 +10,8 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// Schema returns the descriptor of a procedure, such as "/acme.Payments/Pay", or nil if the registry of the program lacks it.
+// Schema returns the descriptor of a procedure, such as "/acme.Payments/Pay", or nil if the registry of the program lacks it. The
+// registry has what generated code has registered. Without a descriptor a replay could not be decoded.
 func Schema(procedure string) protoreflect.MethodDescriptor {
 	name := strings.ReplaceAll(strings.TrimPrefix(procedure, "/"), "/", ".")
 	found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
@@ -30,7 +31,8 @@ func isReadOnly(method protoreflect.MethodDescriptor) bool {
 	return ok && options.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
 }
 
-// newResponse returns an empty response message of a method: of the generated type, if the program has one.
+// newResponse returns an empty response message of a method: of the generated type, if the program has one. A dynamic message has
+// the same fields and the same encoding, so it can be sent in place of a generated one.
 func newResponse(method protoreflect.MethodDescriptor) proto.Message {
 	output := method.Output()
 	if generated, err := protoregistry.GlobalTypes.FindMessageByName(output.FullName()); err == nil {

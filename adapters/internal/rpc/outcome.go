@@ -21,7 +21,7 @@ import (
 const statusField = "grpc-status"
 
 // encode returns a reply in the form in which the engine stores it. The header has the trailer, statusField, and the header, in
-// this order; the body is the message, or the status if that is not OK.
+// this order; the body is the message, or the status if that is not OK. The error says that the message cannot be encoded.
 func encode(r *Reply) (*core.Response, error) {
 	failure := validStatus(r.Status)
 	var body proto.Message = failure
@@ -51,7 +51,8 @@ func validStatus(s *status.Status) *status.Status {
 	return &status.Status{Code: c, Message: strings.ToValidUTF8(s.Message, "\uFFFD"), Details: s.Details}
 }
 
-// Response returns the stored form of a message, or of a status if s is not nil, for Lease.OnUnknown and Engine.Resolve.
+// Response returns the stored form of a message, or of a status if s is not nil, for Lease.OnUnknown and Engine.Resolve. It
+// returns nil if the message cannot be encoded.
 func Response(message proto.Message, s *status.Status) *core.Response {
 	response, err := encode(&Reply{Message: message, Status: s})
 	if err != nil {
@@ -60,12 +61,14 @@ func Response(message proto.Message, s *status.Status) *core.Response {
 	return response
 }
 
-// ownFields returns the fields that a handler may set.
+// ownFields returns the fields that a handler may set. A field of the handler with the name of statusField would end the trailer
+// at the wrong place.
 func ownFields(fields []core.Field) []core.Field {
 	return slices.DeleteFunc(slices.Clone(fields), func(f core.Field) bool { return strings.EqualFold(f.Name, statusField) })
 }
 
-// split reverses what encode does with header and trailer.
+// split reverses what encode does with header and trailer. c is the status code. The error says that the header is not that of a
+// stored call.
 func split(fields []core.Field) (header, trailer []core.Field, c int32, err error) {
 	at := slices.IndexFunc(fields, func(f core.Field) bool { return strings.EqualFold(f.Name, statusField) })
 	if at < 0 {
@@ -82,7 +85,8 @@ func sendable(fields []core.Field) []core.Field {
 	})
 }
 
-// decode returns what is sent for a stored outcome of a method, or for a refusal.
+// decode returns what is sent for a stored outcome of a method, or for a refusal. method may be nil for a refusal, which has no
+// message. The two codes of an error must agree, in the header and in the body; an outcome in which they differ is damaged.
 func decode(r *core.Response, method protoreflect.MethodDescriptor) *Reply {
 	header, trailer, c, err := split(r.Header)
 	if err != nil {

@@ -32,7 +32,8 @@ type Server struct {
 	keyNames []string // of the metadata that may carry a key
 }
 
-// NewServer returns a server that runs calls under e.
+// NewServer returns a server that runs calls under e. Its engine differs from e in Key.Methods, since it guards calls and no
+// HTTP methods, and in Problems, since a refusal is a status.
 func NewServer(e *core.Engine, o Options) *Server {
 	own := e.With(func(c *core.Config) {
 		c.Key.Methods = []string{requestMethod}
@@ -71,6 +72,10 @@ type Result struct {
 }
 
 // Do takes a call through its whole life. run calls the handler, at most once, and may panic.
+//
+// A call with a key that could not be replayed is refused with Internal before anything runs: its method or its request is none
+// of protobuf. If the reply of the handler cannot be stored, the caller gets the error that is stored in its place, so that the
+// first response and the replays are the same.
 func (s *Server) Do(ctx context.Context, call *Call, run func(context.Context) *Reply) Result {
 	if s.isUnguarded(call) {
 		return Result{Bypassed: true}
@@ -115,7 +120,8 @@ func (s *Server) RefuseStream(call *Call) *status.Status {
 		"idem: %s is a stream, which cannot be guarded by an idempotency key. It did not run. Send it without a key.", call.Procedure)}
 }
 
-// HasKey reports whether the metadata has a name that carries keys.
+// HasKey reports whether the metadata has a name that carries keys. It does not look at the value: an invalid key is a key, and
+// the engine refuses it.
 func (s *Server) HasKey(header func(string) []string) bool {
 	for _, name := range s.keyNames {
 		if len(header(name)) > 0 {
@@ -125,7 +131,8 @@ func (s *Server) HasKey(header func(string) []string) bool {
 	return false
 }
 
-// request returns what the engine reads of a call.
+// request returns what the engine reads of a call. The body is the canonical encoding of the message, so one request has one
+// fingerprint however the client has encoded it.
 func (s *Server) request(ctx context.Context, call *Call, message proto.Message) core.Request {
 	req := core.Request{Method: requestMethod, Path: call.Procedure, Route: call.Procedure}
 	req.Header = func(name string) []string {

@@ -86,7 +86,7 @@ var problemCodes = map[string]code.Code{
 // and no body; an empty message would look like a whole one.
 const codeOutcomeOmitted = "outcome-omitted"
 
-// domain is the Domain of every ErrorInfo.
+// domain is the Domain of every ErrorInfo. Clients tell by it that a Reason is one of this library.
 const domain = "github.com/go-idem/idem"
 
 // renderProblem is the Problems.Render of a Server: it returns a refusal in the form of stored outcomes.
@@ -136,7 +136,7 @@ func packed(messages []proto.Message) (details []*anypb.Any) {
 	return details
 }
 
-// internal returns a reply with the code Internal.
+// internal returns a reply with the code Internal. Its text is valid UTF-8, since protobuf encodes no other.
 func internal(format string, args ...any) *Reply {
 	text := strings.ToValidUTF8(fmt.Sprintf(format, args...), "?")
 	return &Reply{Status: &status.Status{Code: int32(code.Code_INTERNAL), Message: text}}

@@ -58,6 +58,9 @@ type Adapter struct {
 
 	// Response is the adapter's function of that name.
 	Response func(proto.Message, *status.Status) *core.Response
+
+	// State returns what the adapter's Status returns.
+	State func(e *core.Engine, o rpc.Options) func(ctx context.Context, method, key string) (rpc.State, *status.Status)
 }
 
 // Client calls a server.

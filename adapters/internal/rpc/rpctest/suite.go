@@ -68,6 +68,8 @@ func Run(t *testing.T, a Adapter) {
 		"a text that is no UTF-8 is stored":                         testInvalidText,
 		"a handler may decide what becomes of its key":              testDecide,
 		"a reply that is no message is an error that runs again":    testNoMessage,
+		"a caller learns what became of a key of its own":           testState,
+		"a deadline may come before the store's timeout":            testShortDeadline,
 	} {
 		t.Run(sentence, func(t *testing.T) { t.Parallel(); test(t, a) })
 	}
@@ -407,6 +409,23 @@ func testLate(t *testing.T, a Adapter) {
 	}, waiting)
 	s.payPastDeadline()
 	assert.True(t, s.pay().isReplay())
+	assert.EqualValues(t, 1, s.runs.Load())
+}
+
+// A store that hangs holds a call no longer than its deadline. Nothing has run, and the key is free.
+func testShortDeadline(t *testing.T, a Adapter) {
+	store := storetest.NewFaulty(memstore.New())
+	s := a.newService(t, Accepted, func(c *core.Config) { c.Store, c.Limits.StoreTimeout = store, 15*time.Second })
+	store.Inject("begin", storetest.Hang, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	late := []code.Code{code.Code_DEADLINE_EXCEEDED, code.Code_UNAVAILABLE} // the client sees its deadline, or the server did so first
+	assert.Contains(t, late, s.payIn(ctx).code())
+	assert.Eventually(t, func() bool { return store.Calls("begin") == 1 }, 10*time.Second, time.Millisecond, "the call of the store ends")
+	assert.Zero(t, s.runs.Load())
+	reply := s.pay()
+	assert.Equal(t, code.Code_OK, reply.code())
+	assert.False(t, reply.isReplay())
 	assert.EqualValues(t, 1, s.runs.Load())
 }
 

@@ -1,4 +1,4 @@
-package bare
+package baretest
 
 import (
 	"bufio"
@@ -38,8 +38,8 @@ type shape struct {
 	body    string // default: "B", with its Content-Length
 }
 
-// patience bounds one exchange.
-const patience = 20 * time.Second
+// Patience bounds one exchange.
+const Patience = 20 * time.Second
 
 // ask sends one request with a key, and returns what arrives until the server closes the connection.
 func ask(t *testing.T, addr, path, key string, s shape) reply {
@@ -47,7 +47,7 @@ func ask(t *testing.T, addr, path, key string, s shape) reply {
 	conn, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(Patience))
 	method, version, body := s.method, s.version, s.body
 	if method == "" {
 		method = http.MethodPost
@@ -89,8 +89,8 @@ func parse(all []byte, method string) (r reply) {
 		return r
 	}
 	body, err := io.ReadAll(response.Body)
-	for _, name := range []string{"Date", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Set-Cookie"} { // They are compared in head.
-		response.Header.Del(name)
+	for _, name := range []string{"Date", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Set-Cookie"} {
+		response.Header.Del(name) // It is compared in head.
 	}
 	r.body, r.trailer, r.header, r.status = string(body), response.Trailer, response.Header, response.StatusCode
 	if err != nil {
@@ -107,7 +107,7 @@ func parse(all []byte, method string) (r reply) {
 
 // isReplay reports whether the response has the marker. fasthttp sends a 1xx as the final response, so the marker may be in one.
 func (r reply) isReplay() bool {
-	return r.header.Get(marker) != "" || strings.Contains(r.informational, "\r\n"+marker+": true")
+	return r.header.Get(Marker) != "" || strings.Contains(r.informational, "\r\n"+Marker+": true")
 }
 
 // normal replaces what differs between any two responses: the date, and random values of sessions and tokens.

@@ -1,4 +1,4 @@
-package bare
+package baretest
 
 import (
 	"fmt"

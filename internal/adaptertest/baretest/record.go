@@ -1,4 +1,4 @@
-package bare
+package baretest
 
 import (
 	"flag"
@@ -40,10 +40,10 @@ type record struct {
 }
 
 // readRecord reads the file of one framework.
-func readRecord(t *testing.T, f framework) *record {
+func readRecord(t *testing.T, f Framework) *record {
 	t.Helper()
 	r := &record{
-		file: filepath.Join("testdata", "differences", f.name+".txt"), handlers: f.handlers,
+		file: filepath.Join("testdata", "differences", f.Name+".txt"), handlers: f.Handlers,
 		want: map[string]string{}, got: map[string]string{},
 	}
 	content, err := os.ReadFile(r.file)
@@ -59,7 +59,7 @@ func readRecord(t *testing.T, f framework) *record {
 			where, handlers, _ := strings.Cut(line, ": ")
 			named := strings.Split(handlers, "; ")
 			if handlers == "*" {
-				named = f.handlers
+				named = f.Handlers
 			}
 			for _, handler := range named {
 				r.want[of+" "+where+"/"+handler] = text
@@ -80,7 +80,7 @@ func (r *record) check(t *testing.T, of kind, c comparison, a, b reply, parts []
 		r.mu.Unlock()
 	}
 	for _, part := range unexplained(of, c.String(), parts) {
-		t.Errorf("%s differs without a reason in differences_test.go: %s", key, part)
+		t.Errorf("%s differs without a reason among those of the module: %s", key, part)
 	}
 	if !*update && text != r.want[key] {
 		t.Errorf("%s\n--- differs by\n%s\n--- should differ by\n%s\n--- one\n%s\n--- other\n%s", key, text, r.want[key], a, b)
@@ -127,29 +127,36 @@ func (r *record) text() string {
 	return strings.Join(all, "\n\n") + "\n"
 }
 
-// reason says why some comparisons may differ, and in which parts of the response.
-type reason struct {
+// Reason says why some comparisons may differ, and in which parts of the response.
+type Reason struct {
 	of    kind
 	where string // a regular expression for comparison.String
 	parts string // a regular expression for the parts that differ; "" stands for a rerun, in which no part differs
 	why   string
+
+	name, part *regexp.Regexp // the expressions where and parts, compiled
+	isUsed     atomic.Bool    // it has explained a difference
 }
 
-// reasonInUse is a reason with its expressions compiled, and whether it has explained anything yet.
-type reasonInUse struct {
-	reason
-	name, part *regexp.Regexp
-	isUsed     atomic.Bool
+// AllParts is an expression for the parts of a response that comes in place of another, or of none.
+const AllParts = `status|field .*|end|reused|body`
+
+// First is a reason for differences of a guarded route's first response from the bare route's. where is a regular expression for
+// the comparison: framework, chain, place, shape and handler with slashes between them. parts is one for the parts that differ.
+func First(where, parts, why string) *Reason { return newReason(ofFirst, where, parts, why) }
+
+// Replay is a reason for differences of a replay from the first response under its key.
+func Replay(where, parts, why string) *Reason { return newReason(ofReplay, where, parts, why) }
+
+// Rerun is a reason for a handler that runs again under its key, and gives the first response again.
+func Rerun(where, why string) *Reason { return newReason(ofRerun, where, "", why) }
+
+// newReason returns a reason with its expressions compiled.
+func newReason(of kind, where, parts, why string) *Reason {
+	return &Reason{of: of, where: where, parts: parts, why: why, name: whole(where), part: whole(parts)}
 }
 
-// inUse are the elements of reasons.
-var inUse = sync.OnceValue(func() (all []*reasonInUse) {
-	for _, r := range reasons {
-		all = append(all, &reasonInUse{reason: r, name: whole(r.where), part: whole(r.parts)})
-	}
-	return all
-})
-
+// whole returns an expression that matches a whole text.
 func whole(expression string) *regexp.Regexp { return regexp.MustCompile("^(?:" + expression + ")$") }
 
 // unexplained returns those parts of a delta for which there is no reason. Reruns need a reason although no part differs.
@@ -166,7 +173,7 @@ func unexplained(of kind, name string, parts []string) (left []string) {
 }
 
 func isExplained(of kind, name, part string) (found bool) {
-	for _, r := range inUse() {
+	for _, r := range reasons {
 		if r.of == of && r.part.MatchString(part) && r.name.MatchString(name) {
 			r.isUsed.Store(true)
 			found = true
@@ -178,12 +185,17 @@ func isExplained(of kind, name, part string) (found bool) {
 // wholeRuns counts the frameworks of which every comparison was made.
 var wholeRuns atomic.Int64
 
-// TestMain fails if a reason explains nothing, after a run of everything.
-func TestMain(m *testing.M) {
+// reasons has every reason of the module under test. Main sets it.
+var reasons []*Reason
+
+// Main runs the tests of a module that compares so many frameworks. After a run of everything it fails if one of the reasons
+// explains nothing.
+func Main(m *testing.M, frameworks int64, all []*Reason) {
 	flag.Parse()
+	reasons = all
 	code := m.Run()
 	if code == 0 && wholeRuns.Load() == frameworks {
-		for _, r := range inUse() {
+		for _, r := range reasons {
 			if !r.isUsed.Load() {
 				fmt.Printf("a reason explains nothing: %s, %s, %s (%s)\n", r.of, r.where, r.parts, r.why)
 				code = 1

@@ -1,4 +1,4 @@
-package bare
+package baretest
 
 import (
 	"fmt"
@@ -20,31 +20,32 @@ const maxBody = 10_000
 
 // The header fields that only replays have.
 const (
-	marker      = "Idempotent-Replayed"
+	Marker      = "Idempotent-Replayed"
 	omittedBody = "Idempotent-Body"
 )
 
-// place says where the engine is in a chain of middleware.
-type place string
+// Place says where the engine is in a chain of middleware.
+type Place string
 
 const (
-	absent  place = "bare"
-	outside place = "outside" // the engine runs before the middleware
-	inside  place = "inside"  // the engine runs after the middleware
+	Absent  Place = "bare"    // the route has no engine
+	Outside Place = "outside" // the engine runs before the middleware
+	Inside  Place = "inside"  // the engine runs after the middleware
 )
 
-// framework is one framework with its handlers and its middleware.
-type framework struct {
-	name     string
-	handlers []string // their names; handler i has the route /i
-	chains   []string // the names of the chains of middleware; "none" has none
-	start    func(t *testing.T, chain string, where place, e *core.Engine, l net.Listener)
+// Framework is one framework with its handlers and its middleware.
+type Framework struct {
+	Name     string
+	Handlers []string // their names; handler i has the route /i
+	Chains   []string // the names of the chains of middleware; "none" has none
+	// Start starts the server of one chain with the engine in one place.
+	Start func(t *testing.T, chain string, where Place, e *core.Engine, l net.Listener)
 }
 
 // comparison is one handler in one chain, with the engine in one place.
 type comparison struct {
 	framework, chain string
-	where            place
+	where            Place
 	shape, handler   string
 }
 
@@ -68,34 +69,31 @@ var shapes = []shape{
 }
 
 // serve starts the server of one chain, and returns its address.
-func (f framework) serve(t *testing.T, chain string, where place) string {
+func (f Framework) serve(t *testing.T, chain string, where Place) string {
 	t.Helper()
 	engine, err := core.New(core.Config{
 		Store: memstore.New(),
 		Scope: core.SingleTenant,
 		Keep:  core.KeepConfig{MaxBody: maxBody, Policy: core.KeepAll},
-		Wait:  core.WaitConfig{Timeout: patience}, // The client of a hijacked connection may send again before the run has ended.
+		Wait:  core.WaitConfig{Timeout: Patience}, // The client of a hijacked connection may send again before the run has ended.
 	})
 	require.NoError(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	f.start(t, chain, where, engine, l)
+	f.Start(t, chain, where, engine, l)
 	return l.Addr().String()
 }
 
-// frameworks is how many frameworks there are.
-const frameworks = 4
-
-// compare runs all comparisons of f.
-func (f framework) compare(t *testing.T) {
+// Compare runs all comparisons of f.
+func (f Framework) Compare(t *testing.T) {
 	r, compared := readRecord(t, f), atomic.Int64{}
 	t.Cleanup(func() { // after all chains
-		if stride == 1 && int(compared.Load()) == len(f.chains) {
+		if stride == 1 && int(compared.Load()) == len(f.Chains) {
 			r.finish(t)
 			wholeRuns.Add(1)
 		}
 	})
-	for n, chain := range f.chains {
+	for n, chain := range f.Chains {
 		t.Run(chain, func(t *testing.T) {
 			t.Parallel()
 			f.compareChain(t, chain, n%stride, r)
@@ -105,23 +103,23 @@ func (f framework) compare(t *testing.T) {
 }
 
 // compareChain runs the comparisons of one chain, from the handler with the index start on.
-func (f framework) compareChain(t *testing.T, chain string, start int, r *record) {
+func (f Framework) compareChain(t *testing.T, chain string, start int, r *record) {
 	asked := shapes
 	if chain != "none" {
 		asked = shapes[:1]
 	}
-	bare := f.serve(t, chain, absent)
-	guarded := map[place]string{outside: f.serve(t, chain, outside)}
+	bare := f.serve(t, chain, Absent)
+	guarded := map[Place]string{Outside: f.serve(t, chain, Outside)}
 	if chain != "none" {
-		guarded[inside] = f.serve(t, chain, inside)
+		guarded[Inside] = f.serve(t, chain, Inside)
 	}
-	for i := start; i < len(f.handlers); i += stride {
+	for i := start; i < len(f.Handlers); i += stride {
 		for _, s := range asked {
 			path := fmt.Sprintf("/%d", i)
 			key := fmt.Sprintf("%s-%d", strings.ReplaceAll(s.name, " ", "-"), i)
 			want := ask(t, bare, path, key, s)
 			for where, addr := range guarded {
-				c := comparison{f.name, chain, where, s.name, f.handlers[i]}
+				c := comparison{f.Name, chain, where, s.name, f.Handlers[i]}
 				first := ask(t, addr, path, key, s)
 				r.check(t, ofFirst, c, want, first, delta(want, first))
 				if s.method == "" {
@@ -137,7 +135,7 @@ func (f framework) compareChain(t *testing.T, chain string, start int, r *record
 var notReplayed = []string{
 	"Date", "Content-Length", "Trailer", "Transfer-Encoding", "Connection", "Set-Cookie", "X-Request-Id", "Keep-Alive", "Upgrade",
 	"Age", "Www-Authenticate", "Proxy-Authenticate", "Server-Timing", "Ratelimit-Limit", "X-Ratelimit-Limit", "X-Hop",
-	"Alt-Svc", "Traceparent", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", marker, omittedBody,
+	"Alt-Svc", "Traceparent", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", Marker, omittedBody,
 }
 
 // checkSecond compares the second response under a key with the first. A replay has no 1xx responses and no trailers, and its

@@ -1,4 +1,4 @@
-package adapters_test
+package processtest
 
 import (
 	"bufio"
@@ -31,10 +31,6 @@ import (
 	"github.com/go-idem/idem/internal/tied"
 )
 
-// The soak sends mixed traffic to two processes of each framework on one Redis while random faults happen to them, and
-// checks what is promised against a log of effects that is not in Redis. For a few seconds with the other tests; for 30
-// minutes with SOAK=1, or as long as SOAK_FOR says. SOAK_SEED repeats a run's faults.
-
 // soakLease is short, so that many leases end.
 const soakLease = 2 * time.Second
 
@@ -53,7 +49,7 @@ const careful = "careful-"
 const soakChild = "IDEM_TEST_SOAK"
 
 // runSoakChild serves until it is killed.
-func runSoakChild(name, addr, path string) {
+func runSoakChild(f adaptertest.Framework, addr, path string) {
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		panic(err)
@@ -81,11 +77,7 @@ func runSoakChild(name, addr, path string) {
 		panic(err)
 	}
 	l := adaptertest.Listen(&testing.T{})
-	for _, f := range frameworks {
-		if f.Name == name {
-			f.Start(engine, soakHandler(note), adaptertest.Setup{Listen: l})
-		}
-	}
+	f.Start(engine, soakHandler(note), adaptertest.Setup{Listen: l})
 	fmt.Println(l.Addr())
 	select {}
 }
@@ -132,8 +124,10 @@ type soakProcess struct {
 	cmd             *exec.Cmd
 }
 
-func TestSoak(t *testing.T) {
-	length := 6 * time.Second
+// Soak sends mixed traffic to two processes of each framework on one Redis while random faults happen to them, and checks what is
+// promised against a log of effects that is not in Redis. It lasts for length with the other tests, for 30 minutes with SOAK=1, or as
+// long as SOAK_FOR says. SOAK_SEED repeats a run's faults.
+func Soak(t *testing.T, length time.Duration, frameworks ...adaptertest.Framework) {
 	if os.Getenv("SOAK") != "" {
 		length = 30 * time.Minute
 	}
@@ -172,7 +166,7 @@ func TestSoak(t *testing.T) {
 // spawn starts a process.
 func (s *soak) spawn(framework string) *soakProcess {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), soakChild+"="+strings.Join([]string{framework, s.server.Addr, s.path}, " "))
+	setSpec(cmd, soakChild, framework, s.server.Addr, s.path)
 	out, err := cmd.StdoutPipe()
 	require.NoError(s.t, err)
 	require.NoError(s.t, tied.Start(cmd, syscall.SIGKILL))

@@ -1,6 +1,6 @@
 //go:build !race
 
-package bare
+package baretest
 
 // stride is how many handlers a chain skips: without the race detector, none.
 const stride = 1

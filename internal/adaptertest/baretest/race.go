@@ -1,6 +1,6 @@
 //go:build race
 
-package bare
+package baretest
 
 // stride is how many handlers a chain skips: with the race detector, each chain gets every eighth one.
 const stride = 8
