@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"strings"
 	"sync"
@@ -122,6 +122,9 @@ func TestWhatCodecsCannotReadIsRefusedAndNeverRunAgain(t *testing.T) {
 			events := f.heard.take()
 			require.Len(t, events, 2)
 			assert.ErrorIs(t, events[0].Err, driver.ErrUnreadable)
+			if codec, isOfCodec := map[string]string{"by the last": "no tag seal", "by the first": "no tag zip"}[name]; isOfCodec {
+				assert.ErrorContains(t, events[0].Err, codec)
+			}
 			k.damage = nil
 			f.replayed(f.send(request("K", "B"), made), 201, "made")
 			f.ran(1)
@@ -167,7 +170,7 @@ func (s *shelf) Get(ctx context.Context, id string) ([]byte, error) {
 	s.log = append(s.log, "get")
 	data, ok := s.blobs[id]
 	if !ok || !s.ends[id].After(time.Now()) {
-		return nil, errors.New("no such blob")
+		return nil, fmt.Errorf("blob %s: %w", id, fs.ErrNotExist)
 	}
 	return data, s.get(ctx)
 }
@@ -278,6 +281,7 @@ func TestABlobThatIsLostIsAnOmittedBody(t *testing.T) {
 		"out of reach":            func(s *shelf, _ string) { s.get = func(context.Context) error { return errTest } },
 		"damaged":                 func(s *shelf, id string) { s.blobs[id] = append([]byte{}, s.blobs[id][1:]...) },
 		"of nothing":              func(s *shelf, id string) { s.blobs[id] = nil },
+		"unreadable":              func(s *shelf, _ string) { s.get = func(context.Context) error { return driver.ErrUnreadable } },
 		"slower than the timeout": func(s *shelf, _ string) { s.get = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() } },
 	} {
 		inBubble(t, name, func(t *testing.T) {
@@ -287,7 +291,10 @@ func TestABlobThatIsLostIsAnOmittedBody(t *testing.T) {
 			require.Len(t, s.ids(), 1)
 			lose(s, s.ids()[0])
 			assert.LessOrEqual(t, elapsed(func() { f.omitted(f.send(request("K", "B"), long)) }), storeTimeout)
-			assert.Equal(t, "begin kept store-error replay", f.heard.names())
+			events := f.heard.take()
+			assert.Equal(t, "begin kept store-error replay", namesOf(events))
+			isOutOfReach := name == "out of reach" || name == "slower than the timeout"
+			assert.Equal(t, isOutOfReach, strings.Contains(fmt.Sprint(events[2].Err), "blob is unavailable"), "%v", events[2].Err)
 			f.ran(1)
 		})
 	}

@@ -20,7 +20,7 @@ import (
 // later changes to it have no effect.
 type Config struct {
 	// Store holds the records. All processes of a service, and the deployments that replace them, share one: processes on
-	// different stores MAY RUN A KEY TWICE (SKW-01). Required.
+	// different stores MAY RUN A KEY TWICE (SKW-01). Package movestore moves a service to another one. Required.
 	Store driver.Store
 
 	// Name is the Engine of all Events, so that those of several engines can be told apart. It has at most 64 bytes. Default "".

@@ -2,8 +2,10 @@ package core_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -92,6 +94,7 @@ func TestNewRefusesEachBadValue(t *testing.T) {
 		"URL with a space":                 {"Problems.BaseURL", func(c *core.Config) { c.Problems.BaseURL = "https://example.com/my problems#" }},
 		"URL in other letters":             {"Problems.BaseURL", func(c *core.Config) { c.Problems.BaseURL = "https://example.com/fehler/ü#" }},
 		"unknown code":                     {"Problems.Status", func(c *core.Config) { c.Problems.Status = map[string]int{"conflict": 409} }},
+		"status of a redirect":             {"Problems.Status", func(c *core.Config) { c.Problems.Status = map[string]int{"in-progress": 308} }},
 		"status of a success":              {"Problems.Status", func(c *core.Config) { c.Problems.Status = map[string]int{"in-progress": 202} }},
 		"status that nobody knows":         {"Problems.Status", func(c *core.Config) { c.Problems.Status = map[string]int{"in-progress": 499} }},
 		"short secret":                     {"Secret", func(c *core.Config) { c.Secret = []byte("fifteen letters") }},
@@ -128,7 +131,15 @@ func TestNewRefusesEachBadValue(t *testing.T) {
 		"RPL-25 allowed marker":     {"Keep.AllowHeaders", func(c *core.Config) { c.Keep.AllowHeaders = []string{"idempotent-replayed"} }},
 		"denied line that is none":  {"Keep.DenyHeaders", func(c *core.Config) { c.Keep.DenyHeaders = []string{""} }},
 		"no codec":                  {"Keep.Codecs", func(c *core.Config) { c.Keep.Codecs = []driver.Codec{nil} }},
-		"blobs of nothing":          {"Keep.BlobsFrom", func(c *core.Config) { c.Keep.Blobs, c.Keep.BlobsFrom = newShelf(), -1 }},
+		"no store to wait for":      {"Store", func(c *core.Config) { c.Store, c.Wait.Timeout = nil, time.Second }},
+		"long name":                 {"Name", func(c *core.Config) { c.Name = strings.Repeat("n", 65) }},
+		"name that is no text":      {"Name", func(c *core.Config) { c.Name = "caf\xe9" }},
+		"run as short as its lease": {"Lease.MaxRun", func(c *core.Config) { c.Lease.MaxRun = 30 * time.Second }},
+		"run of more than a life":   {"Lease.MaxRun", func(c *core.Config) { c.Lease.MaxRun = 101 * 365 * 24 * time.Hour }},
+		"retention of more than a life": {"Keep.Retention", func(c *core.Config) {
+			c.Keep.Retention = 101 * 365 * 24 * time.Hour
+		}},
+		"blobs of nothing": {"Keep.BlobsFrom", func(c *core.Config) { c.Keep.Blobs, c.Keep.BlobsFrom = newShelf(), -1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := validConfig()
@@ -250,7 +261,10 @@ func TestOptionsOfOptionsNameWhatIsMissing(t *testing.T) {
 		field, missing string
 		change         func(*core.Config)
 	}{
-		"waiters per key":      {"Wait.Timeout", "Wait.MaxPerKey", func(c *core.Config) { c.Wait.MaxPerKey = 3 }},
+		"waiters per key": {"Wait.Timeout", "Wait.MaxPerKey", func(c *core.Config) { c.Wait.MaxPerKey = 3 }},
+		"time of a request": {"Key.SentAt", "Key.MaxAge", func(c *core.Config) {
+			c.Key.SentAt = func(*core.Request, string) (time.Time, bool) { return time.Time{}, false }
+		}},
 		"waiters":              {"Wait.Timeout", "Wait.Max", func(c *core.Config) { c.Wait.Max = 3 }},
 		"blobs from":           {"Keep.BlobsFrom", "Keep.Blobs,", func(c *core.Config) { c.Keep.BlobsFrom = 3 }},
 		"version":              {"Fingerprint.Version", "Fingerprint.Func", func(c *core.Config) { c.Fingerprint.Version = 3 }},
@@ -270,6 +284,9 @@ func TestOptionsOfOptionsNameWhatIsMissing(t *testing.T) {
 
 func TestNewAcceptsValuesAtTheirBounds(t *testing.T) {
 	for name, change := range map[string]func(*core.Config){
+		"longest name":        func(c *core.Config) { c.Name = strings.Repeat("n", 64) },
+		"longest run":         func(c *core.Config) { c.Lease.MaxRun = 100 * 365 * 24 * time.Hour },
+		"longest retention":   func(c *core.Config) { c.Keep.Retention = 100 * 365 * 24 * time.Hour },
 		"shortest lease":      func(c *core.Config) { c.Lease.Duration, c.Keep.Retention = 10*time.Millisecond, 10*time.Millisecond+1 },
 		"longest timeout":     func(c *core.Config) { c.Limits.StoreTimeout = 15 * time.Second },
 		"one length":          func(c *core.Config) { c.Key.MinLength, c.Key.MaxLength = 36, 36 },
@@ -278,6 +295,7 @@ func TestNewAcceptsValuesAtTheirBounds(t *testing.T) {
 		"URN":                 func(c *core.Config) { c.Problems.BaseURL = "urn:problem:" },
 		"overridden status":   func(c *core.Config) { c.Problems.Status = map[string]int{"in-progress": 425, "store-unavailable": 500} },
 		"every byte":          func(c *core.Config) { c.Limits.RequestBody = math.MaxInt64 - 1 },
+		"lowest status":       func(c *core.Config) { c.Problems.Status = map[string]int{"in-progress": 400} },
 		"shortest secret":     func(c *core.Config) { c.Secret = []byte("sixteen letters.") },
 		"longest lease":       func(c *core.Config) { c.Lease.Duration, c.Keep.Retention = 365*24*time.Hour, 100*365*24*time.Hour },
 		"shortest timeout":    func(c *core.Config) { c.Limits.StoreTimeout = time.Millisecond },
@@ -334,6 +352,15 @@ func TestDefaultsThatDependOnOtherFields(t *testing.T) {
 	assert.Panics(t, func() { engine.With(many).With(off) }, "what was given stays given")
 	assert.Equal(t, core.WaitConfig{}, engine.With(many).With(func(c *core.Config) { c.Wait = core.WaitConfig{} }).Config().Wait)
 
+	given := func(c *core.Config) { c.Wait = core.WaitConfig{Timeout: time.Second, Max: 2000} }
+	assert.Equal(t, 2000, engine.With(given).With(func(*core.Config) {}).Config().Wait.Max)
+	marshal := func(any) ([]byte, error) { return nil, nil }
+	assert.PanicsWithError(t, "idem: Config.Marshal: goes together with Unmarshal: one is set and the other is not",
+		func() { engine.With(func(c *core.Config) { c.Marshal = marshal }) }, "with the default of one, and not of the other")
+	assert.NotPanics(t, func() {
+		engine.With(func(c *core.Config) { c.Marshal, c.Unmarshal = marshal, json.Unmarshal }).With(given)
+	})
+
 	assert.Equal(t, 64<<10, engine.With(blobs).Config().Keep.BlobsFrom)
 	assert.Zero(t, engine.With(blobs).With(func(c *core.Config) { c.Keep.Blobs = nil }).Config().Keep.BlobsFrom)
 }
@@ -359,6 +386,8 @@ func TestTimeoutIsAThirdOfAShortLease(t *testing.T) {
 
 func TestConfigIsACopy(t *testing.T) {
 	given := validConfig()
+	secret, previous := "sixteen letters.", "sixteen letters!"
+	given.Secret, given.PreviousSecrets = []byte(secret), [][]byte{[]byte(previous)}
 	given.Key.Methods, given.Key.Aliases = []string{"POST"}, []string{"X-Key"}
 	given.Problems.Status = map[string]int{"in-progress": 423}
 	given.Keep.AllowHeaders, given.Keep.DenyHeaders = []string{"Age"}, []string{"X-Deny"}
@@ -368,6 +397,7 @@ func TestConfigIsACopy(t *testing.T) {
 	require.NoError(t, err)
 	got := engine.Config()
 	for _, c := range []*core.Config{&given, &got} {
+		c.Secret[0], c.PreviousSecrets[0][0] = 'x', 'x'
 		c.Key.Methods[0], c.Key.Aliases[0] = "PUT", "Y-Key"
 		c.Problems.Status["in-progress"] = 425
 		c.Problems.Status["no-code"] = 1
@@ -375,6 +405,8 @@ func TestConfigIsACopy(t *testing.T) {
 		c.Keep.AllowHeaders[0], c.Keep.DenyHeaders[0], c.Keep.Codecs[0] = "X", "X", nil
 		c.Fingerprint.Headers[0], c.Fingerprint.Previous.Headers[0], c.Fingerprint.Previous.JSON = "x", "x", true
 	}
+	assert.Equal(t, secret, string(engine.Config().Secret))
+	assert.Equal(t, previous, string(engine.Config().PreviousSecrets[0]))
 	assert.Equal(t, []string{"Age"}, engine.Config().Keep.AllowHeaders)
 	assert.Equal(t, []string{"X-Deny"}, engine.Config().Keep.DenyHeaders)
 	assert.NotNil(t, engine.Config().Keep.Codecs[0])

@@ -132,8 +132,7 @@ func (p *place) engineFields() []Field {
 // a key that Key.Accept has made and that no header field can carry.
 func (k *keyed) echo() string {
 	quoted := strconv.Quote(k.identity.key)
-	key, ok := sfv.String(quoted)
-	if k.isTask || key == "" || !ok || key != k.identity.key {
+	if _, ok := sfv.String(quoted); k.isTask || !ok { // the escapes of Quote that a String has not are errors there
 		return ""
 	}
 	return quoted
@@ -141,7 +140,7 @@ func (k *keyed) echo() string {
 
 // echoIn adds the key to a refusal, if Keep.EchoKey is set.
 func (k *keyed) echoIn(r *Response) {
-	if value := k.echo(); value != "" && k.engine.cfg.Keep.EchoKey {
-		r.Header = wire.ReplaceField(slices.Clone(r.Header), Field{k.engine.cfg.Key.Header, value})
+	if k.engine.cfg.Keep.EchoKey {
+		r.Header = wire.ReplaceField(slices.Clone(r.Header), Field{k.engine.cfg.Key.Header, k.echo()})
 	}
 }

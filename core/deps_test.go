@@ -45,7 +45,7 @@ func TestNobodyPaysForWhatTheyDidNotImport(t *testing.T) {
 		"core/driver": nil, "core": {"/core/driver"}, "core/capture": {"/core", "/core/driver"}, "core/metrics": {"/core", "/core/driver"},
 		"core/consumer": {"/core", "/core/driver"}, "core/operator": {"/core", "/core/driver"},
 		"core/inspect":  {"/core", "/core/driver", "/core/operator", "/core/metrics"},
-		"core/memstore": {"/core/driver"}, "core/storetest": {"/core/driver"},
+		"core/memstore": {"/core/driver"}, "core/movestore": {"/core/driver"}, "core/storetest": {"/core/driver"},
 		"core/seal": {"/core/driver"}, "core/blobs": {"/core/driver"}, "core/blobs/blobstest": {"/core/driver"},
 		"adapters/http":  {"/core", "/core/driver", "/core/capture"},
 		"adapters/proxy": {"/core", "/core/driver", "/core/capture", "/adapters/http"},
@@ -59,6 +59,7 @@ func TestNobodyPaysForWhatTheyDidNotImport(t *testing.T) {
 		"github.com/klauspost":       "core/compress adapters/fiber adapters/internal/fiberadapter", // fasthttp
 		"github.com/minio":           "",
 		"modernc.org":                "",
+		"github.com/aws":             "",
 		"github.com/stretchr":        "",
 		"github.com/alicebob":        "",
 		"github.com/go-idem/idem/in": "",
@@ -94,7 +95,7 @@ func TestInternalPackagesKnowNothingOfTheEngine(t *testing.T) {
 // What an implementation needs is in driver: whoever writes a store reads that, and not what applications use.
 func TestWhatImplementsDriverNeedsNothingElseOfCore(t *testing.T) {
 	found := dependencies(t)
-	for _, name := range []string{"core/memstore", "core/redisstore", "core/storetest", "core/seal", "core/compress", "core/blobs", "core/blobs/blobstest"} {
+	for _, name := range []string{"core/memstore", "core/movestore", "core/redisstore", "core/storetest", "core/seal", "core/compress", "core/blobs", "core/blobs/blobstest"} {
 		require.Contains(t, found, name)
 		assert.Contains(t, found[name], "/core/driver", name)
 		assert.NotContains(t, found[name], "/core", name)

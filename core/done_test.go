@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -242,7 +243,7 @@ func TestEachCallOfTheStoreIsReported(t *testing.T) {
 			c.Hooks.StoreCall = func(_ context.Context, e core.Event) {
 				calls = append(calls, e.Call)
 				assert.NoError(t, e.Err)
-				assert.Equal(t, e.Call == "Begin", e.Took == 10*time.Millisecond, "%s took %v", e.Call, e.Took)
+				assert.Equal(t, map[string]time.Duration{"Begin": 10 * time.Millisecond}[e.Call], e.Took, e.Call)
 			}
 		})
 		f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
@@ -252,6 +253,16 @@ func TestEachCallOfTheStoreIsReported(t *testing.T) {
 		f.send(request("K", "B"), made)
 		f.send(request("L", "B"), answers(503, ""))
 		assert.Equal(t, []string{"Begin", "Extend", "Complete", "Begin", "Begin", "Fail"}, calls)
+	})
+	inBubble(t, "a commit that is sent again", func(t *testing.T) {
+		var calls []string
+		f := newFixture(t, func(c *core.Config) {
+			c.Hooks.StoreCall = func(_ context.Context, e core.Event) { calls = append(calls, e.Call) }
+		})
+		f.store.Inject("complete", storetest.Before, 2)
+		f.send(request("K", "B"), made)
+		f.close()
+		assert.Equal(t, []string{"Begin", "Complete", "Complete", "Complete"}, calls)
 	})
 }
 
@@ -294,7 +305,43 @@ func TestAReplayTellsTheOriginOfItsOutcome(t *testing.T) {
 	})
 }
 
-// Each hook has the whole event if it is the only one that is set.
+// TEL-01: an event has the status that the client gets, and the route that the handler's response names.
+func TestDoneHasTheStatusAndTheRouteOfTheResponse(t *testing.T) {
+	log := &doneLog{}
+	f := newFixture(t, log.observe, func(c *core.Config) { c.DangerouslyFailOpen = true })
+	routed := func(context.Context) (*core.Response, error) {
+		return &core.Response{Status: 202, Body: []byte("made"), Route: "/orders/{id}"}, nil
+	}
+	f.send(request("K", "B"), routed)
+	f.send(request("K", "B"), routed)
+	f.send(request("K", "another"), routed)
+	f.send(changed(keys("a b")), routed)
+	f.store.Inject("begin", storetest.Before, 1)
+	f.send(request("L", "B"), routed)
+	var got []string
+	for _, e := range log.done {
+		got = append(got, fmt.Sprint(e.Result, " ", e.Status, " ", e.Route))
+	}
+	assert.Equal(t, []string{
+		"run 202 /orders/{id}", "replay 202 ", "mismatch 422 ", "refused 400 ", "unprotected 202 /orders/{id}",
+	}, got)
+	f.close()
+}
+
+// slowCommits is a store that takes long for the end of a run.
+type slowCommits struct{ driver.Store }
+
+func (s slowCommits) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
+	time.Sleep(100 * time.Millisecond)
+	return s.Store.Complete(ctx, c, outcome)
+}
+
+func (s slowCommits) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
+	time.Sleep(100 * time.Millisecond)
+	return s.Store.Fail(ctx, c, f)
+}
+
+// Each hook has the whole event if it is the only one that is set. The time of the run is that of its handler.
 func TestAHookAloneGetsItsWholeEvent(t *testing.T) {
 	unknown := func(ctx context.Context) (*core.Response, error) {
 		core.Decide(ctx, core.LeaveUnknown)
@@ -316,6 +363,7 @@ func TestAHookAloneGetsItsWholeEvent(t *testing.T) {
 			f := newFixture(t, func(c *core.Config) {
 				c.Name, c.Hooks = "payments", core.Hooks{}
 				*test.set(&c.Hooks) = func(_ context.Context, e core.Event) { events = append(events, e) }
+				c.Store = slowCommits{c.Store}
 				if test.name == "Lost" {
 					c.Store = scripted{Store: c.Store, complete: func(driver.Claim) error { return driver.ErrLost }}
 				}

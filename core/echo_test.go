@@ -41,6 +41,19 @@ func TestTheKeyComesBackInEachResponse(t *testing.T) {
 	})
 }
 
+func TestEachOfTwoRunsAtOnceEchoesItsOwnKey(t *testing.T) {
+	f := newFixture(t, echoes)
+	f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+		fields := capture.EngineFields(ctx)
+		f.send(request("L", "B"), func(ctx context.Context) (*core.Response, error) {
+			assert.Equal(t, []core.Field{line(marker, ""), line("Idempotency-Key", `"L"`)}, capture.EngineFields(ctx))
+			return made(ctx)
+		})
+		assert.Equal(t, []core.Field{line(marker, ""), line("Idempotency-Key", `"K"`)}, fields)
+		return made(ctx)
+	})
+}
+
 func TestARunWithoutAClaimEchoesItsKey(t *testing.T) {
 	f := newFixture(t, echoes, func(c *core.Config) { c.DangerouslyFailOpen, c.Key.Header = true, "X-Key" })
 	f.store.Inject("begin", storetest.Before, 1)

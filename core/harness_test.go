@@ -309,9 +309,12 @@ func (l *eventLog) take() []heard {
 }
 
 // names is take, in short: "begin kept".
-func (l *eventLog) names() string {
+func (l *eventLog) names() string { return namesOf(l.take()) }
+
+// namesOf returns the names of the hooks that were called.
+func namesOf(events []heard) string {
 	var names []string
-	for _, e := range l.take() {
+	for _, e := range events {
 		names = append(names, e.hook)
 	}
 	return strings.Join(names, " ")

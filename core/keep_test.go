@@ -43,9 +43,9 @@ func TestAllowedAndDeniedLines(t *testing.T) {
 }
 
 func TestADeniedLineIsNotTakenAwayEither(t *testing.T) {
-	f := newFixture(t, func(c *core.Config) { c.Keep.DenyHeaders = []string{"X-Denied"} })
+	f := newFixture(t, func(c *core.Config) { c.Keep.DenyHeaders = []string{"X-Denied", "x-zone"} })
 	removes := func(context.Context) (*core.Response, error) {
-		return &core.Response{Status: 200, Removed: []string{"X-Denied", "X-Removed", "Set-Cookie"}}, nil
+		return &core.Response{Status: 200, Removed: []string{"X-Denied", "X-ZONE", "X-Removed", "Set-Cookie", "no name"}}, nil
 	}
 	f.send(request("K", "B"), removes)
 	assert.Equal(t, []string{"X-Removed"}, f.send(request("K", "B"), removes).Response.Removed)

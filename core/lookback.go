@@ -51,6 +51,9 @@ func (op *operation) lookBack(own driver.Entry) (found driver.Entry, isSettled b
 			continue
 		}
 		op.release(claim)
+		if err != nil && !hasRecord { // no Begin was sent under the other name, so there is nothing to withdraw
+			op.claim = claim
+		}
 		if err != nil {
 			return found, false, err
 		}
@@ -119,8 +122,9 @@ func (op *operation) findOutcome(own driver.Entry) (driver.Entry, error) {
 }
 
 // look reports whether there is a record under the name that op's claim has now. It asks a [driver.Inspector], because a claim
-// would stay there if the process died before it has released it. Begin decides what an Inspector cannot tell: whether a claim
-// finds a tombstone.
+// would stay there if the process died before it has released it. A later request would then go on under that name, which a
+// process in another step of a rotation may not know. Begin decides what an Inspector cannot tell: whether a claim finds a
+// tombstone, which only a claim with a LateRetry can. hasRecord is true if that Begin failed.
 func (op *operation) look() (hasRecord bool, err error) {
 	seen, err := op.inspect(op.claim.Key)
 	switch {
@@ -128,6 +132,8 @@ func (op *operation) look() (hasRecord bool, err error) {
 	case err != nil:
 		return false, err
 	case seen.State == driver.Absent:
+		return false, nil
+	case op.claim.LateRetry == 0 && (seen.State == driver.Expired || seen.IsReleased()):
 		return false, nil
 	case seen.State != driver.Expired && (seen.State != driver.Failed || seen.Attempt > 0):
 		return true, nil

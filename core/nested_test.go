@@ -89,21 +89,61 @@ func TestAConsumerInsideAnotherKeepsItsRulesOrFails(t *testing.T) {
 	})
 }
 
+// inside returns the result of a request to an engine that differs from the one around it in what inner sets.
+func inside(t *testing.T, outer, inner func(*core.Config)) (result core.Result) {
+	f := newFixture(t, outer)
+	cfg := f.Config()
+	inner(&cfg)
+	engine, err := core.New(cfg)
+	require.NoError(t, err)
+	f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+		result, err = engine.Do(ctx, request("K", "B"), made)
+		require.NoError(t, err)
+		return made(ctx)
+	})
+	return result
+}
+
+// listed is a codec that cannot be compared with ==.
+type listed struct {
+	idle
+	names []string
+}
+
+// Values are compared, also behind pointers to options and in types that == does not take.
+func TestEqualOptionsOfTwoEnginesAreOneRule(t *testing.T) {
+	allow := func(names ...string) func(*core.Config) { return func(c *core.Config) { c.Keep.AllowHeaders = names } }
+	previous := func(f *core.FingerprintConfig) func(*core.Config) {
+		return func(c *core.Config) { c.Fingerprint.Previous = f }
+	}
+	codec := func(codecs ...driver.Codec) func(*core.Config) {
+		return func(c *core.Config) { c.Keep.Codecs = codecs }
+	}
+	for name, c := range map[string]struct {
+		outer, inner func(*core.Config)
+		isOne        bool
+	}{
+		"equal lists":             {allow("Age", "Allow"), allow("Age", "Allow"), true},
+		"another name":            {allow("Age", "Allow"), allow("Age", "Warning"), false},
+		"another order":           {allow("Age", "Allow"), allow("Allow", "Age"), false},
+		"a longer list":           {allow("Age"), allow("Age", "Allow"), false},
+		"equal options before":    {previous(&core.FingerprintConfig{JSON: true}), previous(&core.FingerprintConfig{JSON: true}), true},
+		"other options before":    {previous(&core.FingerprintConfig{JSON: true}), previous(&core.FingerprintConfig{SortQuery: true}), false},
+		"no options before":       {previous(&core.FingerprintConfig{JSON: true}), previous(nil), false},
+		"none, and then some":     {previous(nil), previous(&core.FingerprintConfig{JSON: true}), false},
+		"equal codecs":            {codec(listed{names: []string{"a"}}), codec(listed{names: []string{"a"}}), true},
+		"a codec of other values": {codec(listed{names: []string{"a"}}), codec(listed{names: []string{"b"}}), false},
+		"a codec of another type": {codec(listed{}), codec(&idle{}), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, c.isOne, inside(t, c.outer, c.inner).Bypassed)
+		})
+	}
+}
+
 // Functions are compared as what they are, not by their code.
 func TestTwoClosuresOfOneFunctionAreTwoRules(t *testing.T) {
-	nested := func(outer, inner func(*core.Config)) (result core.Result) {
-		f := newFixture(t, outer)
-		cfg := f.Config()
-		inner(&cfg)
-		engine, err := core.New(cfg)
-		require.NoError(t, err)
-		f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
-			result, err = engine.Do(ctx, request("K", "B"), made)
-			require.NoError(t, err)
-			return made(ctx)
-		})
-		return result
-	}
+	nested := func(outer, inner func(*core.Config)) core.Result { return inside(t, outer, inner) }
 	releasing := func(status int) func(*core.Config) {
 		return func(c *core.Config) { c.Keep.Policy = core.ReleaseOn(status) }
 	}

@@ -68,9 +68,17 @@ func TestUUIDKeyTakesUUIDsInAnyCaseForTheSame(t *testing.T) {
 	f.replayed(f.send(request(strings.ToUpper(uuid), "B"), made), 201, "made")
 }
 
-func TestAcceptCannotMakeAKeyEmpty(t *testing.T) {
-	f := newFixture(t, func(c *core.Config) { c.Key.Accept = func(string) (string, bool) { return "", true } })
-	f.refused(f.send(request("K", "B"), made), 400, "key-refused")
+// KEY-18.
+func TestAcceptRefusesAKeyAndCannotMakeItEmpty(t *testing.T) {
+	for name, accept := range map[string]func(string) (string, bool){
+		"refused":         func(key string) (string, bool) { return key, false },
+		"accepted, empty": func(string) (string, bool) { return "", true },
+	} {
+		f := newFixture(t, func(c *core.Config) { c.Key.Accept = accept })
+		result := f.send(request("K", "B"), made)
+		assert.Equal(t, "key-refused", result.Problem, name)
+		f.ran(0)
+	}
 }
 
 // FPR-03.

@@ -141,6 +141,7 @@ func TestRecordThatFitsItsChecksumIsStillChecked(t *testing.T) {
 		"flag from the future":       seal("1\x03", "\xc8\x01", "\x00", "\x01", "\x00\x01A", "\x01v", "body"),
 		"blob without a name":        seal("1\x02", "\xc8\x01", "\x00", "\x00"),
 		"omitted body is there":      seal("1\x01", "\xc8\x01", "\x00", "\x01", "\x00\x01A", "\x01v", "body"),
+		"origin of nothing":          seal("1\x04", "\xc8\x01", "\x00", "\x01", "\x00\x01A", "\x01v", "\x00", "body"),
 		"nothing":                    nil,
 		"checksum alone":             seal(),
 		"format alone":               seal("1\x00"),

@@ -310,6 +310,29 @@ func TestAnOutcomeThatIsRefusedForGoodIsKeptWithoutItsBody(t *testing.T) {
 	})
 }
 
+// unreadableCodec cannot read what it has written.
+type unreadableCodec struct{}
+
+func (unreadableCodec) Encode(_ [32]byte, outcome []byte) []byte { return outcome }
+func (unreadableCodec) Decode([32]byte, []byte) ([]byte, error)  { return nil, driver.ErrUnreadable }
+
+// LSE-17: the engine cannot leave out a body that it cannot read, and goes on with the whole outcome.
+func TestAnOutcomeThatIsRefusedAndCannotBeReadIsSentAgainWhole(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		f, other, store := cutOff(t, func(o *outage) { o.longest = 1000 })
+		odd := f.with(func(c *core.Config) { c.Keep.Codecs = []driver.Codec{unreadableCodec{}} })
+		odd.send(request("K", "B"), tooLong)
+		time.Sleep(2 * lease)
+		synctest.Wait()
+		store.mu.Lock()
+		store.longest = 0
+		store.mu.Unlock()
+		f.close()
+		other.replayed(other.send(request("K", "B"), made), 201, strings.Repeat("long ", 1000))
+		f.ran(1)
+	})
+}
+
 // The store took the whole outcome late, when the one without its body is on its way.
 func TestAnOutcomeThatWasTakenLateIsNotLost(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
@@ -505,19 +528,21 @@ func TestABurstOfNewKeysStarvesNoRun(t *testing.T) {
 
 // PG-01: what became of the outcome is not known, so nobody is shown it, nothing more is sent, and no blob is deleted.
 func TestAnOutcomeOfWhichNothingIsKnownIsNotShown(t *testing.T) {
-	inBubble(t, "", func(t *testing.T) {
-		blobs := newShelf()
-		f := newFixture(t, func(c *core.Config) {
-			c.Keep.Blobs, c.Keep.BlobsFrom = blobs, 1
-			c.Store = scripted{Store: c.Store, complete: func(driver.Claim) error {
-				return fmt.Errorf("%w: commit had no answer: %w", core.ErrOutcomeUnknown, errTest)
-			}}
+	for name, cause := range map[string]error{"no answer": errTest, "a claim that is lost afterwards": core.ErrLost} {
+		inBubble(t, name, func(t *testing.T) {
+			blobs := newShelf()
+			f := newFixture(t, func(c *core.Config) {
+				c.Keep.Blobs, c.Keep.BlobsFrom = blobs, 1
+				c.Store = scripted{Store: c.Store, complete: func(driver.Claim) error {
+					return fmt.Errorf("%w: commit: %w", core.ErrOutcomeUnknown, cause)
+				}}
+			})
+			f.refused(f.send(request("K", "B"), made), 503, "store-unavailable")
+			assert.Zero(t, elapsed(f.close), "nothing is sent again")
+			assert.Len(t, blobs.ids(), 1, "the record may name it")
+			assert.Equal(t, "begin unknown", f.heard.names())
 		})
-		f.refused(f.send(request("K", "B"), made), 503, "store-unavailable")
-		assert.Zero(t, elapsed(f.close), "nothing is sent again")
-		assert.Len(t, blobs.ids(), 1, "the record may name it")
-		assert.Equal(t, "begin unknown", f.heard.names())
-	})
+	}
 }
 
 // A record that says nothing of its earlier Complete may have been there: the blob stays, and has an end of its own.

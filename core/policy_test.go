@@ -61,6 +61,8 @@ func TestAnAnswerThatCannotBeKeptIsReleasedWhateverThePolicySays(t *testing.T) {
 		{"MTH-07 in another case", events("Text/Event-Stream", true), Release},
 		{"RPL-27 event stream with its end, but too long", Response{Status: 200, Header: events("text/event-stream", false).Header, Omitted: true}, Keep},
 		{"event stream with its end", events("text/event-stream", false), Keep},
+		{"RPL-27 long answer that names the type elsewhere",
+			Response{Status: 200, Header: []Field{{"X-Accept", "text/event-stream"}}, Omitted: true, Unfinished: true}, Keep},
 		{"RPL-27 long answer of another type", events("text/plain", true), Keep},
 	} {
 		assert.Equal(t, c.want, r.disposition(&c.r), c.name)

@@ -65,11 +65,48 @@ func TestAnOperatorSettlesAnUnknownOutcome(t *testing.T) {
 	}
 }
 
+// onBothStores runs test with fixtures on a store that engines can look into, and with fixtures on one into which they cannot.
+func onBothStores(t *testing.T, name string, test func(t *testing.T, new func(...func(*core.Config)) *fixture)) {
+	inBubble(t, name, func(t *testing.T) {
+		test(t, func(changes ...func(*core.Config)) *fixture { return newFixture(t, changes...) })
+	})
+	inBubble(t, name+", unlooked", func(t *testing.T) {
+		test(t, func(changes ...func(*core.Config)) *fixture { return newFixture(t, append(changes, cannotLook)...) })
+	})
+}
+
+// A look that fails has changed nothing, and the operator may say it again.
+func TestAnOperatorMaySayItAgainAfterALookThatFailed(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		f := newFixture(t, onUnknown(core.RefuseUnknown))
+		f.vanish(t)
+		blind := f.with(func(c *core.Config) { c.Store = blindStore{f.store} })
+		assert.ErrorIs(t, blind.Resolve(ctx, k, found()), errTest)
+		require.NoError(t, f.Resolve(ctx, k, found()))
+		f.replayed(f.send(request("K", "B"), made), 201, "found")
+	})
+}
+
+// RPL-27, RPL-30: what need not be left out is kept.
+func TestABodyThatAnOperatorFoundIsKept(t *testing.T) {
+	for name, change := range map[string]func(*core.Config){
+		"as long as it may be": func(c *core.Config) { c.Keep.MaxBody = len("found") },
+		"of a kind that stays": func(c *core.Config) { c.Keep.OmitBody = func(r *core.Response) bool { return r.Status != 201 } },
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			f := newFixture(t, change)
+			f.vanish(t)
+			require.NoError(t, f.Resolve(ctx, k, found()))
+			f.replayed(f.send(request("K", "B"), made), 201, "found")
+		})
+	}
+}
+
 // Between the operator's look and the operator's word another run has taken over and vanished.
 func TestAnOperatorSettlesOnlyTheRunThatWasLookedAt(t *testing.T) {
 	for name, outcome := range map[string]*core.Response{"it happened": found(), "it did not": nil} {
-		inBubble(t, name, func(t *testing.T) {
-			f := newFixture(t)
+		onBothStores(t, name, func(t *testing.T, new func(...func(*core.Config)) *fixture) {
+			f := new()
 			vanish := func() (fence int64) {
 				f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
 					core.Decide(ctx, core.LeaveUnknown)
@@ -90,41 +127,41 @@ func TestAnOperatorSettlesOnlyTheRunThatWasLookedAt(t *testing.T) {
 
 func TestAnOperatorCannotSettleWhatIsNotUnknown(t *testing.T) {
 	for name, outcome := range map[string]*core.Response{"it happened": found(), "it did not": nil} {
-		inBubble(t, "absent, "+name, func(t *testing.T) {
-			f := newFixture(t)
+		onBothStores(t, "absent, "+name, func(t *testing.T, new func(...func(*core.Config)) *fixture) {
+			f := new()
 			nothingIsUnknown(t, f.Resolve(ctx, k, outcome), "no record of a run")
 			nothingIsUnknown(t, f.Resolve(ctx, k, outcome), "no record of a run")
 			assert.False(t, f.runsAgain(request("K", "B")).Takeover, "any request may have the key")
 		})
-		inBubble(t, "running, "+name, func(t *testing.T) {
-			f := newFixture(t)
+		onBothStores(t, "running, "+name, func(t *testing.T, new func(...func(*core.Config)) *fixture) {
+			f := new()
 			running := f.hold(ctx, request("K", "B"), made)
 			nothingIsUnknown(t, f.Resolve(ctx, k, outcome), "in-progress")
 			f.answered(running.finish(), 201, "made")
 			f.replayed(f.send(request("K", "B"), made), 201, "made")
 			f.ran(1)
 		})
-		inBubble(t, "failed, "+name, func(t *testing.T) {
-			f := newFixture(t)
+		onBothStores(t, "failed, "+name, func(t *testing.T, new func(...func(*core.Config)) *fixture) {
+			f := new()
 			f.send(request("K", "B"), answers(500, ""))
 			nothingIsUnknown(t, f.Resolve(ctx, k, outcome), "no record of a run")
 			f.refused(f.send(request("K", "B'"), made), 422, "fingerprint-mismatch")
 			assert.False(t, f.runsAgain(request("K", "B")).Takeover)
 		})
-		inBubble(t, "released, "+name, func(t *testing.T) {
-			f := newFixture(t)
+		onBothStores(t, "released, "+name, func(t *testing.T, new func(...func(*core.Config)) *fixture) {
+			f := new()
 			f.send(request("K", "B"), answers(429, ""))
 			nothingIsUnknown(t, f.Resolve(ctx, k, outcome), "no record of a run")
 			assert.False(t, f.runsAgain(request("K", "B'")).Takeover)
 		})
-		inBubble(t, "completed, "+name, func(t *testing.T) {
-			f := newFixture(t)
+		onBothStores(t, "completed, "+name, func(t *testing.T, new func(...func(*core.Config)) *fixture) {
+			f := new()
 			f.send(request("K", "B"), made)
 			nothingIsUnknown(t, f.Resolve(ctx, k, outcome), "completed")
 			f.replayed(f.send(request("K", "B"), made), 201, "made")
 		})
-		inBubble(t, "over, "+name, func(t *testing.T) {
-			f := newFixture(t, func(c *core.Config) { c.Keep.LateRetry = retention })
+		onBothStores(t, "over, "+name, func(t *testing.T, new func(...func(*core.Config)) *fixture) {
+			f := new(func(c *core.Config) { c.Keep.LateRetry = retention })
 			f.send(request("K", "B"), made)
 			time.Sleep(retention)
 			nothingIsUnknown(t, f.Resolve(ctx, k, outcome), "expired")

@@ -193,6 +193,43 @@ func TestAnOperatorRevivesOnlyWhatIsDead(t *testing.T) {
 	})
 }
 
+// secondBegin is a store whose second Begin is another.
+type secondBegin struct {
+	*storetest.Faulty
+	begins int
+	second func() (driver.Entry, error)
+}
+
+func (s *secondBegin) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
+	if s.begins++; s.begins == 2 {
+		return s.second()
+	}
+	return s.Faulty.Begin(ctx, c)
+}
+
+// A message that is revived, and not settled in the same call, is handled.
+func TestARevivedMessageThatIsNotSettledIsHandled(t *testing.T) {
+	result := &core.Response{Status: 200, Body: []byte(`{"Number":7}`)}
+	for name, c := range map[string]struct {
+		entry driver.Entry
+		err   error
+		want  string
+	}{
+		"the store is away":         {driver.Entry{}, errTest, errTest.Error()},
+		"a delivery is there first": {driver.Entry{State: driver.InProgress}, nil, "it is revived, and in-progress"},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			f := consuming(t, two)
+			f.dies(t)
+			store := &secondBegin{Faulty: f.store, second: func() (driver.Entry, error) { return c.entry, c.err }}
+			err := f.with(func(cfg *core.Config) { cfg.Store = store }).Resolve(ctx, dead, result)
+			assert.ErrorContains(t, err, c.want)
+			assert.Equal(t, c.err == nil, errors.Is(err, core.ErrNotUnknown))
+			assert.Equal(t, consumer.Done, f.consume(message, f.numbered).Verdict)
+		})
+	}
+}
+
 // beforeReopen does something before a Reopen.
 type beforeReopen struct {
 	driver.Store

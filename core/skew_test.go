@@ -510,6 +510,12 @@ what was stored before, but does not see runs of older processes in the meantime
 ` + "`Keep.Blobs`" + ` is set in two deploys, because a process without it replays such responses without their body: first with a
 ` + "`Keep.BlobsFrom`" + ` of ` + "`Keep.MaxBody`" + `-1, which puts hardly any body into a blob, and then with a lower one.
 
+## Changing the store
+
+` + "`Store`" + ` changes in three deploys, with a store of [core/movestore](../core/movestore) that asks the old and the new one:
+[operations.md](operations.md#the-records-must-move-to-another-store) has them step by step. The table below says what happens without
+it.
+
 ## Adding a codec
 
 A codec in ` + "`Keep.Codecs`" + ` is added in two deploys, because a process without it refuses what it wrote with 503 ` + "`record-unreadable`" + `:

@@ -422,6 +422,44 @@ func TestARequestThatCannotGetTheOutcomeDoesNotWait(t *testing.T) {
 }
 
 // CON-07: who waits for one key holds nobody up who comes with another.
+// deafStore is a store that can notify nobody at the moment.
+type deafStore struct {
+	driver.Store
+	driver.Checkpointer
+}
+
+func (deafStore) Watch(context.Context, [32]byte, func()) (func(), error) { return nil, errTest }
+
+// TEL-01: a hook is told once that a request waits, and that nobody will notify it, if that is so. Then it polls.
+func TestAWaitIsReportedOnce(t *testing.T) {
+	for name, deaf := range map[string]bool{"notified": false, "polling": true} {
+		inBubble(t, name, func(t *testing.T) {
+			waits := 0
+			f := newFixture(t, waiting(10*lease), func(c *core.Config) {
+				c.Hooks.Wait = func(context.Context, core.Event) { waits++ }
+				if deaf {
+					c.Store = deafStore{c.Store, c.Store.(driver.Checkpointer)}
+				}
+			})
+			running := f.hold(ctx, request("K", "B"), made)
+			waiter := f.later(ctx, request("K", "B"), made)
+			time.Sleep(lease / 2)
+			f.answered(running.finish(), 201, "made")
+			f.replayed((<-waiter).Result, 201, "made")
+			assert.Equal(t, 1, waits)
+			errs := 0
+			for _, e := range f.heard.take() {
+				if e.hook == "store-error" {
+					assert.ErrorIs(t, e.Err, errTest)
+					errs++
+				}
+			}
+			assert.Equal(t, map[bool]int{false: 0, true: 1}[deaf], errs)
+			f.ran(1)
+		})
+	}
+}
+
 func TestKeysAreWaitedForApart(t *testing.T) {
 	inBubble(t, "CON-07", func(t *testing.T) {
 		f, l := listened(t, time.Minute)
