@@ -11,19 +11,22 @@ import (
 	"strings"
 )
 
-// goDirs are the packages in which mistakes are made.
+// goDirs are the packages in which mistakes are made, as patterns for filepath.Glob below the root of the repository.
 var goDirs = []string{
 	"core", "core/driver", "core/consumer", "core/capture", "core/internal/*", "core/redisstore",
 	"adapters/http", "adapters/gin", "adapters/echo", "adapters/fiber", "adapters/client",
+	"adapters/internal/attempts", "adapters/internal/echoadapter", "adapters/internal/fiberadapter",
 }
 
-// insertion is text before and after a part of a file.
+// insertion is text before and after a part of a file. Its start and end are offsets in the source, in bytes.
 type insertion struct {
 	start, end     int
 	prefix, suffix string
 }
 
-// goFile collects the mutants of one file.
+// goFile collects the mutants of one file. function is the name of the declaration that inspect is in, for the IDs, and signature
+// that of the innermost function, which tells what a return statement may return. All files share next, so that a number is that
+// of one mutant of all packages.
 type goFile struct {
 	path       string
 	source     []byte
@@ -77,6 +80,8 @@ func functionName(decl *ast.FuncDecl) string {
 	}
 }
 
+// inspect finds the mutants below a node. A function literal is inspected with its own signature, since its return statements are
+// not those of the function around it.
 func (f *goFile) inspect(root ast.Node) {
 	ast.Inspect(root, func(node ast.Node) bool {
 		switch node := node.(type) {
@@ -108,13 +113,15 @@ func (f *goFile) inspect(root ast.Node) {
 	})
 }
 
-// condition makes a condition that never holds, and one that always does.
+// condition makes a condition that never holds, and one that always does. The operand stays in the expression, so what it calls
+// is still called, and the compiler finds no unused variable.
 func (f *goFile) condition(cond ast.Expr, kind string) {
 	f.add(cond, kind+" never", "(", ") && !mutantOn(%d)")
 	f.add(cond, kind+" always", "(", ") || mutantOn(%d)")
 }
 
-// caseCondition does so for a case that is a condition. Other cases are values or types.
+// caseCondition does so for a case that is a condition. Other cases are values or types, of which the syntax tree alone does not
+// say the type: a comparison, a negation and a call of package errors are surely conditions.
 func (f *goFile) caseCondition(cond ast.Expr) {
 	switch c := cond.(type) {
 	case *ast.BinaryExpr:
@@ -133,7 +140,9 @@ func (f *goFile) caseCondition(cond ast.Expr) {
 	}
 }
 
-// binary removes operands of && and ||, and moves bounds by one.
+// binary removes operands of && and ||, and moves bounds by one. An operand is removed by making it what the operator ignores:
+// true for &&, false for ||. The mutant of a bound also holds, or no longer holds, when both sides are equal; that may evaluate
+// both sides twice.
 func (f *goFile) binary(b *ast.BinaryExpr) {
 	switch b.Op {
 	case token.LAND:
@@ -149,7 +158,8 @@ func (f *goFile) binary(b *ast.BinaryExpr) {
 	}
 }
 
-// statements removes statements, one at a time, and changes what is returned.
+// statements removes statements, one at a time, and changes what is returned. Declarations stay, since what follows would not
+// compile without them, and so does panic, after which a function may lack a return.
 func (f *goFile) statements(list []ast.Stmt) {
 	for _, stmt := range list {
 		switch s := stmt.(type) {
@@ -173,9 +183,11 @@ func (f *goFile) statements(list []ast.Stmt) {
 	}
 }
 
+// remove notes a mutant without the statement s.
 func (f *goFile) remove(s ast.Stmt) { f.add(s, "removed", "if !mutantOn(%d) { ", " }") }
 
-// returned makes a function return no error, and the opposite of a condition.
+// returned makes a function return no error, and the opposite of a condition. It looks at the last result only, where Go programs
+// have errors and conditions.
 func (f *goFile) returned(s *ast.ReturnStmt) {
 	if len(s.Results) == 0 || f.signature.Results == nil {
 		return
@@ -193,7 +205,8 @@ func (f *goFile) returned(s *ast.ReturnStmt) {
 	}
 }
 
-// add notes a mutant: a node with text before and after it.
+// add notes a mutant: a node with text before and after it. %d in the texts stands for the number of the mutant. The ID has the
+// source of the node on one line, up to 100 bytes.
 func (f *goFile) add(node ast.Node, kind, prefix, suffix string) {
 	*f.next++
 	number := fmt.Sprint(*f.next)
@@ -206,13 +219,16 @@ func (f *goFile) add(node ast.Node, kind, prefix, suffix string) {
 	f.insertions = append(f.insertions, insertion{f.offset(node.Pos()), f.offset(node.End()), prefix, suffix})
 }
 
+// offset returns the offset of a position in the source, in bytes.
 func (f *goFile) offset(pos token.Pos) int { return f.fset.Position(pos).Offset }
 
+// text returns the source of a node.
 func (f *goFile) text(node ast.Node) string {
 	return string(f.source[f.offset(node.Pos()):f.offset(node.End())])
 }
 
-// mutated returns the file with all its mutants. Insertions around the same node are nested, the first one outermost.
+// mutated returns the file with all its mutants. Insertions around the same node are nested, the first one outermost. Texts at
+// one offset are sorted by their rank: ends come before starts, because a node that ends here is not around one that starts here.
 func (f *goFile) mutated() []byte {
 	type point struct{ offset, rank int }
 	at := map[point]string{}

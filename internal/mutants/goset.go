@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,8 +25,10 @@ import (
 var testPackages = []*testPackage{
 	{path: "core/internal/*"},
 	{path: "core/consumer", of: "^core/consumer/"},
-	{path: "adapters/client", of: "^adapters/client/"},
+	{path: "adapters/client", of: "^adapters/(client|internal/attempts)/"},
 	{path: "core", of: "^core/"}, // also those of internal packages without tests of their own
+	{path: "core/operator", of: `^core/\w+\.go`},
+	{path: "internal/simulation", of: "^core/", skip: ".", runs: []string{"^TestHistoriesKeepThePromises$"}, env: "HISTORIES=2000"},
 	{path: "core/redisstore", of: "^core/(redisstore|driver)/", skip: "OnEveryEngine|Cluster|Sentinel|Promoted|Linearizable"},
 	{path: "adapters_test", of: "^core/|^adapters/[^c]", skip: "Soak|Process|Redis|TestAdapters|TestFrameworks|Killed|WithoutTTL", runs: []string{
 		"^TestAdapters$/^memory$/^http$", "^TestAdapters$/^memory$/^gin$", "^TestAdapters$/^memory$/^echo$", "^TestAdapters$/^memory$/^fiber$",
@@ -38,6 +41,7 @@ type testPackage struct {
 	of     string    // the files whose mistakes it is to notice; if empty, those of the same directory
 	skip   string    // tests that take long and add nothing
 	runs   []string  // patterns of parts of tests; any other test is used whole
+	env    string    // a variable for the tests
 	once   sync.Once // builds it
 	binary string
 	traces map[string]trace // what each test does without a mistake
@@ -53,9 +57,11 @@ type trace struct {
 const testTimeout = 2 * time.Minute
 
 // timeoutOf ends tests that a mistake has made endless. Such a mistake is noticed. took is the time that they need without it.
+// The timeout is generous, because other tests run on the machine meanwhile, and a test that is only slow has noticed nothing.
 func timeoutOf(took time.Duration) time.Duration { return 10*took + 20*time.Second }
 
-// goSet is the mutants in Go.
+// goSet is the mutants in Go. dir is the temporary directory of prepare, and overlayList the file in it that tells the compiler
+// which files to read in place of others.
 type goSet struct {
 	files       []*goFile
 	packages    []*testPackage
@@ -63,6 +69,7 @@ type goSet struct {
 	overlayList string
 }
 
+// newGoSet finds the mutants of all packages in goDirs. It builds nothing.
 func newGoSet() (set, error) {
 	s, next := &goSet{}, 0
 	for _, pattern := range goDirs {
@@ -80,6 +87,7 @@ func newGoSet() (set, error) {
 	return s, nil
 }
 
+// all returns the mutants of all files, with IDs that differ.
 func (s *goSet) all() (all []mutant) {
 	for _, f := range s.files {
 		all = append(all, f.mutants...)
@@ -87,7 +95,8 @@ func (s *goSet) all() (all []mutant) {
 	return numbered(all)
 }
 
-// prepare writes the changed files.
+// prepare writes the changed files. The tests are built later, each package when the first mutant needs it, so a choice of
+// mutants builds only what it uses.
 func (s *goSet) prepare() (func(), error) {
 	dir, err := os.MkdirTemp("", "mutants")
 	if err != nil {
@@ -97,7 +106,7 @@ func (s *goSet) prepare() (func(), error) {
 	for _, pattern := range testPackages {
 		for _, path := range mustGlob(pattern.path) {
 			if len(mustGlob(path+"/*_test.go")) > 0 {
-				s.packages = append(s.packages, &testPackage{path: path, of: pattern.of, skip: pattern.skip, runs: pattern.runs})
+				s.packages = append(s.packages, &testPackage{path: path, of: pattern.of, skip: pattern.skip, runs: pattern.runs, env: pattern.env})
 			}
 		}
 	}
@@ -122,7 +131,7 @@ func (s *goSet) build(p *testPackage) error {
 	return p.trace(s.dir)
 }
 
-// buildTests builds the tests of a package.
+// buildTests builds the tests of a package. Vet is off, since mutants are wrong on purpose.
 func buildTests(path, binary, overlay string) error {
 	out, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", binary, "./"+path).CombinedOutput()
 	if err != nil {
@@ -131,7 +140,8 @@ func buildTests(path, binary, overlay string) error {
 	return nil
 }
 
-// overlay writes the changed files, and the list of them for the compiler.
+// overlay writes the changed files, and the list of them for the compiler. Files of one package replace the same switch file, the
+// last of them for good; all are equal.
 func (s *goSet) overlay() (list string, err error) {
 	replace := map[string]string{}
 	all := s.all()
@@ -165,13 +175,15 @@ func writeOverlay(dir string, replace map[string]string) (list string, err error
 	return list, os.WriteFile(list, text, 0o600)
 }
 
+// absolute returns the absolute path of a file, which an overlay demands.
 func absolute(path string) string {
 	path, err := filepath.Abs(path)
 	exitOn(err)
 	return path
 }
 
-// trace runs each test alone, and notes which mutants it executes. A test that fails without a mistake is not used.
+// trace runs each test alone, and notes which mutants it executes. A test that fails without a mistake is not used, because it
+// would seem to notice every mistake.
 func (p *testPackage) trace(dir string) error {
 	list := exec.Command(p.binary, "-test.list", "^Test|^Fuzz|^Example")
 	list.Dir = p.path
@@ -189,7 +201,7 @@ func (p *testPackage) trace(dir string) error {
 	for i, run := range runs {
 		began := time.Now()
 		file := filepath.Join(dir, fmt.Sprintf("trace%d", i))
-		if !passes(p.path, p.binary, run, "MUTANT_TRACE="+file, testTimeout) {
+		if !passes(p.path, p.binary, run, testTimeout, "MUTANT_TRACE="+file, p.env) {
 			fmt.Fprintf(os.Stderr, "not used, because it fails without a mistake: %s %s\n", p.path, run)
 			continue
 		}
@@ -216,16 +228,18 @@ func readReach(file string) (map[int]bool, error) {
 	return reach, nil
 }
 
-// passes runs tests with an environment variable, and reports whether they pass in time.
-func passes(dir, binary, run, variable string, timeout time.Duration) bool {
+// passes runs tests with environment variables, and reports whether they pass in time. The tests end themselves after the
+// timeout; the process is killed 10 seconds later if they cannot.
+func passes(dir, binary, run string, timeout time.Duration, variables ...string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout+10*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, "-test.run", run, "-test.failfast", "-test.timeout", timeout.String())
-	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, append(os.Environ(), "CI=true", variable), time.Second
+	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, append(append(os.Environ(), "CI=true"), variables...), time.Second
 	return cmd.Run() == nil
 }
 
-// try runs the tests that execute the mutant: the tests of the nearest package first, and those that execute fewest mutants.
+// try runs the tests that execute the mutant, in the order of testPackages, until one fails. The first caller that needs a
+// package builds it, and the others wait for that.
 func (s *goSet) try(m mutant) result {
 	reached := false
 	for _, p := range s.packages {
@@ -235,7 +249,7 @@ func (s *goSet) try(m mutant) result {
 		p.once.Do(func() { exitOn(s.build(p)) })
 		for _, r := range p.runsOf(m.number) {
 			reached = true
-			if !passes(p.path, p.binary, r.pattern, "MUTANT="+strconv.Itoa(m.number), timeoutOf(r.took)) {
+			if !passes(p.path, p.binary, r.pattern, timeoutOf(r.took), "MUTANT="+strconv.Itoa(m.number), p.env) {
 				return killed
 			}
 		}
@@ -252,22 +266,41 @@ type testRun struct {
 	took    time.Duration
 }
 
-// runsOf returns the tests that execute a mutant. Whole tests are one pattern, which comes first.
-func (p *testPackage) runsOf(number int) (runs []testRun) {
-	var whole []string
-	var took time.Duration
+// quick is how long the tests may take that run before all others. They notice most mistakes.
+const quick = time.Second
+
+// runsOf returns the tests that execute a mutant: as many of the quickest whole tests as fit into quick, then all other whole
+// ones, and then each part of a test.
+func (p *testPackage) runsOf(number int) []testRun {
+	var whole, parts []testRun
 	for _, run := range slices.Sorted(maps.Keys(p.traces)) {
 		switch t := p.traces[run]; {
 		case !t.reach[number]:
 		case strings.Contains(run, "/"):
-			runs = append(runs, testRun{run, t.took})
+			parts = append(parts, testRun{run, t.took})
 		default:
-			whole = append(whole, run)
-			took += t.took
+			whole = append(whole, testRun{run, t.took})
 		}
 	}
-	if len(whole) > 0 {
-		runs = append([]testRun{{strings.Join(whole, "|"), took}}, runs...)
+	slices.SortStableFunc(whole, func(a, b testRun) int { return cmp.Compare(a.took, b.took) })
+	first, sum := 0, time.Duration(0)
+	for first < len(whole) && sum+whole[first].took <= quick {
+		sum += whole[first].took
+		first++
 	}
-	return runs
+	return slices.Concat(joined(whole[:first]), joined(whole[first:]), parts)
+}
+
+// joined returns one pattern of tests, if there are any, so that these tests share a process.
+func joined(runs []testRun) []testRun {
+	if len(runs) == 0 {
+		return nil
+	}
+	var patterns []string
+	var took time.Duration
+	for _, r := range runs {
+		patterns = append(patterns, r.pattern)
+		took += r.took
+	}
+	return []testRun{{strings.Join(patterns, "|"), took}}
 }

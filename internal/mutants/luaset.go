@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// luaSet is the mutants in the scripts.
+// luaSet is the mutants in the scripts. A script is read when a test starts, so each mutant is a text of its own and nothing is
+// built for it.
 type luaSet struct {
 	texts   map[string]string // the scripts by path, as they were at the start: a checkout meanwhile changes nothing
 	mutants []mutant
@@ -17,8 +18,8 @@ type luaSet struct {
 	tests   []luaTests
 }
 
-// luaTests are tests that run for each mutant, the cheapest ones first: the contract of the stores and the walk of the model, on a
-// real server.
+// luaTests are tests that run for each mutant, the cheapest ones first: the contract of the stores and the walk of the model, on
+// a real server.
 type luaTests struct {
 	path, run, binary string
 	took              time.Duration // without a mistake
@@ -31,6 +32,8 @@ type rule struct {
 	replacement string
 }
 
+// rules make all mistakes in scripts. They match text and know no syntax of Lua, so a mutant may be no valid script. A test that
+// runs such a script fails, and the mutant counts as noticed.
 var rules = []rule{
 	{"other comparison", regexp.MustCompile(`==`), "~="},
 	{"other comparison", regexp.MustCompile(`~=`), "=="},
@@ -60,6 +63,7 @@ var rules = []rule{
 	{"without a TTL", regexp.MustCompile(`, 'PX', ARGV\[\d\]`), ""},
 }
 
+// newLuaSet finds the mutants of all scripts of the package lua.
 func newLuaSet() (set, error) {
 	s := &luaSet{texts: map[string]string{}}
 	files, err := filepath.Glob("lua/*.lua")
@@ -78,7 +82,8 @@ func newLuaSet() (set, error) {
 	return s, nil
 }
 
-// luaMutants applies each rule to each line, wherever it matches.
+// luaMutants applies each rule to each line, wherever it matches. Comments are left out. Each mutant has the whole script with
+// its mistake.
 func luaMutants(file, text string) (mutants []mutant) {
 	lines := strings.SplitAfter(text, "\n")
 	for i, line := range lines {
@@ -105,8 +110,10 @@ func inText(code string) bool {
 	return strings.Count(code, "'")%2 == 1 || strings.HasSuffix(code, "ARGV[") || strings.HasSuffix(code, "KEYS[")
 }
 
+// all returns the mutants of all scripts.
 func (s *luaSet) all() []mutant { return s.mutants }
 
+// embedded matches the declaration of a script in the package lua: the file and the variable.
 var embedded = regexp.MustCompile(`//go:embed (\w+\.lua)\nvar (\w+) string`)
 
 // luaReader is added to the package lua, which then reads the scripts when a test starts.
@@ -144,7 +151,7 @@ func (s *luaSet) prepare() (func(), error) {
 	}
 	s.tests = []luaTests{
 		{path: "core/redisstore", run: "TestStoreKeepsTheContract$|TestWhoWatches|TestRule9|TestRule10"},
-		{path: "core/redisstore", run: "TestRule[1-8]|TestLuaAndMemory|TestSteps|TestADeadMessage"},
+		{path: "core/redisstore", run: "TestRule[1-8]|TestLuaAndMemory|TestSteps|TestADeadMessage|NativeClaim|TestTheAttempts"},
 		{path: "internal/model", run: "TestTheScriptsAnswerAsTheModelDoesInEverySituation|TestAClockThatJumps"},
 		{path: "core/redisstore", run: "TestEveryCall|TestAStep"},
 	}
@@ -158,7 +165,8 @@ func (s *luaSet) prepare() (func(), error) {
 	return cleanup, s.measure()
 }
 
-// measure runs the tests without a mistake.
+// measure runs the tests without a mistake, and notes how long they take. A test that fails is an error, because it would seem to
+// notice every mistake.
 func (s *luaSet) measure() error {
 	scripts, err := s.write(mutant{})
 	if err != nil {
@@ -166,7 +174,7 @@ func (s *luaSet) measure() error {
 	}
 	for i := range s.tests {
 		t, began := &s.tests[i], time.Now()
-		if !passes(t.path, t.binary, t.run, "MUTANT_LUA="+scripts, testTimeout) {
+		if !passes(t.path, t.binary, t.run, testTimeout, "MUTANT_LUA="+scripts) {
 			return fmt.Errorf("the tests of the scripts fail without a mistake: %s %s", t.path, t.run)
 		}
 		t.took = time.Since(began)
@@ -174,11 +182,12 @@ func (s *luaSet) measure() error {
 	return nil
 }
 
+// try runs the tests with the script of the mutant, the cheapest ones first, until one fails.
 func (s *luaSet) try(m mutant) result {
 	scripts, err := s.write(m)
 	exitOn(err)
 	for _, t := range s.tests {
-		if !passes(t.path, t.binary, t.run, "MUTANT_LUA="+scripts, timeoutOf(t.took)) {
+		if !passes(t.path, t.binary, t.run, timeoutOf(t.took), "MUTANT_LUA="+scripts) {
 			return killed
 		}
 	}
@@ -201,6 +210,7 @@ func (s *luaSet) write(m mutant) (dir string, err error) {
 	return dir, nil
 }
 
+// mustGlob returns the files of a pattern. A bad pattern is a mistake in this program, and ends it.
 func mustGlob(pattern string) []string {
 	files, err := filepath.Glob(pattern)
 	exitOn(err)

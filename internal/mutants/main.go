@@ -33,7 +33,7 @@ type mutant struct {
 	script string
 }
 
-// result is what became of a mutant.
+// result is what became of a mutant. The numbers are indexes of the counts and texts in tryAll.
 type result int
 
 const (
@@ -42,6 +42,8 @@ const (
 	unreached // no test executes it
 )
 
+// main tries the mutants of the chosen languages. Its exit status is 1 if one of them has survived without a reason, or is not
+// executed by any test, and 2 if the work could not be done.
 func main() {
 	only := flag.String("only", "", "try only mutants whose ID matches this regular expression")
 	list := flag.Bool("list", false, "print the IDs of the mutants, and run nothing")
@@ -127,7 +129,8 @@ type tried struct {
 	result
 }
 
-// results tries mutants, some at a time, and yields what became of each as soon as that is known.
+// results tries mutants, some at a time, and yields what became of each as soon as that is known. The channel is closed at the
+// end. Its reader must read it to the end.
 func results(s set, mutants []mutant) <-chan tried {
 	results, tokens := make(chan tried), make(chan struct{}, *parallel)
 	go func() {
@@ -169,7 +172,7 @@ func readEquivalent(text string) (reasons map[string]string, err error) {
 	return reasons, nil
 }
 
-// numbered makes IDs unique: the second mutant with an ID gets the suffix #2.
+// numbered makes IDs unique: the second mutant with an ID gets the suffix #2. It changes mutants in place.
 func numbered(mutants []mutant) []mutant {
 	seen := map[string]int{}
 	for i := range mutants {
@@ -182,6 +185,7 @@ func numbered(mutants []mutant) []mutant {
 	return mutants
 }
 
+// exitOn ends the program with the status 2 if there is an error.
 func exitOn(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

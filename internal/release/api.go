@@ -12,7 +12,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// compareAPI prints what changed in the API of each module since the last tag. Changes that break users are named first.
+// compareAPI prints what changed in the API of each module since the last tag. Changes that break users are named first. They are
+// no error: before v1 a version may have them, and who tags it decides. A module that is new since the last tag is left out.
 func (r *release) compareAPI() error {
 	last, err := run(r.ctx, r.source, nil, "git", "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*")
 	if err != nil {
@@ -54,7 +55,8 @@ func (r *release) changes(m *repoModule, old string) (string, error) {
 	return "\n" + text.String(), nil
 }
 
-// load returns the packages of a module in a tree that users may import.
+// load returns the packages of a module in a tree that users may import: no commands, and nothing below internal. Types that do
+// not compile are an error, because they would look like changes of the API.
 func (r *release) load(m *repoModule, tree string) (*apidiff.Module, error) {
 	loaded, err := packages.Load(&packages.Config{
 		Context: r.ctx, Dir: filepath.Join(tree, m.dir), Env: append(os.Environ(), r.env...),
@@ -75,7 +77,9 @@ func (r *release) load(m *repoModule, tree string) (*apidiff.Module, error) {
 	return api, err
 }
 
-// printCommands prints how to publish what was checked: all tags are on one commit, which has the go.mod files of the check.
+// printCommands prints how to publish what was checked: all tags are on one commit, which has the go.mod files of the check. The
+// commit is on no branch, since the go.mod files of the branch keep their replace directives. The patch stays when the program
+// has ended. The tags are pushed together or not at all, so that no module requires a version of another one that is not there.
 func (r *release) printCommands() error {
 	patch := filepath.Join(os.TempDir(), "release-"+r.version+".patch")
 	changes, err := run(r.ctx, r.source, nil, "git", "diff", "--binary", r.checked, "HEAD")

@@ -3,10 +3,10 @@
 //
 //	$ go -C internal/release run . -version v0.1.0
 //
-// It clones HEAD, removes the replace directives, and puts each module into a module proxy of files. Then it is a user: it fetches each
-// module by its version, builds all packages, the programs of docs/start.md and the Go blocks of the documentation, and installs the
-// command. At last it prints what changed in the API since the last tag, and the commands that publish, which need a patch that it writes
-// into the directory for temporary files.
+// It clones HEAD, removes the replace directives, and puts each module into a module proxy of files. Then it is a user: it
+// fetches each module by its version, builds all packages, the programs of docs/start.md and the Go blocks of the documentation,
+// and installs the command. At last it prints what changed in the API since the last tag, and the commands that publish, which
+// need a patch that it writes into the directory for temporary files.
 package main
 
 import (
@@ -25,6 +25,7 @@ import (
 	"golang.org/x/mod/semver"
 )
 
+// main checks the version that the flags name. An interrupt ends the command that runs, and the temporary directory is removed.
 func main() {
 	version := flag.String("version", "", "the version to check, such as v0.1.0")
 	tree := flag.String("tree", "../..", "the repository")
@@ -37,7 +38,8 @@ func main() {
 	}
 }
 
-// check checks a version of the repository in a directory, and writes what it does to out.
+// check checks a version of the repository in a directory, and writes what it does to out. All work is done in a temporary
+// directory, on a clone, which has what is committed and nothing else. The first step that fails ends the check.
 func check(ctx context.Context, out io.Writer, tree, version string) error {
 	if err := checkVersion(ctx, tree, version); err != nil {
 		return err
@@ -66,7 +68,8 @@ func check(ctx context.Context, out io.Writer, tree, version string) error {
 	return nil
 }
 
-// checkVersion returns an error if this version of a repository must not be tagged.
+// checkVersion returns an error if this version of a repository must not be tagged: it is not in canonical form, the tree has
+// changes that the clone would not have, the tag exists, or CHANGELOG.md does not say what is new.
 func checkVersion(ctx context.Context, tree, version string) error {
 	if !semver.IsValid(version) || semver.Canonical(version) != version {
 		return fmt.Errorf("-version %q is no version such as v0.1.0", version)
@@ -91,7 +94,8 @@ func checkVersion(ctx context.Context, tree, version string) error {
 	return nil
 }
 
-// release is a check of one version.
+// release is a check of one version. Its steps run one after the other, and each finds what the steps before have left in the
+// clone and in the proxy.
 type release struct {
 	ctx     context.Context
 	out     io.Writer
@@ -104,7 +108,9 @@ type release struct {
 }
 
 // findCaches makes the commands of go fetch from the proxy first, then from what this machine has fetched before, and then from
-// where it fetches otherwise. They put it into a cache below dir, so that no other command ever sees the version.
+// where it fetches otherwise. They put it into a cache below dir, so that no other command ever sees the version. The
+// proxy and the tags of the version are not public, so the public checksum database is not asked for modules of the repository.
+// Commands that are installed go below dir as well.
 func (r *release) findCaches(dir string) error {
 	found, err := run(r.ctx, r.source, nil, "go", "env", "GOMODCACHE", "GOPROXY")
 	if err != nil {
@@ -123,15 +129,16 @@ func (r *release) findCaches(dir string) error {
 	return nil
 }
 
-// log writes a line.
+// log writes a line to the output of the check.
 func (r *release) log(format string, args ...any) { fmt.Fprintf(r.out, format+"\n", args...) }
 
-// goIn runs a command of go in a directory.
+// goIn runs a command of go in a directory, with the environment that findCaches has made, and returns what it prints.
 func (r *release) goIn(dir string, args ...string) (string, error) {
 	return run(r.ctx, dir, r.env, "go", args...)
 }
 
-// run runs a command in a directory with more environment, and returns what it prints, without the last line end.
+// run runs a command in a directory with more environment, and returns what it prints, without the last line end. The error of a
+// command that failed has the command and what it printed, because that is what a person needs who runs the check.
 func run(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)

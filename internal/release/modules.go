@@ -14,7 +14,7 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// repoModule is a module of the repository that users fetch.
+// repoModule is a module of the repository that users fetch. publish changes its file; the other fields stay.
 type repoModule struct {
 	path  string // such as github.com/go-idem/idem/adapters/grpc
 	dir   string // its directory below the repository; "." is the repository itself
@@ -22,7 +22,8 @@ type repoModule struct {
 	needs []string // the paths of the modules of the repository that its go.mod requires
 }
 
-// tag returns the tag of a version of the module.
+// tag returns the tag of a version of the module. The tag of a module in a subdirectory begins with that directory, as the Go
+// Modules Reference demands.
 func (m *repoModule) tag(version string) string {
 	if m.dir == "." {
 		return version
@@ -30,13 +31,15 @@ func (m *repoModule) tag(version string) string {
 	return filepath.ToSlash(m.dir) + "/" + version
 }
 
-// isPublished reports whether users fetch the module in a directory: those of tests, benchmarks, examples and tools are not for them.
+// isPublished reports whether users fetch the module in a directory: those of tests, benchmarks, examples and tools are not for
+// them.
 func isPublished(dir string) bool {
 	first, _, _ := strings.Cut(filepath.ToSlash(dir), "/")
 	return !slices.Contains([]string{"adapters_test", "bench", "examples", "internal"}, first) && !strings.HasSuffix(dir, "_test")
 }
 
-// findModules returns the modules of a repository that users fetch. Each comes after those that it needs.
+// findModules returns the modules of a repository that users fetch. Each comes after those that it needs, so that publishing them
+// in this order finds every requirement in the proxy.
 func findModules(tree string) ([]*repoModule, error) {
 	found := map[string]*repoModule{}
 	err := filepath.WalkDir(tree, func(path string, entry fs.DirEntry, err error) error {
@@ -62,7 +65,7 @@ func findModules(tree string) ([]*repoModule, error) {
 	return inOrder(found)
 }
 
-// readModule reads the go.mod in a path.
+// readModule reads the go.mod in a path. tree is the root of the repository, to which the directory of the module is relative.
 func readModule(tree, path string) (*repoModule, error) {
 	text, err := os.ReadFile(filepath.Clean(path))
 	if err != nil {
@@ -76,7 +79,8 @@ func readModule(tree, path string) (*repoModule, error) {
 	return &repoModule{path: file.Module.Mod.Path, dir: dir, file: file}, err
 }
 
-// inOrder returns modules so that each comes after those that it needs.
+// inOrder returns modules so that each comes after those that it needs. Modules that could stand in either order are sorted by
+// path. A pass that finds no further module means that those left need each other.
 func inOrder(found map[string]*repoModule) (ordered []*repoModule, err error) {
 	for len(ordered) < len(found) {
 		before := len(ordered)
@@ -94,7 +98,7 @@ func inOrder(found map[string]*repoModule) (ordered []*repoModule, err error) {
 	return ordered, nil
 }
 
-// publishAll puts all modules into the proxy.
+// publishAll puts all modules into the proxy, those that others need first.
 func (r *release) publishAll() (err error) {
 	if r.modules, err = findModules(r.source); err != nil {
 		return err
@@ -108,7 +112,10 @@ func (r *release) publishAll() (err error) {
 	return nil
 }
 
-// publish makes a module require the version of the modules that it needs, and no directory, and puts it into the proxy.
+// publish makes a module require the version of the modules that it needs, and no directory, and puts it into the proxy. In the
+// repository a replace directive points each module to its neighbours. Go ignores such directives in a module that is not the
+// main one, so a user would not get what they name. A directive that names anything but the directory of such a module is
+// therefore an error.
 func (r *release) publish(m *repoModule) error {
 	for _, replaced := range m.file.Replace {
 		if replaced.New.Version != "" || !slices.Contains(m.needs, replaced.Old.Path) && !r.isModule(replaced.Old.Path) {
@@ -141,19 +148,22 @@ func (r *release) publish(m *repoModule) error {
 	return r.upload(m)
 }
 
-// commit commits what publish has changed, because a proxy makes its archives of commits.
+// commit commits what publish has changed, because a proxy makes its archives of commits. The author is given here, so that the
+// check does not depend on the configuration of git. A module that needed no change gets an empty commit.
 func (r *release) commit(message string) error {
 	author := []string{"GIT_AUTHOR_NAME=release", "GIT_AUTHOR_EMAIL=", "GIT_COMMITTER_NAME=release", "GIT_COMMITTER_EMAIL="}
 	_, err := run(r.ctx, r.source, author, "git", "commit", "-q", "--allow-empty", "-a", "-m", message)
 	return err
 }
 
-// isModule reports whether the repository has a module with this path, published or not.
+// isModule reports whether users fetch a module with this path from the repository.
 func (r *release) isModule(path string) bool {
 	return slices.ContainsFunc(r.modules, func(m *repoModule) bool { return m.path == path })
 }
 
-// upload puts the last commit of a module into the proxy, as proxy.golang.org would.
+// upload puts the last commit of a module into the proxy, as proxy.golang.org would: four files, in the layout of the GOPROXY
+// protocol. The proxy has one version of each module. The archive has only files that users may get by the rules of package zip,
+// so a file that is too large or has a bad name is found here.
 func (r *release) upload(m *repoModule) error {
 	escaped, err := module.EscapePath(m.path)
 	if err != nil {

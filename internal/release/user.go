@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// use does in a directory what a user does: it fetches each module by its version, builds all packages, and installs the commands.
+// use does in a directory what a user does: it fetches each module by its version, builds all packages, and installs the
+// commands. One module requires all of them, so versions of dependencies that do not go together are found as well.
 func (r *release) use(dir string) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
@@ -27,7 +28,8 @@ func (r *release) use(dir string) error {
 	return r.readDocumentation(dir)
 }
 
-// build builds the packages of a module that users may import, and installs its commands.
+// build builds the packages of a module that users may import, and installs its commands. It discards what it builds: only errors
+// of the compiler and of missing requirements matter.
 func (r *release) build(dir string, m *repoModule) error {
 	listed, err := r.goIn(dir, "list", "-f", "{{if .GoFiles}}{{.Name}} {{.ImportPath}}{{end}}", m.path+"/...")
 	if err != nil {
@@ -50,7 +52,8 @@ func (r *release) build(dir string, m *repoModule) error {
 	return nil
 }
 
-// isOf reports whether the package with this path is in m and not in a module below it.
+// isOf reports whether the package with this path is in m and not in a module below it. A pattern such as "path/..." matches
+// packages of every module that is required, whatever module they belong to.
 func (r *release) isOf(m *repoModule, path string) bool {
 	for _, other := range r.modules {
 		isIn := path == other.path || strings.HasPrefix(path, other.path+"/")
@@ -61,7 +64,8 @@ func (r *release) isOf(m *repoModule, path string) bool {
 	return true
 }
 
-// install installs a command by its version and asks it for the version.
+// install installs a command by its version and asks it for the version. The answer must have the version: it is what a user
+// reports with a problem.
 func (r *release) install(dir, path string) error {
 	if _, err := r.goIn(dir, "install", path+"@"+r.version); err != nil {
 		return err
@@ -81,7 +85,9 @@ func (r *release) install(dir, path string) error {
 	return nil
 }
 
-// readDocumentation builds the programs of docs/start.md and compiles the Go blocks of the documentation in the module of the user.
+// readDocumentation builds the programs of docs/start.md and compiles the Go blocks of the documentation in the module of the
+// user. The tests of the repository compile these blocks with the working tree. Here the code is that of the version, so
+// documentation that shows what the version lacks is found.
 func (r *release) readDocumentation(dir string) error {
 	programs, err := filepath.Glob(filepath.Join(r.source, "examples", "start", "*", "main.go"))
 	if err != nil {
