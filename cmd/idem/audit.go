@@ -13,7 +13,7 @@ import (
 	"github.com/go-idem/idem/core/operator"
 )
 
-// auditFlags returns the flags of every subcommand that acts.
+// auditFlags returns the flags of every subcommand that acts. No act can be done without a name and a reason.
 func auditFlags(more ...cli.Flag) []cli.Flag {
 	return append(more,
 		&cli.StringFlag{Name: "who", Required: true, Usage: "`WHO` acts, for the audit"},
@@ -21,13 +21,14 @@ func auditFlags(more ...cli.Flag) []cli.Flag {
 		auditFileFlag())
 }
 
-// auditFileFlag returns the flag of the file that auditor writes to.
+// auditFileFlag returns the flag of the file that auditor writes to. idem serve has it without --who, since there the page
+// knows who acts.
 func auditFileFlag() cli.Flag {
 	return &cli.StringFlag{Name: "audit-file",
 		Usage: "`FILE` to which a line of JSON is appended before the act; if that fails, nothing is done. Default: standard error"}
 }
 
-// actorOf returns who acts and why.
+// actorOf returns who acts and why. The library refuses flags that are missing; this also refuses empty ones.
 func actorOf(cmd *cli.Command) (operator.By, error) {
 	by := operator.By{Who: cmd.String("who"), Why: cmd.String("reason")}
 	if by.Who == "" || by.Why == "" {
@@ -36,7 +37,9 @@ func actorOf(cmd *cli.Command) (operator.By, error) {
 	return by, nil
 }
 
-// audited is the line of an act. Of an outcome it has the status and the length.
+// audited is the line of an act. Of an outcome it has the status and the length, since an audit log must not become a second
+// store of private data. Happened is a pointer, because "it did not happen" is not the same as an act that says nothing of
+// it.
 type audited struct {
 	Time     time.Time       `json:"time"`
 	Action   operator.Action `json:"act"`
@@ -54,7 +57,9 @@ type audited struct {
 	Length   int             `json:"length,omitempty"`
 }
 
-// auditor returns a function that writes a line before each act, to a file or, with "", to standard error.
+// auditor returns a function that writes a line before each act, to a file or, with "", to standard error. If the line cannot
+// be written, its error prevents the act: an act that nobody can trace is worse than one that must be repeated. So the audit
+// has each act that was done, and may have acts that then failed.
 func (p *program) auditor(file, place string) func(context.Context, operator.Act) error {
 	return func(_ context.Context, act operator.Act) error {
 		line := audited{
@@ -64,6 +69,7 @@ func (p *program) auditor(file, place string) func(context.Context, operator.Act
 		if act.Seen.State != "" {
 			line.Record = nameOf(&act.Seen)
 		}
+		// Only a Resolve says whether something happened; release and forget leave that open.
 		if happened := act.Outcome != nil; act.Action == operator.Resolve {
 			line.Happened = &happened
 			if happened {
@@ -77,7 +83,8 @@ func (p *program) auditor(file, place string) func(context.Context, operator.Act
 	}
 }
 
-// audit appends a line to a file, and waits until the disk has it; "" stands for standard error.
+// audit appends a line to a file, and waits until the disk has it; "" stands for standard error. It opens the file for each
+// line, so that a log can be rotated while idem serve runs. A new file can be read by its owner only.
 func (p *program) audit(file string, line *audited) error {
 	if file == "" {
 		return writeLine(p.stderr, line)
@@ -87,6 +94,7 @@ func (p *program) audit(file string, line *audited) error {
 		return err
 	}
 	err = writeLine(to, line)
+	// An act whose line is lost with the power would be an act that nobody can trace.
 	if err == nil && isRegular(to) {
 		err = to.Sync()
 	}

@@ -30,7 +30,7 @@ func TestBadInputChangesNothing(t *testing.T) {
 		"a store of another prefix": {scope: "alice", flags: []string{"--prefix", "pay:"}, code: finding,
 			want: `This server also has records in ["idem:"]`},
 		"a record of a newer format": {scope: "alice", spoil: func(t *testing.T, client *redis.Client, key string) {
-			require.NoError(t, client.SetRange(t.Context(), key, 0, "2").Err())
+			require.NoError(t, client.SetRange(t.Context(), key, 0, "3").Err())
 		}, code: finding, want: "the record is damaged, or a later version wrote it"},
 		"what is no record": {scope: "alice", spoil: func(t *testing.T, client *redis.Client, key string) {
 			require.NoError(t, client.Del(t.Context(), key).Err())

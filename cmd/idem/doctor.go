@@ -11,7 +11,9 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// doctorCommand returns the subcommand that checks the settings of a server.
+// doctorCommand returns the subcommand that checks the settings of a server. It promises only what the server says of itself
+// at this moment: nothing about the client of the service, and nothing about later changes. The exit code is 1 for any
+// finding, so that a deployment can stop at it.
 func (p *program) doctorCommand() *cli.Command {
 	return p.subcommand(&cli.Command{
 		Name: "doctor", Usage: "find settings of the server that can lose records or make requests hang",
@@ -22,7 +24,7 @@ func (p *program) doctorCommand() *cli.Command {
 	}, 0, 0, p.doctor)
 }
 
-// problem is the JSON of a finding.
+// problem is the JSON of a finding. Its fields are those of driver.Finding under names that do not change with the Go type.
 type problem struct {
 	Setting string `json:"setting"`
 	Found   string `json:"found"`
@@ -30,7 +32,8 @@ type problem struct {
 	Fix     string `json:"fix"`
 }
 
-// doctor checks the server, and whether records can be read.
+// doctor checks the server, and whether records can be read. A finding does not end the check: all are printed. An error ends
+// it, because a server that cannot be asked has not passed.
 func (p *program) doctor(ctx context.Context, cmd *cli.Command) error {
 	if cmd.Duration("sample") < 0 {
 		return fail(badUsage, "--sample must not be negative")
@@ -41,6 +44,7 @@ func (p *program) doctor(ctx context.Context, cmd *cli.Command) error {
 	}
 	defer o.store.close()
 	findings, err := o.store.check(ctx)
+	// The growth needs two looks with a pause between them, so it comes last, and --sample 0s leaves it out.
 	if err == nil && o.store.growth != nil && cmd.Duration("sample") > 0 {
 		var growth []driver.Finding
 		growth, err = o.store.growth(ctx, cmd.Duration("sample"))
@@ -59,7 +63,8 @@ func (p *program) doctor(ctx context.Context, cmd *cli.Command) error {
 	return nil
 }
 
-// printFindings prints findings on lines of their own. Without JSON it also says if there is none.
+// printFindings prints findings on lines of their own. Without JSON it also says if there is none. With JSON no line at all
+// means that there is none, so a script can count lines.
 func (p *program) printFindings(findings []driver.Finding, asJSON bool) {
 	for _, found := range findings {
 		if asJSON {

@@ -15,7 +15,11 @@ import (
 	"github.com/go-idem/idem/core/operator"
 )
 
-// The exit codes of the command, besides 0.
+// The exit codes of the command, besides 0. Each says what a script can do next. After finding, a person must look at the
+// result. After badUsage, the call or this machine must be corrected; no record was changed unless the message says so. After
+// storeFailed, the same call may succeed later, and the message says whether it may have been done already. After changed,
+// the record must be looked at again, since the decision was about an earlier one. interrupted is what a shell reports for a
+// process that an interrupt has ended.
 const (
 	finding     = 1
 	badUsage    = 2
@@ -24,7 +28,8 @@ const (
 	interrupted = 130
 )
 
-// failure is an error with the exit code of the command.
+// failure is an error with the exit code of the command. A script can tell by the code whether to go on, to correct its call,
+// to try again later, or to look at the record first; the text is for people.
 type failure struct {
 	code int
 	text string
@@ -38,19 +43,22 @@ func fail(code int, format string, args ...any) error {
 	return &failure{code, fmt.Sprintf(format, args...)}
 }
 
-// errNobodyToAsk refuses an act that needs a confirmation, where nobody can give one.
+// errNobodyToAsk refuses an act that needs a confirmation, where nobody can give one. Silence is no consent: an act that
+// deletes needs a yes, by a person or by a flag.
 var errNobodyToAsk = fail(badUsage, "standard input is no terminal, so nobody can be asked: add --yes")
 
 // errNotAudited says that an audit line could not be written, so that an act is not done.
 var errNotAudited = errors.New("the audit line cannot be written")
 
-// Outcomes of a call of the store, for explain.
+// Outcomes of a call of the store, for explain. A call that only reads has the first. An act that got no response has the
+// second, since the server may have executed it.
 const (
 	nothingChanged = "nothing was changed"
 	mayBeDone      = "it may have been done all the same: look at the record before you try again"
 )
 
-// explain is the function explain, and says which other schemas there are if this one is missing.
+// explain is the function explain, and says which other schemas there are if this one is missing. A wrong --schema is the
+// usual reason for a missing table, and the name of the right one is what the operator needs next.
 func (o *storeOperator) explain(ctx context.Context, err error, consequence string) error {
 	explained := explain(ctx, err, consequence)
 	refused, ok := errors.AsType[*pgconn.PgError](err)
@@ -60,18 +68,23 @@ func (o *storeOperator) explain(ctx context.Context, err error, consequence stri
 	return fail(storeFailed, "%v%s", explained, o.otherPlaces(ctx))
 }
 
-// explain returns the failure for an error of the store. consequence says what became of the records.
+// explain returns the failure for an error of the store. consequence says what became of the records, because an operator who
+// does not know that cannot decide whether to repeat the command. The order of the cases matters: an error of this command or
+// of the audit comes before any act, so nothing was changed whatever the caller says; and an interrupt makes calls fail in
+// any way, so it is examined before the errors of servers.
 func explain(ctx context.Context, err error, consequence string) error {
 	if failed, ok := errors.AsType[*failure](err); ok {
 		return failed
 	}
 	switch {
+	// Callers pass the result of an act as it is.
 	case err == nil:
 		return nil
 	case errors.Is(err, errNotAudited), errors.Is(err, operator.ErrNotInstance):
 		return fail(badUsage, "%v; %s", err, nothingChanged)
 	case errors.Is(err, core.ErrNotUnknown), errors.Is(err, operator.ErrChanged):
 		return fail(changed, "the record has changed since it was seen; %s: %v", nothingChanged, err)
+	// The store reports an ended context in many forms, some of which look like an error of the server.
 	case ctx.Err() != nil:
 		return fail(interrupted, "interrupted; %s", consequence)
 	case isReadOnly(err):
@@ -85,14 +98,15 @@ func explain(ctx context.Context, err error, consequence string) error {
 	}
 }
 
-// isReadOnly reports whether a server has refused a write because it is a replica. Before version 7, Redis puts its error for a
-// script into another one.
+// isReadOnly reports whether a server has refused a write because it is a replica. Before version 7, Redis puts its error for
+// a script into another one. Nothing was changed then, which is more than is known of other errors.
 func isReadOnly(err error) bool {
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && refused.Code == "25006" || err != nil && strings.Contains(err.Error(), "READONLY You can't write")
 }
 
-// isRefusal reports whether a server has responded, with an error.
+// isRefusal reports whether a server has responded, with an error. Without such an error nobody knows whether the server has
+// executed the call, or whether there is a server at all.
 func isRefusal(err error) bool {
 	_, ofPostgres := errors.AsType[*pgconn.PgError](err)
 	_, ofRedis := errors.AsType[redis.Error](err)

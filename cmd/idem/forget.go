@@ -12,7 +12,10 @@ import (
 	"github.com/go-idem/idem/core/operator"
 )
 
-// forgetCommand returns the subcommand that deletes one record, or all of a caller.
+// forgetCommand returns the subcommand that deletes one record, or all of a caller. It deletes a record as it was seen,
+// whatever its outcome, and so gives up the protection of its key. It never deletes the record of a run in progress or one
+// that cannot be read. One key takes --fence, which a scope cannot have. The exit code is 1 if nothing was there, if the
+// record was left, or if the answer was not yes.
 func (p *program) forgetCommand() *cli.Command {
 	return p.subcommand(&cli.Command{
 		Name: "forget", Usage: "delete the record of a key, or all records of a caller", ArgsUsage: "SCOPE KEY, or SCOPE --all",
@@ -33,9 +36,11 @@ func (p *program) forget(ctx context.Context, cmd *cli.Command) error {
 	if isOne == cmd.Bool("all") {
 		return fail(badUsage, "forget takes a SCOPE and a KEY, or a SCOPE and --all")
 	}
+	// A flag that has no effect would let its user believe that fewer records go.
 	if !isOne && (cmd.IsSet("kind") || cmd.IsSet("fence")) {
 		return fail(badUsage, "--all takes neither --kind nor --fence")
 	}
+	// Without a terminal the question would read the input of a script, so the act is refused before anything is looked up.
 	if !p.asks && !cmd.Bool("yes") {
 		return errNobodyToAsk
 	}
@@ -54,13 +59,16 @@ func (p *program) forget(ctx context.Context, cmd *cli.Command) error {
 	return p.forgetAll(ctx, cmd, o, by)
 }
 
-// forgetOne forgets the record of a request or task.
+// forgetOne forgets the record of a request or task. The record is looked up once: what is printed for the question is what
+// is deleted, or nothing is.
 func (p *program) forgetOne(ctx context.Context, cmd *cli.Command, o *storeOperator, by operator.By) error {
 	task := taskOf(cmd)
 	seen, err := o.lookToAct(ctx, cmd, task)
 	if err != nil {
 		return err
 	}
+	// The operator would refuse these as well. A record that cannot be read may be that of a later version, whose processes
+	// can read it.
 	if seen.State == driver.InProgress || seen.State == driver.Unreadable {
 		return fail(finding, "the record is left; %s: it is %s: %s", nothingChanged, seen.State, meanings[seen.State])
 	}
@@ -70,6 +78,7 @@ func (p *program) forgetOne(ctx context.Context, cmd *cli.Command, o *storeOpera
 			return err
 		}
 	}
+	// An interrupt from now on would leave open whether the record is deleted. The timeout of the store still ends the call.
 	if err := o.Forget(context.WithoutCancel(ctx), by, task, seen); err != nil {
 		return o.explain(ctx, err, mayBeDone)
 	}
@@ -81,7 +90,9 @@ func (p *program) forgetOne(ctx context.Context, cmd *cli.Command, o *storeOpera
 	return nil
 }
 
-// forgetAll forgets all records of a caller.
+// forgetAll forgets all records of a caller, except those in progress. An interrupt ends it: the records that were not
+// reached stay, and the same command continues. Requests of the caller that come meanwhile make new records, so the caller is
+// to be locked out first if the erasure must be complete. The exit code is 1 if records were left.
 func (p *program) forgetAll(ctx context.Context, cmd *cli.Command, o *storeOperator, by operator.By) error {
 	scope := cmd.Args().First()
 	if err := p.reviewAll(ctx, cmd, o, scope); err != nil {
@@ -89,6 +100,7 @@ func (p *program) forgetAll(ctx context.Context, cmd *cli.Command, o *storeOpera
 	}
 	var sofar operator.Forgotten
 	progress := p.newProgress()
+	// sofar is what is done if ForgetScope fails halfway.
 	done, err := o.ForgetScope(ctx, by, scope, func(f operator.Forgotten) {
 		sofar = f
 		progress.step()
@@ -112,8 +124,10 @@ func (p *program) forgetAll(ctx context.Context, cmd *cli.Command, o *storeOpera
 // reviewed is how many records forget lists before it asks.
 const reviewed = 100
 
-// reviewAll lists the records of a caller, and asks whether they are to be forgotten.
+// reviewAll lists the records of a caller on standard error, and asks whether they are to be forgotten. With --yes it counts
+// them only, so that a wrong scope is reported before the audit has a line for it. Standard output stays free for the result.
 func (p *program) reviewAll(ctx context.Context, cmd *cli.Command, o *storeOperator, scope string) error {
+	// A program with another output, so that the listing is the one of idem ls.
 	onStderr := &program{stdout: p.stderr, stderr: p.stderr, draws: p.draws}
 	list, total := onStderr.newListing(false, 0), 0
 	err := o.Scan(ctx, operator.Filter{Scope: scope}, func(seen driver.Record) bool {
@@ -135,7 +149,8 @@ func (p *program) reviewAll(ctx context.Context, cmd *cli.Command, o *storeOpera
 	return p.confirm(ctx, fmt.Sprintf("Forget these records, %d in all? What has happened can happen again.", total))
 }
 
-// confirm asks a question, and returns nil after a yes.
+// confirm asks a question, and returns nil after a yes. Any other answer, and the end of the input, means no. A goroutine
+// reads the answer, because a read from a terminal cannot be interrupted; it ends with the process.
 func (p *program) confirm(ctx context.Context, question string) error {
 	fmt.Fprint(p.stderr, question, " [y/N] ")
 	answer := make(chan string, 1)

@@ -52,6 +52,7 @@ func TestMain(m *testing.M) {
 		serve(url)
 		return
 	}
+	redis.SetLogger(silent{})          // as main does
 	_ = flag.Set("test.parallel", "8") // Most tests wait for leases. The command line may have another number.
 	m.Run()
 }

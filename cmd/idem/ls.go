@@ -19,7 +19,8 @@ var states = []driver.State{
 	driver.Unknown, driver.InProgress, driver.Failed, driver.Completed, driver.Expired, driver.Unreadable,
 }
 
-// lsCommand returns the subcommand that lists records.
+// lsCommand returns the subcommand that lists records. The records are in no order, since the store has none, and those that
+// come and go during the scan may be missing. The exit code is 1 if no record was listed.
 func (p *program) lsCommand() *cli.Command {
 	return p.subcommand(&cli.Command{
 		Name: "ls", Usage: "list records",
@@ -36,7 +37,8 @@ func (p *program) lsCommand() *cli.Command {
 	}, 0, 0, p.ls)
 }
 
-// ls lists the records that the flags select.
+// ls lists the records that the flags select. It asks the store for all states and selects them itself: so it knows whether
+// there was any record, and an empty store, which often is the wrong store, gets another message than an empty selection.
 func (p *program) ls(ctx context.Context, cmd *cli.Command) error {
 	wanted, err := statesOf(cmd)
 	if err != nil {
@@ -58,6 +60,7 @@ func (p *program) ls(ctx context.Context, cmd *cli.Command) error {
 	switch {
 	case err != nil:
 		return o.explain(ctx, err, fmt.Sprintf("%d records were listed, %s", listed, nothingChanged))
+	// With --older the store selects, so a scan that finds nothing does not say that there is nothing.
 	case listed == 0 && list.progress.read == 0 && filter.MinAge == 0:
 		return o.nothingFound(ctx, "there is no record")
 	case listed == 0:
@@ -68,7 +71,8 @@ func (p *program) ls(ctx context.Context, cmd *cli.Command) error {
 	return nil
 }
 
-// statesOf returns the states that the flags select.
+// statesOf returns the states that the flags select. It refuses --older for states without the time of a claim, which would
+// silently select nothing.
 func statesOf(cmd *cli.Command) (wanted []driver.State, err error) {
 	for _, name := range cmd.StringSlice("state") {
 		state := driver.State(strings.TrimSpace(name))
@@ -89,7 +93,8 @@ func statesOf(cmd *cli.Command) (wanted []driver.State, err error) {
 	return wanted, nil
 }
 
-// listing prints records, each once.
+// listing prints records, each once: a scan may find a record twice, if it changes or moves during the scan. known grows with
+// the number of records that are listed, which --limit bounds by default.
 type listing struct {
 	p        *program
 	json     bool
@@ -104,7 +109,8 @@ func (p *program) newListing(json bool, limit int) *listing {
 	return &listing{p: p, json: json, limit: limit, known: map[[32]byte]bool{}, progress: p.newProgress()}
 }
 
-// add prints a record, and returns false if the listing has as many as it may.
+// add prints a record, and returns false if the listing has as many as it may. The record beyond the limit is not printed,
+// but shows that there are more.
 func (l *listing) add(seen *driver.Record) bool {
 	if l.known[seen.Name] {
 		return true
@@ -118,6 +124,7 @@ func (l *listing) add(seen *driver.Record) bool {
 	switch {
 	case l.json:
 		l.p.printJSON(newRecord(seen))
+	// The header comes with the first record, so that an empty listing prints nothing.
 	case len(l.known) == 1:
 		printRow(l.p.stdout, "RECORD", "STATE", "ATTEMPT", "CLAIMED", "KEPT FOR", "BYTES", "CAUSE")
 		fallthrough
@@ -127,7 +134,8 @@ func (l *listing) add(seen *driver.Record) bool {
 	return true
 }
 
-// printListed prints a record as a row.
+// printListed prints a record as a row. A cause is quoted and cut to 60 characters, since it is text of a handler and could
+// be long or steer a terminal.
 func printListed(w io.Writer, seen *driver.Record) {
 	claimed, cause := "", ""
 	if !seen.ClaimedAt.IsZero() {
@@ -139,7 +147,8 @@ func printListed(w io.Writer, seen *driver.Record) {
 	printRow(w, nameOf(seen), seen.State, seen.Attempt, claimed, rounded(seen.Expires), seen.Bytes, cause)
 }
 
-// printRow prints a row with the seven columns of a listing.
+// printRow prints a row with the seven columns of a listing. Each row is printed as soon as it is found, so the widths cannot
+// depend on what follows.
 func printRow(w io.Writer, columns ...any) {
 	row := fmt.Sprintf("%-44v  %-11v  %7v  %-20v  %-10v  %8v  %v", columns...)
 	fmt.Fprintln(w, strings.TrimRight(row, " "))

@@ -1,18 +1,47 @@
-// Command idem is for the people who run a service with idem: it looks at records, lists and counts them, settles what is stuck,
-// and forgets what must go. idem proxy guards a service in any language.
+// Command idem is for the people who run a service with idem: it looks at records, lists and counts them, settles what is
+// stuck, and forgets what must go. idem proxy guards a service in any language.
 //
 //	go -C cmd/idem install . # in a clone of the repository
 //	export IDEM_STORE=redis://127.0.0.1:6379
 //	idem show alice 8e03978e-40d5-43dd-bc93-6894a57f9324
 //
-// It never shows the body of an outcome, and the results of steps only with --reveal. Its exit code is
+// # Commands
+//
+// These commands change no record:
+//
+//	show     says what became of one key
+//	ls       lists records by state, age and caller
+//	stats    counts records and their bytes by state
+//	steps    lists the finished steps of a run that has no outcome
+//	doctor   checks the settings of the server; in Redis it writes a record that expires after 2 seconds
+//	plan     says how much memory a load needs; it calls no server
+//
+// These commands act. They need --who and --reason, and write both to the audit before they act:
+//
+//	resolve  says what became of a run that vanished
+//	release  frees the key of a run that failed or vanished
+//	forget   deletes the record of one key, or all records of a caller
+//
+// The others are migrate, which makes or upgrades the schema of PostgreSQL, serve, which serves a page that does the same as
+// these commands, and proxy.
+//
+// # Promises
+//
+// An act is about the record as the operator has seen it: if the record has changed since then, nothing is done. No act
+// interrupts a run in progress. A message about an error says whether nothing was changed, or whether the act may have been
+// done.
+//
+// The command never shows the body of an outcome, and the results of steps only with --reveal. It takes no secret from a
+// flag, because every user of a machine sees the arguments of its processes.
+//
+// # Exit codes
 //
 //	0    done
-//	1    idem doctor has a finding; or nothing was found, or nothing could be done with what was found
-//	2    bad usage
+//	1    idem doctor has a finding; nothing was found; nothing, or not all, could be done with what was found; not confirmed
+//	2    bad usage, or a file, an address, the audit or the output of this machine cannot be used
 //	3    the store does not respond, or refuses the command
 //	4    the record has changed since it was seen
-//	130  interrupted
+//	130  interrupted, or the requests in progress of a proxy or page did not end in time
 package main
 
 import (
@@ -27,20 +56,23 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
 )
 
 func main() {
+	redis.SetLogger(silent{}) // one for the process: clients read it without a lock
 	p := &program{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
 		asks: isTerminal(os.Stdin), draws: isTerminal(os.Stderr),
 	}
+	// A signal ends ctx, and each command then ends as its documentation says, with its connections closed.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second interrupt ends the process at once
 	os.Exit(p.run(ctx, os.Args...))
 }
 
-// program is one call of the command.
+// program is one call of the command. Tests make one with streams and an environment of their own.
 type program struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -49,17 +81,21 @@ type program struct {
 	draws          bool // stderr is a terminal, so that scans show their progress
 }
 
-// isTerminal reports whether a file is a terminal, or another character device.
+// isTerminal reports whether a file is a terminal, or another character device. /dev/null is one too: a command that asks
+// there reads the end of the input, which is no yes.
 func isTerminal(file *os.File) bool {
 	info, err := file.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// run runs the command with these arguments, of which the first is its name, and returns its exit code.
+// run runs the command with these arguments, of which the first is its name, and returns its exit code. It is the only place
+// where an error becomes a message and an exit code. An error without a code comes from the command-line library, which has
+// refused the arguments. All errors pass withoutControls, since many have text of a server or of a client.
 func (p *program) run(ctx context.Context, args ...string) int {
 	out := &checkedWriter{Writer: p.stdout}
 	p.stdout = out
 	err := p.command().Run(ctx, args)
+	// The act is done by now, so the message must not sound as if it could be tried again.
 	if err == nil && out.err != nil {
 		err = fail(badUsage, "what was printed is not complete: %v; what was asked for is done", out.err)
 	}
@@ -79,19 +115,20 @@ const (
 	ofSecret = "Secrets: the bytes of Config.Secret and Config.PreviousSecrets, never the value of a flag"
 )
 
-// command returns the command with all its subcommands.
+// command returns the command with all its subcommands. The flags of the store and of the secrets belong to all subcommands,
+// because every subcommand must find the records under the same names as the service.
 func (p *program) command() *cli.Command {
 	return &cli.Command{
 		Name: "idem", Usage: "look at the records of a service, settle what is stuck, forget what must go; guard a service",
-		Description: "Exit codes: 0 done; 1 a finding, or nothing was found; 2 bad usage; 3 the store does not respond, or refuses;\n" +
-			"4 the record has changed since it was seen; 130 interrupted.",
+		Description: "Exit codes: 0 done; 1 a finding, nothing was found, not all could be done, or not confirmed; 2 bad usage;\n" +
+			"3 the store does not respond, or refuses; 4 the record has changed since it was seen; 130 interrupted.",
 		Writer: p.stdout, ErrWriter: p.stderr, Reader: p.stdin,
 		EnableShellCompletion: true, Version: version(),
 		ExitErrHandler: func(context.Context, *cli.Command, error) {}, // run returns the code
 		OnUsageError:   func(_ context.Context, _ *cli.Command, err error, _ bool) error { return err },
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "store", Category: ofStore,
-				Usage: "`URL`: redis://, rediss://, redis+sentinel://, redis+cluster://, postgres:// or sqlite:///path; with a password only in $IDEM_STORE"},
+				Usage: "`URL`: redis://, rediss://, redis+sentinel://, redis+cluster://, postgres://, sqlite:///path or dynamodb://table; with a password only in $IDEM_STORE"},
 			&cli.StringFlag{Name: "prefix", Category: ofStore, Value: "idem:", Usage: "`TEXT` with which all keys in Redis begin"},
 			&cli.StringFlag{Name: "schema", Category: ofStore, Value: "idem", Usage: "`NAME` of the schema in PostgreSQL"},
 			&cli.DurationFlag{Name: "timeout", Category: ofStore, Value: 10 * time.Second, Usage: "for each call of the store"},
@@ -123,7 +160,8 @@ func noCommand(_ context.Context, cmd *cli.Command) error {
 	return fail(badUsage, "which command? idem --help lists all")
 }
 
-// subcommand completes a subcommand that takes this many arguments, of which the optional ones are the last.
+// subcommand completes a subcommand that takes this many arguments, of which the optional ones are the last. It refuses empty
+// arguments: an unset variable of a script would otherwise stand for the empty scope, which is a scope like any other.
 func (p *program) subcommand(c *cli.Command, required, optional int, act func(context.Context, *cli.Command) error) *cli.Command {
 	c.HideHelpCommand = true // or a scope named help would be taken for it
 	c.OnUsageError = func(_ context.Context, _ *cli.Command, err error, _ bool) error { return err }

@@ -9,7 +9,9 @@ import (
 	"github.com/go-idem/idem/core/pgstore"
 )
 
-// migrateCommand returns the subcommand that makes or upgrades the schema of PostgreSQL.
+// migrateCommand returns the subcommand that makes or upgrades the schema of PostgreSQL. sql is for those who review
+// statements, or apply them with a tool of their own. The command needs no --who and no --reason, since it changes the schema
+// and no record.
 func (p *program) migrateCommand() *cli.Command {
 	return p.subcommand(&cli.Command{
 		Name: "migrate", Usage: "make or upgrade the schema in PostgreSQL", ArgsUsage: "status, sql or up",
@@ -26,6 +28,7 @@ func (p *program) migrate(ctx context.Context, cmd *cli.Command) error {
 	case "sql":
 		return p.printSchema(cmd)
 	case "status", "up":
+		// Refused before a connection is made, as in the commands that act on records.
 		if action == "up" && !p.asks && !cmd.Bool("yes") {
 			return errNobodyToAsk
 		}
@@ -46,13 +49,15 @@ func (p *program) migrate(ctx context.Context, cmd *cli.Command) error {
 	}
 }
 
-// migration is what idem migrate does with a schema.
+// migration is what idem migrate does with a schema. Only PostgreSQL has one: the other stores have no schema that an
+// operator must change.
 type migration struct {
 	version func(context.Context) (found, latest int, err error)
 	up      func(context.Context) error
 }
 
-// printSchema prints the statements that make or upgrade a schema.
+// printSchema prints the statements that make or upgrade a schema. They are the same for each version that a schema can have,
+// so no server is called.
 func (p *program) printSchema(cmd *cli.Command) error {
 	text, err := pgstore.SchemaSQL(pgstore.Schema(cmd.String("schema")))
 	if err != nil {
@@ -66,7 +71,8 @@ func (p *program) printSchema(cmd *cli.Command) error {
 	return err
 }
 
-// migrationStatus prints the version of a schema.
+// migrationStatus prints the version of a schema. The exit code is 1 if the versions differ, so that a deployment can stop at
+// it.
 func (p *program) migrationStatus(ctx context.Context, cmd *cli.Command, at *store) error {
 	found, latest, err := at.migration.version(ctx)
 	if err != nil {
@@ -79,7 +85,9 @@ func (p *program) migrationStatus(ctx context.Context, cmd *cli.Command, at *sto
 	return nil
 }
 
-// migrateUp makes or upgrades a schema.
+// migrateUp makes or upgrades a schema. If it has the latest version already, there is no question and nothing changes. After
+// an error the schema has one of two versions, since an upgrade is one transaction; which of them, a lost connection leaves
+// open.
 func (p *program) migrateUp(ctx context.Context, cmd *cli.Command, at *store) error {
 	found, latest, err := at.migration.version(ctx)
 	if err != nil {

@@ -52,6 +52,7 @@ var nights = map[string]func(*night){
 	"After a deploy all keys are new":                 (*night).deployed,
 	"A customer wants to be erased":                   (*night).erased,
 	"A key must be usable again":                      (*night).usable,
+	"The records must move to another store":          (*night).moved,
 }
 
 func TestEachNightGoesAsItIsWritten(t *testing.T) {

@@ -13,13 +13,15 @@ import (
 	"github.com/go-idem/idem/core/operator"
 )
 
-// storeOperator is an operator of the records of one store.
+// storeOperator is an operator of the records of one store. Its functions know the place of the records, such as a prefix,
+// which their messages name.
 type storeOperator struct {
 	*operator.Operator
 	store *store
 }
 
 // openOperator returns an operator for the flags. change may complete the config of the engine. The caller closes the store.
+// No server is called yet, except that a file of SQLite is opened.
 func (p *program) openOperator(cmd *cli.Command, change ...func(*core.Config)) (*storeOperator, error) {
 	at, err := p.open(cmd)
 	if err != nil {
@@ -33,7 +35,9 @@ func (p *program) openOperator(cmd *cli.Command, change ...func(*core.Config)) (
 	return &storeOperator{found, at}, nil
 }
 
-// newEngine returns an engine that names the records of a store as the flags say.
+// newEngine returns an engine that names the records of a store as the flags say. The name of a record is a hash of secret,
+// scope, route and key, so the engine needs the secrets of the service, and one key for each route if --kind names a route:
+// only a route has a space in it. The engine runs no handler.
 func (p *program) newEngine(cmd *cli.Command, at *store, change []func(*core.Config)) (*core.Engine, error) {
 	config := core.Config{Store: at.Store, Scope: core.ScopeByAdapter}
 	config.Key.PerRoute = strings.Contains(cmd.String("kind"), " ")
@@ -64,7 +68,9 @@ func (p *program) newOperator(cmd *cli.Command, at *store, change []func(*core.C
 	return found, nil
 }
 
-// readSecrets reads the secrets from files, or from the environment where no flag names one.
+// readSecrets reads the secrets from files, or from the environment where no flag names one. There is no flag with a secret
+// as its value, since the arguments of a process are visible to others. An empty file of --secret-file is an error: it would
+// give every record another name, and the operator would find nothing.
 func (p *program) readSecrets(cmd *cli.Command, cfg *core.Config) (err error) {
 	cfg.Secret = []byte(p.getenv("IDEM_SECRET"))
 	if cmd.IsSet("secret-file") {
@@ -88,7 +94,7 @@ func (p *program) readSecrets(cmd *cli.Command, cfg *core.Config) (err error) {
 	return nil
 }
 
-// readSecret returns the bytes of a file without one line end at its end.
+// readSecret returns the bytes of a file without one line end at its end, which editors add and which is no part of a secret.
 func readSecret(file string) ([]byte, error) {
 	secret, err := os.ReadFile(file)
 	if err != nil {
@@ -101,12 +107,14 @@ func readSecret(file string) ([]byte, error) {
 	return secret, nil
 }
 
-// taskOf returns the request or task that the arguments and --kind name.
+// taskOf returns the request or task that the arguments and --kind name. An argument that is missing is empty, as the KEY is
+// where --instance stands for it.
 func taskOf(cmd *cli.Command) core.Task {
 	return core.Task{Kind: cmd.String("kind"), Scope: cmd.Args().Get(0), Key: cmd.Args().Get(1)}
 }
 
-// kindFlag returns the flag that names the route of a key, or the kind of a task.
+// kindFlag returns the flag that names the route of a key, or the kind of a task. Without it the key is one of a request to a
+// service without Key.PerRoute.
 func kindFlag() cli.Flag {
 	return &cli.StringFlag{Name: "kind",
 		Usage: "`KIND`: the method and path of the request, such as \"POST /refunds\", if the service sets Key.PerRoute " +
@@ -114,13 +122,16 @@ func kindFlag() cli.Flag {
 			"MESSAGE for a message, whose group is the SCOPE and whose ID is the KEY"}
 }
 
-// nothingFound says that there is no record, and what may be the reason.
+// nothingFound says that there is no record, and what may be the reason. An operator who is told that a record is absent may
+// believe that nothing has happened. So the message lists what makes idem look under another name, and where else this server
+// has records.
 func (o *storeOperator) nothingFound(ctx context.Context, what string) error {
 	return fail(finding, "%s in %s; %s. If the service has one, another secret, --kind, prefix or schema makes every name differ%s",
 		what, o.store.place, nothingChanged, o.otherPlaces(ctx))
 }
 
-// otherPlaces says in which other prefixes or schemas the server has records, if it has any.
+// otherPlaces says in which other prefixes or schemas the server has records, if it has any. An error here is left out: the
+// message that it completes has an error of its own.
 func (o *storeOperator) otherPlaces(ctx context.Context) string {
 	others, err := o.store.elsewhere(ctx)
 	if err != nil || len(others) == 0 {

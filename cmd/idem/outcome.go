@@ -7,7 +7,8 @@ import (
 	"github.com/go-idem/idem/core/operator"
 )
 
-// readOutcome reads the response that retries are to get.
+// readOutcome reads the response that retries are to get, in the form that operator.ParseOutcome documents. An error of it is
+// bad usage, and nothing has been done by then.
 func readOutcome(file string) (*core.Response, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

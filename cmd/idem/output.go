@@ -10,7 +10,8 @@ import (
 	"unicode"
 )
 
-// checkedWriter remembers the first error of a writer, so that no output is lost silently, as on a full disk.
+// checkedWriter remembers the first error of a writer, so that no output is lost silently, as on a full disk. The functions
+// that print ignore errors, and run asks for the first one at the end.
 type checkedWriter struct {
 	io.Writer
 	err error
@@ -23,7 +24,8 @@ func (w *checkedWriter) Write(text []byte) (int, error) {
 	return n, err
 }
 
-// withoutControls replaces what could steer a terminal, since errors have text of servers and of arguments. Lines stay.
+// withoutControls replaces what could steer a terminal, since errors have text of servers and of arguments. Lines stay. A
+// handler or a client could otherwise hide or forge what an operator reads.
 func withoutControls(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' {
@@ -33,15 +35,16 @@ func withoutControls(text string) string {
 	}, text)
 }
 
-// printJSON prints a value on a line of its own.
+// printJSON prints a value on a line of its own, so that a script can read a listing line by line. It prints nothing for a
+// value that encoding/json refuses, such as an infinite number.
 func (p *program) printJSON(value any) {
 	if line, err := jsonLine(value); err == nil {
 		_, _ = p.stdout.Write(line)
 	}
 }
 
-// jsonLine returns a value as a line of JSON. Control characters are escaped, also those from 0x7f on, which encoding/json leaves,
-// and with which a terminal can be steered.
+// jsonLine returns a value as a line of JSON. Control characters are escaped, also those from 0x7f on, which encoding/json
+// leaves, and with which a terminal can be steered. For a program that reads JSON the value is the same.
 func jsonLine(value any) ([]byte, error) {
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)

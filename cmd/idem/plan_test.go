@@ -31,6 +31,22 @@ func TestPlanExplainsItsSum(t *testing.T) {
 	}
 }
 
+func TestPlanSimulatesACluster(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string][]string{
+		"--rate 1000000": {"by CPU 43, by memory 2229, by network 2; here 2229", "Redis Cluster is made for at most 1,000", "and 2224 more"},
+		"--rate 1000000 --batches --server valkey --nodes 30": {"by CPU 11", "here 30"},
+		"--nodes 3 --json": {`"masters":{"for_cpu":1,"for_memory":3,"for_network":1}`, `"slots":5461`, `"lost_outcomes":`},
+		"--nodes 3 --wait": {"No record is lost"},
+	} {
+		got := call(t, "", nil, append([]string{"plan", "--simulate"}, strings.Fields(args)...)...)
+		assert.Equal(t, 0, got.code, got.stderr)
+		for _, part := range want {
+			assert.Contains(t, got.stdout, part, args)
+		}
+	}
+}
+
 func TestPlanNamesABadFlag(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
@@ -45,6 +61,19 @@ func TestPlanNamesABadFlag(t *testing.T) {
 		"--rate 1e9 --body 536870912": "--retention 24h0m0s: must be so that all is less than 1e18 bytes",
 		"--bodies 1":                  "-bodies",
 		"512":                         "plan takes no arguments",
+
+		"--simulate --nodes 1001":      "--nodes 1001: must be 0 to 1000",
+		"--simulate --rate 1e8":        "--rate 1e+08: must be at most 1e7 with --simulate",
+		"--simulate --replays -1":      "--replays -1: must be 0 to 100",
+		"--simulate --hottest 1":       "--hottest 1: must be 0 or above, and below 1",
+		"--simulate --busy 0":          "--busy 0: must be above 0",
+		"--simulate --node-memory 1":   "--node-memory 1: must be at least 1 MiB",
+		"--simulate --node-network 1":  "--node-network 1: must be at least 1e6",
+		"--simulate --lag 2m":          "--lag 2m0s: must be 0 to 1m",
+		"--simulate --away -1s":        "--away -1s: must be 0 to 1h",
+		"--simulate --seconds 0":       "--seconds 0: must be 1 to 60",
+		"--simulate --server dynamodb": "--server dynamodb: must be redis or valkey",
+		"--simulate --quantum 3":       "--quantum 3: must be 8 or 16",
 	} {
 		got := call(t, "", nil, append([]string{"plan"}, strings.Fields(args)...)...)
 		assert.Equal(t, badUsage, got.code, args)

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// progress says on a terminal how many records a scan has read. Its zero value says nothing.
+// progress says on a terminal how many records a scan has read, since a scan of a large store can take minutes. Its zero
+// value says nothing, as for a script or a file. It is drawn on standard error, so it is in no result.
 type progress struct {
 	to      io.Writer // nil: nobody looks
 	read    int

@@ -25,7 +25,10 @@ const (
 	ofServer = "Connections"
 )
 
-// proxyCommand returns the subcommand that guards a service.
+// proxyCommand returns the subcommand that guards a service. The proxy guards the service only where all requests come
+// through it. It never guesses whose a key is: one of --scope-header and --single-tenant is required, since a wrong guess
+// would replay a response to a stranger. The exit code is 0 after a signal and a complete shutdown, and 130 if requests were
+// cut off.
 func (p *program) proxyCommand() *cli.Command {
 	return p.subcommand(&cli.Command{
 		Name: "proxy", Usage: "guard a service in any language: forward requests to it under the engine",
@@ -65,7 +68,9 @@ func (p *program) proxyCommand() *cli.Command {
 	}, 0, 0, p.proxy)
 }
 
-// proxy serves until ctx ends.
+// proxy serves until ctx ends. It checks its flags before it listens. A Redis or PostgreSQL that is not up yet does not
+// prevent the start: the proxy is not ready, and becomes ready when the store responds. /ready fails from the signal on, so
+// that no new request is sent here during the shutdown.
 func (p *program) proxy(ctx context.Context, cmd *cli.Command) error {
 	upstream, err := proxyFlags(cmd)
 	if err != nil {
@@ -87,6 +92,7 @@ func (p *program) proxy(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return fail(badUsage, "%v", err)
 	}
+	// Without the store every request with a key is refused, so it is better sent to a proxy that has one.
 	ready := func(probe context.Context) error { return cmp.Or(ctx.Err(), at.ping(probe)) }
 	servers, err := p.listen(cmd, handler, proxy.Health(ready))
 	if err != nil {
@@ -95,7 +101,8 @@ func (p *program) proxy(ctx context.Context, cmd *cli.Command) error {
 	return servers.serve(ctx, engine, cmd.Duration("shutdown-timeout"))
 }
 
-// proxyFlags checks the flags that the engine does not check, and returns the URL of the service.
+// proxyFlags checks the flags that the engine does not check, and returns the URL of the service. Each message names the
+// flag, and says what to set it to.
 func proxyFlags(cmd *cli.Command) (*url.URL, error) {
 	const upstreamFix = "set it to http or https and a host, such as --upstream http://127.0.0.1:3000"
 	upstream, err := url.Parse(cmd.String("upstream"))
@@ -104,6 +111,7 @@ func proxyFlags(cmd *cli.Command) (*url.URL, error) {
 		return nil, fail(badUsage, "--upstream is no URL: %s", upstreamFix)
 	case upstream.Scheme != "http" && upstream.Scheme != "https" || upstream.Host == "":
 		return nil, fail(badUsage, "--upstream %q is not the URL of a service: %s", upstream.Redacted(), upstreamFix)
+	// Exactly one of the two must say whose a key is.
 	case cmd.Bool("single-tenant") && cmd.IsSet("scope-header"):
 		return nil, fail(badUsage, "--scope-header and --single-tenant exclude each other: remove one")
 	case !cmd.Bool("single-tenant") && cmd.String("scope-header") == "":
@@ -120,14 +128,17 @@ func proxyFlags(cmd *cli.Command) (*url.URL, error) {
 	return upstream, nil
 }
 
-// flagOf has the flag for each field of the engine's config that a flag sets.
+// flagOf has the flag for each field of the engine's config that a flag sets. An error of the engine names a field, which the
+// operator of a proxy has never seen, so the message names the flag in its place.
 var flagOf = map[string]string{
 	"Key.Methods": "--methods", "Lease.Duration": "--lease", "Keep.Retention": "--retention", "Wait.Timeout": "--wait",
 	"Limits.RequestBody": "--max-body", "Keep.MaxBody": "--max-response-body",
 	"Secret": "--secret-file or $IDEM_SECRET", "PreviousSecrets": "--previous-secret-file or $IDEM_PREVIOUS_SECRET",
 }
 
-// proxyEngine returns the engine that the flags describe.
+// proxyEngine returns the engine that the flags describe. Without --single-tenant the scope comes from the adapter, which
+// reads --scope-header. --after-unknown run leaves OnUnknown unset: then a retry takes over, and the service learns it from a
+// header field.
 func (p *program) proxyEngine(cmd *cli.Command, at *store) (*core.Engine, error) {
 	cfg := core.Config{Store: at.Store, Scope: core.ScopeByAdapter}
 	if cmd.Bool("single-tenant") {
@@ -153,13 +164,16 @@ func (p *program) proxyEngine(cmd *cli.Command, at *store) (*core.Engine, error)
 	return engine, nil
 }
 
-// proxyServers are the listeners of a proxy and their servers. A proxy without --health-listen has one.
+// proxyServers are the listeners of a proxy and their servers. A proxy without --health-listen has one. The first one serves
+// clients.
 type proxyServers struct {
 	servers   []*http.Server
 	listeners []net.Listener
 }
 
-// listen opens the listeners, and prints their addresses.
+// listen opens the listeners, and prints their addresses. The addresses are printed because port 0 stands for any free port.
+// The probes have a listener of their own, since all paths of the first one belong to the service. A server has a limit for
+// the header of a request only: bodies and responses may be streams of any length.
 func (p *program) listen(cmd *cli.Command, handler, health http.Handler) (*proxyServers, error) {
 	s := &proxyServers{}
 	for _, l := range []struct {
@@ -192,7 +206,9 @@ func (s *proxyServers) close() {
 }
 
 // serve serves until ctx ends, and then for at most limit, until the requests in progress have ended and their outcomes are
-// stored. The server of the probes is the last to end.
+// stored. The server of the probes is the last to end, so that /live responds during the shutdown. The order is that of the
+// dependencies: first no request is in progress, then the engine has stored their outcomes, and then the caller closes the
+// store.
 func (s *proxyServers) serve(ctx context.Context, engine *core.Engine, limit time.Duration) error {
 	failed := make(chan error, len(s.servers))
 	for i, server := range s.servers {
@@ -203,6 +219,7 @@ func (s *proxyServers) serve(ctx context.Context, engine *core.Engine, limit tim
 	case err = <-failed:
 	case <-ctx.Done():
 	}
+	// ctx has ended by now, unless a server has failed, and the shutdown needs a time of its own.
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	unfinished := s.servers[0].Shutdown(end)

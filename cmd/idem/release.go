@@ -9,7 +9,10 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// releaseCommand returns the subcommand that frees a key whose run failed or vanished.
+// releaseCommand returns the subcommand that frees a key whose run failed or vanished. It is for a key whose operation has
+// not happened: the record and the results of its steps go, and any request may have the key. It never releases an outcome or
+// a run in progress. The exit code is 1 if there is nothing to release, and 4 if the record has another fence than --fence,
+// or changed between look and act.
 func (p *program) releaseCommand() *cli.Command {
 	return p.subcommand(&cli.Command{
 		Name: "release", Usage: "free the key of a run that failed or vanished", ArgsUsage: "SCOPE KEY",
@@ -43,6 +46,7 @@ func (p *program) release(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
+	// The operator refuses other states as well; here the message can say what the state means.
 	if seen.State != driver.Failed && seen.State != driver.Unknown {
 		return fail(finding, "there is nothing to release; %s: the record is %s: %s", nothingChanged, seen.State, meanings[seen.State])
 	}

@@ -16,7 +16,9 @@ import (
 	"github.com/go-idem/idem/core/seal"
 )
 
-// resolveCommand returns the subcommand that settles an unknown outcome.
+// resolveCommand returns the subcommand that settles an unknown outcome. It stores what a person has found out, and cannot
+// check it. It never resolves a run in progress, and asks for no confirmation, because --outcome or --not-done is the
+// confirmation. The exit code is 1 if there is nothing to resolve, and 4 if the record has changed.
 func (p *program) resolveCommand() *cli.Command {
 	return p.subcommand(&cli.Command{
 		Name: "resolve", Usage: "say what became of a run that vanished", ArgsUsage: "SCOPE KEY",
@@ -36,7 +38,8 @@ func (p *program) resolveCommand() *cli.Command {
 	}, 2, 0, p.resolve)
 }
 
-// storedFormFlags returns the flags that say how the service stores outcomes, and for how long.
+// storedFormFlags returns the flags that say how the service stores outcomes, and for how long. A store keeps the bytes of an
+// outcome as the codecs of the service make them, and this command cannot see which these are.
 func storedFormFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.DurationFlag{Name: "retention", Value: 24 * time.Hour, Usage: "Keep.Retention: how long the outcome is kept"},
@@ -48,7 +51,8 @@ func storedFormFlags() []cli.Flag {
 	}
 }
 
-// resolve settles the outcome of a request or task.
+// resolve settles the outcome of a request or task. It reads the outcome and the key of a codec before it opens the store, so
+// that a mistake in a file changes nothing.
 func (p *program) resolve(ctx context.Context, cmd *cli.Command) error {
 	if err := checkResolution(cmd); err != nil {
 		return err
@@ -78,7 +82,10 @@ func (p *program) resolve(ctx context.Context, cmd *cli.Command) error {
 	return nil
 }
 
-// settle resolves the outcome of a record that was seen, if it is unknown or may be that of a dead task.
+// settle resolves the outcome of a record that was seen, if it is unknown or may be that of a dead task. A completed record
+// of a request, whose kind is empty or a route, is never dead. Whether that of a task is dead, only the engine can read from
+// its outcome: if it refuses and the record is still as it was seen, the reason is not a change, so the exit code is 1 and
+// not 4.
 func (o *storeOperator) settle(
 	ctx context.Context, by operator.By, task core.Task, seen driver.Record, outcome *core.Response,
 ) error {
@@ -106,13 +113,16 @@ func checkResolution(cmd *cli.Command) error {
 	switch {
 	case cmd.IsSet("outcome") == cmd.Bool("not-done"):
 		return fail(badUsage, "did it happen? Set --outcome FILE or --not-done")
+	// With --not-done nothing is stored, so the form does not matter.
 	case cmd.IsSet("outcome") && cmd.IsSet("seal-key") == cmd.Bool("no-codecs"):
 		return errWhichForm
 	}
 	return nil
 }
 
-// lookToAct returns the record on which to act. It must be there, and have the fence that the operator has seen.
+// lookToAct returns the record on which to act. It must be there, and have the fence that the operator has seen. --fence
+// carries what an operator has seen in an earlier call of idem show over to this call: without it a run that vanished in
+// between would be settled by a decision about an earlier one.
 func (o *storeOperator) lookToAct(ctx context.Context, cmd *cli.Command, task core.Task) (driver.Record, error) {
 	seen, err := o.Look(ctx, task)
 	if err != nil {
@@ -128,7 +138,8 @@ func (o *storeOperator) lookToAct(ctx context.Context, cmd *cli.Command, task co
 	return seen, nil
 }
 
-// resolution returns the outcome that the flags give, nil for none, and how the engine is to keep it.
+// resolution returns the outcome that the flags give, nil for none, and how the engine is to keep it. The engine would leave
+// out a body that is longer than Keep.MaxBody, so the limit grows with the file.
 func resolution(cmd *cli.Command) (outcome *core.Response, keep func(*core.Config), err error) {
 	longest := longestBody
 	if cmd.IsSet("outcome") {
@@ -153,7 +164,8 @@ func keeping(cmd *cli.Command, longest int) (func(*core.Config), error) {
 	}, err
 }
 
-// sealing returns the codec of a service that seals outcomes with this key, or none for "".
+// sealing returns the codec of a service that seals outcomes with this key, or none for "". A key is in a file and not in the
+// flag, as a secret is.
 func sealing(key string) ([]driver.Codec, error) {
 	if key == "" {
 		return nil, nil

@@ -16,7 +16,10 @@ import (
 	"github.com/go-idem/idem/core/operator"
 )
 
-// serveCommand returns the subcommand that serves the page of package inspect.
+// serveCommand returns the subcommand that serves the page of package inspect. The page has no passwords, so it decides by
+// two rules who may do what: without --actor-header it only reads, and only for this machine; with it, a proxy in front
+// vouches for the name. The page never acts without a name. The exit code is 0 after a signal, 2 for an address or flag that
+// is refused, and 130 if an act may not have ended.
 func (p *program) serveCommand() *cli.Command {
 	return p.subcommand(&cli.Command{
 		Name: "serve", Usage: "serve a page that shows records, and settles them if it knows who asks",
@@ -40,7 +43,8 @@ func perRouteFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "per-route", Usage: "the service sets Key.PerRoute"}
 }
 
-// serve serves the page until ctx ends.
+// serve serves the page until ctx ends. Key.PerRoute comes from a flag here: the other commands see it in --kind, and the
+// page has no kind before its reader types one.
 func (p *program) serve(ctx context.Context, cmd *cli.Command) error {
 	if err := checkServe(cmd); err != nil {
 		return err
@@ -71,7 +75,8 @@ func (p *program) serve(ctx context.Context, cmd *cli.Command) error {
 	return p.servePage(ctx, cmd.String("listen"), page)
 }
 
-// onlyValue returns the value of a header field, or "" if a request has more than one: then a client has added its own.
+// onlyValue returns the value of a header field, or "" if a request has more than one: then a client has added its own. The
+// proxy is to replace the field; one that only adds its own would leave a name of the client's choice.
 func onlyValue(h http.Header, name string) string {
 	if values := h.Values(name); len(values) == 1 {
 		return values[0]
@@ -79,13 +84,16 @@ func onlyValue(h http.Header, name string) string {
 	return ""
 }
 
-// checkServe refuses flags under which others could read or act.
+// checkServe refuses flags under which others could read or act: a page without names on an address that other machines
+// reach. A host name other than localhost is refused too, since it may stand for any address. A page that acts must know how
+// the service stores outcomes, as idem resolve must.
 func checkServe(cmd *cli.Command) error {
 	host, _, err := net.SplitHostPort(cmd.String("listen"))
 	ip := net.ParseIP(host)
 	switch acts := cmd.String("actor-header") != ""; {
 	case err != nil:
 		return fail(badUsage, "--listen must be an address such as 127.0.0.1:8099: %v", err)
+	// A name may resolve to any address, and an empty host means all addresses.
 	case !acts && host != "localhost" && (ip == nil || !ip.IsLoopback()):
 		return fail(badUsage, "--listen %s is not loopback, and without --actor-header the page knows nobody who asks",
 			cmd.String("listen"))
@@ -95,13 +103,15 @@ func checkServe(cmd *cli.Command) error {
 	return nil
 }
 
-// servePage listens, prints the URL of the page, and serves until ctx ends.
+// servePage listens, prints the URL of the page, and serves until ctx ends. Before it returns, it waits for acts in progress,
+// since an act that is cut off may or may not be done.
 func (p *program) servePage(ctx context.Context, address string, page http.Handler) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return fail(badUsage, "--listen: %v; set it to a free address, such as 127.0.0.1:8099", err)
 	}
 	server := &http.Server{
+		// The page has short forms only, so even the whole of a request has a limit.
 		Handler: page, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
 		ErrorLog: log.New(p.stderr, "", log.LstdFlags),
 	}

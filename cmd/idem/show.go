@@ -11,7 +11,9 @@ import (
 	"github.com/go-idem/idem/core/driver"
 )
 
-// showCommand returns the subcommand that looks at one record.
+// showCommand returns the subcommand that looks at one record. It says what the store knows of one key, and changes nothing.
+// It never shows the request or the outcome. The exit code is 1 if there is no record. With --instance and without a SCOPE it
+// scans the store, since an instance has no scope in it.
 func (p *program) showCommand() *cli.Command {
 	return p.subcommand(&cli.Command{
 		Name: "show", Usage: "what became of a key", ArgsUsage: "SCOPE KEY, or with --instance nothing or the SCOPE",
@@ -23,7 +25,8 @@ func (p *program) showCommand() *cli.Command {
 	}, 0, 2, p.show)
 }
 
-// show prints the record of a request or task.
+// show prints the record of a request or task. With --json an absent record is printed as well, so that a script reads one
+// object in any case.
 func (p *program) show(ctx context.Context, cmd *cli.Command) error {
 	instance := cmd.String("instance")
 	if n := cmd.Args().Len(); instance == "" && n != 2 || instance != "" && n == 2 {
@@ -35,6 +38,7 @@ func (p *program) show(ctx context.Context, cmd *cli.Command) error {
 	}
 	defer o.store.close()
 	task := taskOf(cmd)
+	// The message about a record that is missing names what was looked for.
 	what, look := "scope and key", func() (driver.Record, error) { return o.Look(ctx, task) }
 	if instance != "" {
 		what, look = "instance", func() (driver.Record, error) { return o.Find(ctx, task.Scope, instance) }
@@ -57,7 +61,9 @@ func (p *program) show(ctx context.Context, cmd *cli.Command) error {
 	return nil
 }
 
-// record is the JSON of a record. Durations are in seconds.
+// record is the JSON of a record. Durations are in seconds. A field is missing where its state has no such value. The time
+// since the end of a lease is negative. Scripts depend on the names of its fields, so they do not follow those of
+// driver.Record.
 type record struct {
 	Record           string       `json:"record"`
 	State            driver.State `json:"state"`
@@ -87,10 +93,11 @@ func newRecord(seen *driver.Record) record {
 	return r
 }
 
-// nameOf returns the text form of a record's name.
+// nameOf returns the text form of a record's name. It is the name in Event.Record of the hooks, so the log of a service can
+// be searched for it.
 func nameOf(seen *driver.Record) string { return string(driver.AppendRecordName(nil, seen.Name)) }
 
-// meanings says what a state means to an operator.
+// meanings says what a state means to an operator. Other messages use them too, so that a refusal says why.
 var meanings = map[driver.State]string{
 	driver.InProgress: "a process runs the handler, or its lease has not ended yet: wait",
 	driver.Unknown:    "a process vanished during the run: find out what happened, then idem resolve",
@@ -101,6 +108,7 @@ var meanings = map[driver.State]string{
 }
 
 // printRecord prints a record for people. The cause is quoted, because it is the text of a handler or of another service.
+// Only lines that apply to the state are printed.
 func printRecord(w io.Writer, seen *driver.Record) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%-10s"+format+"\n", append([]any{name}, args...)...)

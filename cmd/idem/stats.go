@@ -10,7 +10,8 @@ import (
 	"github.com/go-idem/idem/core/operator"
 )
 
-// statsCommand returns the subcommand that counts records.
+// statsCommand returns the subcommand that counts records. It changes nothing. The counts are of no single moment, because
+// requests come and go during the scan. The exit code is 1 if there is no record.
 func (p *program) statsCommand() *cli.Command {
 	return p.subcommand(&cli.Command{
 		Name: "stats", Usage: "count records and their bytes by state",
@@ -32,7 +33,8 @@ func (c *count) add(seen *driver.Record) {
 	c.Bytes += seen.Bytes
 }
 
-// stats counts the records of a store, each once.
+// stats counts the records of a store, each once, although a scan may find one twice: known needs 32 bytes and more for each
+// record of the store. After an error it prints no counts, which would be taken for all.
 func (p *program) stats(ctx context.Context, cmd *cli.Command) error {
 	o, err := p.openOperator(cmd)
 	if err != nil {
@@ -58,6 +60,7 @@ func (p *program) stats(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return o.explain(ctx, err, fmt.Sprintf("%d records were counted, which are not all; %s", total.Records, nothingChanged))
 	}
+	// The zeros are printed even if there is no record, since a script reads them.
 	p.printStats(cmd.Bool("json"), byState, total)
 	if total.Records == 0 {
 		return o.nothingFound(ctx, "there is no record")
@@ -65,7 +68,7 @@ func (p *program) stats(ctx context.Context, cmd *cli.Command) error {
 	return nil
 }
 
-// printStats prints how many records there are.
+// printStats prints how many records there are. Every state has a line, in the same order, also if no record has it.
 func (p *program) printStats(json bool, byState map[driver.State]*count, total count) {
 	if json {
 		p.printJSON(map[string]any{"states": byState, "records": total.Records, "bytes": total.Bytes})

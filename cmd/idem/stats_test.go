@@ -1,10 +1,12 @@
 package main
 
 import (
+	"net/url"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/internal/pgserver"
@@ -59,4 +61,28 @@ func TestDoctorChecksPostgreSQL(t *testing.T) {
 	got = call(t, url, nil, "doctor")
 	assert.Equal(t, finding, got.code)
 	assert.Contains(t, got.stdout, "fsync is off")
+}
+
+func TestDoctorNamesWhatDoesNotWorkThroughPgBouncer(t *testing.T) {
+	t.Parallel()
+	server := pgserver.Shared(t)
+	mustConnect(t, server.URL)
+	assert.NotContains(t, call(t, server.URL, nil, "doctor").stdout, "pooler")
+	pooled, err := url.Parse(server.Bouncer(t, "transaction").URL)
+	require.NoError(t, err)
+	const waits = "the connection of Watch is one through a pooler: a waiting request is not notified; it polls after 1, 2 and 4 seconds; " +
+		"pass a pool of direct connections with pgstore.ListenOn\n"
+	const prepares = "DefaultQueryExecMode is cache statement: "
+	got := call(t, pooled.String(), nil, "doctor")
+	assert.Equal(t, finding, got.code, got.stderr)
+	assert.Contains(t, got.stdout, waits)
+	assert.Contains(t, got.stdout, prepares)
+
+	parameters := pooled.Query()
+	parameters.Set("default_query_exec_mode", "exec")
+	pooled.RawQuery = parameters.Encode()
+	got = call(t, pooled.String(), nil, "doctor")
+	assert.Equal(t, finding, got.code, got.stderr)
+	assert.Contains(t, got.stdout, waits)
+	assert.NotContains(t, got.stdout, prepares)
 }

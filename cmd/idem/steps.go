@@ -12,7 +12,8 @@ import (
 	"github.com/go-idem/idem/core/operator"
 )
 
-// stepsCommand returns the subcommand that lists the finished steps of a run.
+// stepsCommand returns the subcommand that lists the finished steps of a run. It changes nothing: a run in progress is not
+// disturbed. Names of steps are shown, and results only with --reveal. The exit code is 1 if there are no finished steps.
 func (p *program) stepsCommand() *cli.Command {
 	return p.subcommand(&cli.Command{
 		Name: "steps", Usage: "list the finished steps of a run that has no outcome", ArgsUsage: "SCOPE KEY",
@@ -26,7 +27,7 @@ func (p *program) stepsCommand() *cli.Command {
 	}, 2, 0, p.steps)
 }
 
-// step is the JSON of a finished step.
+// step is the JSON of a finished step. Result is a pointer, since an empty result is not the same as one that is not shown.
 type step struct {
 	Step   string  `json:"step"`
 	Bytes  int     `json:"bytes"`
@@ -34,7 +35,8 @@ type step struct {
 	Error  string  `json:"error,omitempty"`
 }
 
-// newStep returns the JSON of a finished step, with its result if that is to be shown.
+// newStep returns the JSON of a finished step, with its result if that is to be shown. A result that cannot be decoded or is
+// no text is an error of this step alone: the other steps are still listed.
 func newStep(of *operator.Step, reveal bool) step {
 	s := step{Step: of.Name, Bytes: of.Bytes}
 	switch {
@@ -68,6 +70,7 @@ func (p *program) steps(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return o.explain(ctx, err, nothingChanged)
 	}
+	// Not an error of the store: a run may have no steps, or have finished none.
 	if len(found) == 0 {
 		return fail(finding, "there are no finished steps%s; %s", whyNoSteps[seen.State], nothingChanged)
 	}
@@ -82,7 +85,8 @@ var whyNoSteps = map[driver.State]string{
 	driver.Completed: ": a record with an outcome has none", driver.Expired: ": there is no record any more",
 }
 
-// printStep prints a step. For people names and results are quoted, because they are the text of a service.
+// printStep prints a step. For people names and results are quoted, because they are the text of a service. Otherwise a name
+// could have line ends, or what steers a terminal.
 func (p *program) printStep(cmd *cli.Command, s step) {
 	switch {
 	case cmd.Bool("json"):

@@ -9,17 +9,21 @@ import (
 	"strings"
 	"time"
 
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
 
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/dynamostore"
 	"github.com/go-idem/idem/core/pgstore"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/sqlitestore"
 )
 
-// store is a connected store.
+// store is a connected store. The functions hide which of the four databases it is; growth and migration are nil where the
+// database has nothing of the kind.
 type store struct {
 	driver.Store
 	place string // such as `prefix "idem:"`
@@ -27,14 +31,16 @@ type store struct {
 	check func(context.Context) ([]driver.Finding, error)
 	ping  func(context.Context) error // nil if the server responds
 
-	growth    func(context.Context, time.Duration) ([]driver.Finding, error) // nil of PostgreSQL and SQLite
-	migration *migration                                                     // nil of Redis and SQLite
+	growth    func(context.Context, time.Duration) ([]driver.Finding, error) // only of Redis
+	migration *migration                                                     // only of PostgreSQL
 
 	// elsewhere returns other prefixes or schemas in which this server has records.
 	elsewhere func(context.Context) ([]string, error)
 }
 
-// open connects to the store that the flags and the environment name. The server is first called when it is needed.
+// open connects to the store that the flags and the environment name. The server is first called when it is needed; only a
+// file of SQLite is opened at once. A flag of another kind of store is refused, because it would be ignored and its user
+// would look in the wrong place.
 func (p *program) open(cmd *cli.Command) (*store, error) {
 	text, err := p.storeURL(cmd)
 	if err != nil {
@@ -58,6 +64,11 @@ func (p *program) open(cmd *cli.Command) (*store, error) {
 			return nil, fail(badUsage, "--schema is for PostgreSQL and --prefix for Redis; SQLite has neither")
 		}
 		return openSQLite(at, cmd.Name == "proxy", timeout(cmd.Duration("timeout")))
+	case "dynamodb":
+		if cmd.IsSet("schema") || cmd.IsSet("prefix") {
+			return nil, fail(badUsage, "--schema is for PostgreSQL and --prefix for Redis; DynamoDB has neither")
+		}
+		return openDynamoDB(at, timeout(cmd.Duration("timeout")))
 	case "postgres", "postgresql":
 		if cmd.IsSet("prefix") {
 			return nil, fail(badUsage, "--prefix is for Redis; PostgreSQL has --schema")
@@ -67,7 +78,9 @@ func (p *program) open(cmd *cli.Command) (*store, error) {
 	return nil, fail(badUsage, "no store has URLs that begin with %q", at.Scheme+"://")
 }
 
-// storeURL returns the URL of the store, which the flag or the environment has.
+// storeURL returns the URL of the store, which the flag or the environment has. A password in the flag is refused, because
+// every user of the machine sees the arguments of a process. The flag has precedence, so that one call can look at another
+// store.
 func (p *program) storeURL(cmd *cli.Command) (string, error) {
 	text := cmd.String("store")
 	if hasPassword(text) {
@@ -79,7 +92,8 @@ func (p *program) storeURL(cmd *cli.Command) (string, error) {
 	return text, nil
 }
 
-// hasPassword reports whether the text of a URL seems to have a password.
+// hasPassword reports whether the text of a URL seems to have a password. It looks at the text, and not at a parsed URL,
+// since a URL that cannot be parsed may have one too. A doubt is a yes.
 func hasPassword(text string) bool {
 	_, rest, _ := strings.Cut(text, "://")
 	authority, _, _ := strings.Cut(rest, "/")
@@ -126,9 +140,9 @@ func pong(err error) error {
 	return err
 }
 
-// newRedisClient returns a client of one server, of a group with Sentinels, or of a Cluster.
+// newRedisClient returns a client of one server, of a group with Sentinels, or of a Cluster. The parsers of go-redis take the
+// same schemes for all three, so the kind stands behind a plus in the scheme.
 func newRedisClient(at *url.URL, limit timeout) (client redis.UniversalClient, err error) {
-	redis.SetLogger(silent{})
 	plain := *at
 	scheme, kind, _ := strings.Cut(at.Scheme, "+")
 	plain.Scheme = scheme
@@ -169,6 +183,7 @@ func newSentinelClient(text string) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The Sentinels must be asked for a group by its name, which the parser does not demand.
 	if options.MasterName == "" {
 		return nil, errors.New("the parameter master_name is missing")
 	}
@@ -176,7 +191,9 @@ func newSentinelClient(text string) (redis.UniversalClient, error) {
 	return redis.NewFailoverClient(options), nil
 }
 
-// newClusterClient returns a client of a Cluster, with limit as the hook of each of its nodes.
+// newClusterClient returns a client of a Cluster, with limit as the hook of each of its nodes. The client learns of a
+// failover by reading the slots again, here every two seconds, because somebody waits. The nodes need the hook of their own,
+// since the commands of a scan go to each node and not through the client of the Cluster.
 func newClusterClient(text string, limit timeout) (redis.UniversalClient, error) {
 	options, err := redis.ParseClusterURL(text)
 	if err != nil {
@@ -189,7 +206,8 @@ func newClusterClient(text string, limit timeout) (redis.UniversalClient, error)
 	return client, nil
 }
 
-// silent keeps the log of go-redis from the terminal.
+// silent keeps the log of go-redis from the terminal. The command reports the error of each call itself; what the client logs
+// of its connections meanwhile would stand between the lines of a result.
 type silent struct{}
 
 // Printf does nothing.
@@ -198,11 +216,14 @@ func (silent) Printf(context.Context, string, ...any) {}
 // searched is how many keys otherPrefixes asks for, so that it delays nobody.
 const searched = 10_000
 
-// otherPrefixes returns prefixes of records among the first keys of a server. In a Cluster it asks one master.
+// otherPrefixes returns prefixes of records among the first keys of a server. In a Cluster it asks one master. A record is
+// recognised by the form of its name, so keys of other programs do no harm. What it finds is a hint for an operator who has
+// found nothing, so it need not be complete.
 func otherPrefixes(ctx context.Context, client redis.UniversalClient, prefix string) (found []string, err error) {
 	known := map[string]bool{prefix: true}
 	var cursor uint64
 	for range searched / 1000 {
+		// The pattern leaves most keys of other programs out already in the server.
 		keys, next, err := client.Scan(ctx, cursor, "*{*.*}", 1000).Result()
 		if err != nil {
 			return nil, err
@@ -212,6 +233,7 @@ func otherPrefixes(ctx context.Context, client redis.UniversalClient, prefix str
 			if start < 0 || known[key[:start]] {
 				continue
 			}
+			// The name stands in braces at the end of the key, and what comes before it is a prefix.
 			if _, isRecord := driver.ParseRecordName(key[start+1 : len(key)-1]); isRecord {
 				known[key[:start]] = true
 				found = append(found, key[:start])
@@ -224,8 +246,9 @@ func otherPrefixes(ctx context.Context, client redis.UniversalClient, prefix str
 	return found, nil
 }
 
-// openSQLite returns the store in the file of a URL, such as sqlite:///var/lib/payments.db, or sqlite:payments.db in this directory.
-// A proxy makes the file if it does not exist; the other subcommands look at what a service has made.
+// openSQLite returns the store in the file of a URL, such as sqlite:///var/lib/payments.db, or sqlite:payments.db in this
+// directory. A proxy makes the file if it does not exist; the other subcommands look at what a service has made. Otherwise a
+// wrong path would make an empty file, in which no record is found. Two slashes are refused: what follows them is a host.
 func openSQLite(at *url.URL, mayMake bool, limit timeout) (*store, error) {
 	if at.Host != "" {
 		return nil, fail(badUsage, "the URL of a file has three slashes, as in sqlite:///var/lib/payments.db")
@@ -251,7 +274,46 @@ func openSQLite(at *url.URL, mayMake bool, limit timeout) (*store, error) {
 	}, nil
 }
 
-// openPostgres returns the store of a URL as pgx reads it.
+// openDynamoDB returns the store in the table of a URL, such as dynamodb://payments?region=eu-central-1. The environment and
+// the files of the SDK have the credentials, and the Region if the URL has none. endpoint is for other servers. A parameter
+// that is unknown is refused, because a misspelt endpoint would send the calls to AWS.
+func openDynamoDB(at *url.URL, limit timeout) (*store, error) {
+	query := at.Query()
+	region, endpoint := query.Get("region"), query.Get("endpoint")
+	query.Del("region")
+	query.Del("endpoint")
+	if at.Host == "" || at.Path != "" || len(query) > 0 || at.User != nil {
+		return nil, fail(badUsage, "the URL of a table is dynamodb://TABLE?region=REGION, with endpoint=URL for another server")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(limit))
+	defer cancel()
+	config, err := awsconfig.LoadDefaultConfig(ctx, awsconfig.WithRegion(region), awsconfig.WithAPIOptions(limit.middleware()))
+	if err != nil {
+		return nil, fail(badUsage, "the configuration of the AWS SDK cannot be read: %v", err)
+	}
+	if config.Region == "" {
+		return nil, fail(badUsage, "which Region? Add ?region= to the URL, or set $AWS_REGION")
+	}
+	found := dynamostore.New(dynamodb.NewFromConfig(config, func(o *dynamodb.Options) {
+		if endpoint != "" {
+			o.BaseEndpoint = &endpoint
+		}
+	}), at.Host)
+	return &store{
+		Store: found,
+		place: "table " + strconv.Quote(at.Host),
+		close: func() {},
+		check: found.Check,
+		ping: func(ctx context.Context) error {
+			// A read of one item that does not exist is enough: no record has this name.
+			_, err := found.Look(ctx, [32]byte{})
+			return err
+		},
+		elsewhere: func(context.Context) ([]string, error) { return nil, nil },
+	}, nil
+}
+
+// openPostgres returns the store of a URL as pgx reads it. The tracer of the connections bounds each statement.
 func openPostgres(text, schema string, limit timeout) (*store, error) {
 	if !pgstore.IsSchemaName(schema) {
 		return nil, fail(badUsage, "--schema %q is not a name of 1 to 50 lower-case letters, digits and underscores", schema)
@@ -283,7 +345,8 @@ func openPostgres(text, schema string, limit timeout) (*store, error) {
 	}, nil
 }
 
-// closePool closes a pool. If the server hangs, it waits for a second only, since the process ends anyway.
+// closePool closes a pool. If the server hangs, it waits for a second only, since the process ends anyway. pgxpool waits in
+// Close until every connection has been returned.
 func closePool(pool *pgxpool.Pool) {
 	closed := make(chan struct{})
 	go func() {
@@ -296,7 +359,8 @@ func closePool(pool *pgxpool.Pool) {
 	}
 }
 
-// otherSchemas returns the schemas of a database that have the tables of a store.
+// otherSchemas returns the schemas of a database that have the tables of a store. Two tables are looked for, since one name
+// alone may belong to another program.
 func otherSchemas(ctx context.Context, pool *pgxpool.Pool, schema string) (found []string, err error) {
 	err = pool.QueryRow(ctx, `SELECT coalesce(array_agg(schemaname::text), '{}') FROM pg_tables t
 		WHERE tablename = 'tombstone' AND schemaname <> $1

@@ -1,6 +1,6 @@
 // Package plan says how much memory a Redis needs for a load, part by part, and what the textbook sum of a lock and a result for
-// each request would have said. Its test fills a redis-server with records and compares. It is for Redis 5.0 to 7, one server, no
-// Cluster.
+// each request would have said, and how the nodes of a Cluster share it. Tests fill a redis-server and a Cluster with records and compare.
+// It is for Redis 5.0 to 7.
 package plan
 
 import (
@@ -38,7 +38,7 @@ func (l Load) Explain(w io.Writer) {
 		grouped(l.outcome()), grouped(l.Body), grouped(l.Headers), frameLength, l.Ratio)
 	outcome.print(w, "A record with its outcome, for the retention", "bytes")
 	sum := l.total()
-	sum.print(w, "What this library takes", "bytes: "+approximate(sum.sum()))
+	sum.print(w, "What this library takes", "bytes: "+Approximate(sum.sum()))
 	fmt.Fprintf(w, "\nAll runs are taken to end with an outcome. Leave room above that: Redis lets up to a tenth of the keys outstay their\n"+
 		"expiry; past %s keys the tables double, and for a moment the old ones are there, too; fragmentation,\n"+
 		"buffers of replicas, and copies while it writes to disk come on top. Steps, tombstones (Keep.LateRetry) and Cluster's\n"+
@@ -73,14 +73,14 @@ func (l Load) explainTextbook(w io.Writer) {
 		{locks * (textbookKey + textbookOwner), fmt.Sprintf("locks: %s x (%d of key + %d of owner)", grouped(locks), textbookKey, textbookOwner)},
 		{results * (l.Body + textbookStatus), fmt.Sprintf("results: %s x (%s of body + %d of status)", grouped(results), grouped(l.Body), textbookStatus)},
 	}
-	naive.print(w, "The textbook sum for a lock and a result", "bytes: "+approximate(naive.sum())+", without keys of results, header fields and Redis itself")
+	naive.print(w, "The textbook sum for a lock and a result", "bytes: "+Approximate(naive.sum())+", without keys of results, header fields and Redis itself")
 	lock, result := l.Quantum.key(textbookKey, textbookOwner), l.Quantum.key(textbookKey, l.Body+textbookStatus)
 	inRedis := parts{
 		{locks * lock.sum(), fmt.Sprintf("locks: %s x %s", grouped(locks), grouped(lock.sum()))},
 		{results * result.sum(), fmt.Sprintf("results: %s x %s", grouped(results), grouped(result.sum()))},
 		{tables(locks + results), "two hash tables"},
 	}
-	inRedis.print(w, "What Redis takes for these two keys", "bytes: "+approximate(inRedis.sum())+", without fingerprint, fence and header fields")
+	inRedis.print(w, "What Redis takes for these two keys", "bytes: "+Approximate(inRedis.sum())+", without fingerprint, fence and header fields")
 }
 
 // print prints one part a line, and the sum.
@@ -101,8 +101,8 @@ func grouped(n int) string {
 	return s
 }
 
-// approximate is a size in powers of 1,000.
-func approximate(n int) string {
+// Approximate is a size in powers of 1,000.
+func Approximate(n int) string {
 	size, unit := float64(n), "bytes"
 	for _, next := range []string{"kB", "MB", "GB", "TB", "PB"} {
 		if size < 1000 {

@@ -1,0 +1,245 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"time"
+)
+
+const (
+	slots     = 16384 // hash slots of a Redis Cluster
+	mostNodes = 1000  // for which Redis Cluster is made, by its specification
+)
+
+// Cluster is a Redis Cluster for a load. Redis has the name of a record hashed to a slot. The name is a hash itself, of scope and key,
+// so the records of one caller are spread over all nodes like those of all.
+type Cluster struct {
+	Load    Load
+	Nodes   int           // masters; 0 for as many as the limits need
+	Replays float64       // replays for each new key
+	Hottest float64       // the part of all requests that are replays of one key
+	Costs   Costs         // of the servers, for a response of 512 bytes
+	Busy    float64       // the part of a core that a node may use
+	Memory  int           // the bytes of a node for records
+	Network float64       // bits per second of a node, in each direction
+	Lag     time.Duration // by which replicas are behind their masters
+	Wait    bool          // redisstore.WaitReplicas: no call counts before a replica has it
+	Away    time.Duration // until a replica has taken over for a master that was lost
+	Seconds int           // to simulate
+	Seed    uint64
+}
+
+// Costs is the CPU time of the server for one call, in µs.
+type Costs struct{ Claim, Outcome, Replay float64 }
+
+// KnownCosts are medians of the part commands of bench/results.json, of 64 clients one by one and of 256 in batches.
+var KnownCosts = map[string]Costs{
+	"redis":          {8.5, 12.6, 7.5},
+	"redis batches":  {3.1, 7.8, 2.7},
+	"valkey":         {7.4, 6.6, 6.9},
+	"valkey batches": {3.0, 2.1, 2.4},
+}
+
+// Validate returns an error that lists every value out of bounds, with the name of its flag.
+func (c Cluster) Validate() error {
+	errs := []error{c.Load.Validate()}
+	check := func(ok bool, name string, value any, must string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("--%s %v: must be %s", name, value, must))
+		}
+	}
+	check(c.Load.Rate <= 1e7, "rate", c.Load.Rate, "at most 1e7 with --simulate")
+	check(c.Nodes >= 0 && c.Nodes <= mostNodes, "nodes", c.Nodes, "0 to 1000, which is the most that Redis Cluster is made for")
+	check(c.Replays >= 0 && c.Replays <= 100, "replays", c.Replays, "0 to 100")
+	check(c.Hottest >= 0 && c.Hottest < 1, "hottest", c.Hottest, "0 or above, and below 1")
+	check(c.Busy > 0 && c.Busy <= 1, "busy", c.Busy, "above 0 and at most 1")
+	check(c.Memory >= 1<<20, "node-memory", c.Memory, "at least 1 MiB, in bytes")
+	check(c.Network >= 1e6, "node-network", c.Network, "at least 1e6, in bits per second")
+	check(c.Lag >= 0 && c.Lag <= time.Minute, "lag", c.Lag, "0 to 1m")
+	check(c.Away >= 0 && c.Away <= time.Hour, "away", c.Away, "0 to 1h")
+	check(c.Seconds >= 1 && c.Seconds <= 60, "seconds", c.Seconds, "1 to 60")
+	return errors.Join(errs...)
+}
+
+// requests is how many requests there are for each new key, the new one included.
+func (c Cluster) requests() float64 { return (1 + c.Replays) / (1 - c.Hottest) }
+
+// perKey returns the CPU time in µs and the bytes in and out that one new key takes with all its replays.
+func (c Cluster) perKey() (cpu float64, in, out int) {
+	w, replays := c.wire(), c.requests()-1
+	cpu = c.Costs.Claim + c.Costs.Outcome + replays*c.Costs.Replay
+	in = w.claimIn + w.outcomeIn + int(replays*float64(w.claimIn))
+	out = w.claimOut + w.outcomeOut + w.replicated + int(replays*float64(w.replayOut))
+	return cpu, in, out
+}
+
+// Bytes returns the memory of all records. Each has an entry in the index of slots, besides what it takes on one server.
+func (c Cluster) Bytes() int {
+	return c.Load.total().sum() + c.Load.keys()*c.Load.Quantum.alloc(slotIndexLength)
+}
+
+// slotIndexLength is what Redis 7 keeps with each key of a Cluster: the neighbours in its slot.
+const slotIndexLength = 16
+
+// Size is how many masters each limit needs.
+type Size struct {
+	CPU     int `json:"for_cpu"`
+	Memory  int `json:"for_memory"`
+	Network int `json:"for_network"`
+}
+
+// Size returns how many masters each limit needs.
+func (c Cluster) Size() Size {
+	cpu, in, out := c.perKey()
+	bits := 8 * c.Load.Rate * float64(max(in, out))
+	atLeast := func(x float64) int { return max(1, int(math.Ceil(x))) }
+	return Size{
+		CPU:     atLeast(c.Load.Rate * cpu / 1e6 / c.Busy),
+		Memory:  atLeast(float64(c.Bytes()) / float64(c.Memory)),
+		Network: atLeast(bits / c.Network),
+	}
+}
+
+// masters returns how many masters there are.
+func (c Cluster) masters() int {
+	if c.Nodes > 0 {
+		return c.Nodes
+	}
+	s := c.Size()
+	return max(s.CPU, s.Memory, s.Network)
+}
+
+// Node is what one master had to do.
+type Node struct {
+	Slots   int     `json:"slots"`
+	New     float64 `json:"new_keys_per_second"`
+	Replays float64 `json:"replays_per_second"`
+	Peak    int     `json:"requests_in_the_busiest_second"`
+	CPU     float64 `json:"cpu"` // the part of a core in that second
+	Memory  int     `json:"memory_bytes"`
+	In      float64 `json:"bits_in_per_second"`
+	Out     float64 `json:"bits_out_per_second"`
+}
+
+// Loss is what becomes of the requests when the busiest master is lost.
+type Loss struct {
+	Node     int `json:"node"`             // its index
+	Claims   int `json:"lost_claims"`      // whose run goes on, while a retry may begin another one
+	Outcomes int `json:"lost_outcomes"`    // which were acknowledged: a retry runs again
+	Refused  int `json:"refused_requests"` // with 503 until a replica has taken over
+}
+
+// Simulate draws the keys of some seconds, and what is lost with the busiest master. One seed gives one result.
+func (c Cluster) Simulate() ([]Node, Loss) {
+	random := rand.New(rand.NewPCG(c.Seed, c.Seed)) // #nosec G404: it simulates
+	nodes := make([]Node, c.masters())
+	for slot := range slots {
+		nodes[slot*len(nodes)/slots].Slots++
+	}
+	hottest := random.IntN(slots) * len(nodes) / slots
+	for range c.Seconds {
+		c.second(random, nodes, hottest)
+	}
+	for i := range nodes {
+		c.finish(&nodes[i])
+	}
+	return nodes, c.lose(random, nodes)
+}
+
+// second adds the requests of one second to the sums of the nodes.
+func (c Cluster) second(random *rand.Rand, nodes []Node, hottest int) {
+	fresh, replays := make([]int, len(nodes)), make([]int, len(nodes))
+	for range poisson(random, c.Load.Rate) {
+		fresh[random.IntN(slots)*len(nodes)/slots]++
+	}
+	for range poisson(random, c.Load.Rate*c.Replays) {
+		replays[random.IntN(slots)*len(nodes)/slots]++
+	}
+	replays[hottest] += poisson(random, c.Load.Rate*(c.requests()-1-c.Replays))
+	for i := range nodes {
+		n := &nodes[i]
+		n.New += float64(fresh[i])
+		n.Replays += float64(replays[i])
+		n.Peak = max(n.Peak, fresh[i]+replays[i])
+		used := float64(fresh[i])*(c.Costs.Claim+c.Costs.Outcome) + float64(replays[i])*c.Costs.Replay
+		n.CPU = max(n.CPU, used/1e6)
+	}
+}
+
+// finish makes rates of the sums of a node.
+func (c Cluster) finish(n *Node) {
+	w, seconds := c.wire(), float64(c.Seconds)
+	n.New, n.Replays = n.New/seconds, n.Replays/seconds
+	n.Memory = int(float64(c.Bytes()) * float64(n.Slots) / slots)
+	n.In = 8 * (n.New*float64(w.claimIn+w.outcomeIn) + n.Replays*float64(w.claimIn))
+	n.Out = 8 * (n.New*float64(w.claimOut+w.outcomeOut+w.replicated) + n.Replays*float64(w.replayOut))
+}
+
+// lose draws what is lost with the busiest node: what its replica has not got, and the requests until the replica takes over.
+func (c Cluster) lose(random *rand.Rand, nodes []Node) Loss {
+	busiest := 0
+	for i := range nodes {
+		if nodes[i].CPU > nodes[busiest].CPU {
+			busiest = i
+		}
+	}
+	n, lost := nodes[busiest], Loss{Node: busiest}
+	if !c.Wait {
+		lost.Claims, lost.Outcomes = poisson(random, n.New*c.Lag.Seconds()), poisson(random, n.New*c.Lag.Seconds())
+	}
+	lost.Refused = poisson(random, (n.New+n.Replays)*c.Away.Seconds())
+	return lost
+}
+
+// poisson draws how many events there are where mean are expected.
+func poisson(random *rand.Rand, mean float64) int {
+	if mean > 100 { // the normal distribution is as good, and takes no longer for more
+		return max(0, int(math.Round(mean+math.Sqrt(mean)*random.NormFloat64())))
+	}
+	n := 0
+	for left := random.ExpFloat64(); left < mean; left += random.ExpFloat64() {
+		n++
+	}
+	return n
+}
+
+// wire is how many bytes the calls take between client and server.
+type wire struct {
+	claimIn, claimOut, outcomeIn, outcomeOut, replayOut int
+	replicated                                          int // what the master sends to one replica for a new key
+}
+
+// wire returns the bytes of a claim by SET with PEXPIRETIME, of an outcome by a script, and of a replay, which sends what a claim does.
+func (c Cluster) wire() wire {
+	retention := strconv.FormatInt(c.Load.Retention.Milliseconds(), 10)
+	record := headerLength + c.Load.outcome()
+	const milliseconds, fence, hash, owner = 13, 16, 40, 16 // digits and bytes
+	expiry := array(len("pexpiretime"), nameLength)
+	claim := array(len("set"), nameLength, claimLength, len("nx"), len("get"), len("px"), len(retention)) + expiry
+	return wire{
+		claimIn: claim, claimOut: len("$-1\r\n") + integer(milliseconds),
+		outcomeIn:  array(len("evalsha"), hash, len("1"), nameLength, owner, fence, len(retention), record),
+		outcomeOut: bulk(len("ok")),
+		replayOut:  bulk(record) + integer(milliseconds),
+		replicated: array(len("set"), nameLength, claimLength, len("pxat"), milliseconds) +
+			array(len("set"), nameLength, record, len("pxat"), milliseconds),
+	}
+}
+
+// bulk returns the bytes of a string of the protocol of Redis with so many bytes.
+func bulk(n int) int { return len("$") + len(strconv.Itoa(n)) + 2 + n + 2 }
+
+// integer returns the bytes of a number with so many digits.
+func integer(digits int) int { return len(":") + digits + 2 }
+
+// array returns the bytes of a command whose arguments have so many bytes.
+func array(arguments ...int) int {
+	sum := len("*") + len(strconv.Itoa(len(arguments))) + 2
+	for _, n := range arguments {
+		sum += bulk(n)
+	}
+	return sum
+}
