@@ -37,19 +37,17 @@ func main() {
 	if *short {
 		plan = measure.Short
 	}
+	var program measure.Program
 	var err error
 	switch {
 	case *compare != "":
-		err = compareWith(*compare)
+		err = measure.Compare(&program, *compare)
 	case *telemetry:
-		var program measure.Program
-		defer program.End()
-		err = measure.Telemetry(&program, os.Stdout)
-	case *render:
-		err = renderFile(*results, *docs)
+		err = measure.Telemetry(&program)
 	default:
-		err = measureParts(plan, *only, *results, *docs)
+		err = renderParts(&program, plan, *only, *render, *results, *docs)
 	}
+	program.End()
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -75,9 +73,8 @@ func choose(only string) (chosen []measure.Part, err error) {
 	return chosen, nil
 }
 
-// measureParts measures parts, replaces their figures in a file, and renders the report. The file is written after each part, so
-// that a later failure loses nothing.
-func measureParts(plan measure.Plan, only, file, docs string) error {
+// renderParts measures parts and renders the report of all, or renders it alone.
+func renderParts(program *measure.Program, plan measure.Plan, only string, alone bool, file, docs string) error {
 	chosen, err := choose(only)
 	if err != nil {
 		return err
@@ -86,43 +83,32 @@ func measureParts(plan measure.Plan, only, file, docs string) error {
 	if err != nil {
 		return err
 	}
-	var program measure.Program
-	defer program.End()
-	bench, err := measure.New(&program, plan)
-	if err != nil {
-		return err
-	}
-	info, err := bench.ServerInfo()
-	if err != nil {
-		return err
-	}
-	for _, part := range chosen {
-		began := time.Now()
-		rows, err := part.Measure(bench)
+	if !alone {
+		bench, err := measure.New(program, plan)
 		if err != nil {
-			return fmt.Errorf("%s: %w", part.Name, err)
+			return err
 		}
-		fmt.Fprintf(os.Stderr, "%s: %v\n", part.Name, time.Since(began).Round(time.Second))
-		results[part.Name] = &report.Part{Origin: report.NewOrigin(info), Rows: rows}
-		if err := results.Save(file); err != nil {
+		if err := measureParts(bench, chosen, results, file); err != nil {
 			return err
 		}
 	}
 	return results.Render(docs)
 }
 
-// renderFile renders the report from a file of results.
-func renderFile(file, docs string) error {
-	results, err := report.Load(file)
-	if err != nil {
-		return err
+// measureParts measures parts and replaces their figures. The file is written after each part, so that a later failure loses
+// nothing.
+func measureParts(bench *measure.Bench, parts []measure.Part, results report.Results, file string) error {
+	for _, part := range parts {
+		began := time.Now()
+		rows, err := part.Measure(bench)
+		if err != nil {
+			return fmt.Errorf("%s: %w", part.Name, err)
+		}
+		fmt.Fprintf(os.Stderr, "%s: %v\n", part.Name, time.Since(began).Round(time.Second))
+		results[part.Name] = &report.Part{Origin: report.NewOrigin(bench.ServerInfo()), Rows: rows}
+		if err := results.Save(file); err != nil {
+			return err
+		}
 	}
-	return results.Render(docs)
-}
-
-// compareWith writes the comparison with a commit to standard output.
-func compareWith(commit string) error {
-	var program measure.Program
-	defer program.End()
-	return measure.Compare(&program, commit, os.Stdout)
+	return nil
 }

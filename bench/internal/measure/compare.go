@@ -3,8 +3,8 @@ package measure
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/valyala/fasthttp"
 
 	"github.com/go-idem/idem/internal/redistest"
@@ -28,44 +29,60 @@ const (
 	turnEach    = 12 // requests of each client
 )
 
-// Compare builds the command serve with the working tree and with a commit, and writes how much CPU a request takes in each. The
-// services get the same requests in turns. The row "the commit, again" is a second process of the commit: what it differs by is
-// not a difference of the code. Compare must run in the directory bench.
-func Compare(tb testing.TB, commit string, out io.Writer) error {
+// The figures of a turn: CPU of the service for each request, and that with the CPU of Redis. A call that costs the service less
+// may cost Redis more, so neither of them is enough.
+const (
+	ofService = "service"
+	withRedis = "service and Redis"
+)
+
+// Compare builds the command serve with the working tree and with a commit, and prints how much CPU a request takes in each: of the
+// service, and with that of Redis. Compare must run in the directory bench.
+func Compare(tb testing.TB, commit string) error {
 	older, newer, err := build(tb, commit)
 	if err != nil {
 		return err
 	}
-	redis := redistest.Start(tb)
-	fmt.Fprintf(out, "CPU of the service in µs per request, by %d turns of %d requests.\n", sessions*turns, turnClients*turnEach)
-	fmt.Fprintf(out, "Differences are medians of all turns; the range is that of the medians of %d sessions.\n\n", sessions)
+	server := redistest.Start(tb)
+	printHead("The working tree beside the commit")
 	for _, c := range []struct {
 		name     string
 		workload workload
 		args     []string
 	}{
-		{"new keys, Redis", allNew, []string{"-redis", redis.Addr}},
-		{"replays, Redis", allReplays, []string{"-redis", redis.Addr}},
+		{"new keys, Redis", allNew, []string{"-redis", server.Addr}},
+		{"replays, Redis", allReplays, []string{"-redis", server.Addr}},
 		{"new keys, memory", allNew, nil},
 	} {
-		var used [3][]float64
-		for range sessions {
-			if err := redis.Client(tb).FlushAll(context.Background()).Err(); err != nil {
-				return err
-			}
-			all := [3]candidate{{older, c.args}, {older, c.args}, {newer, c.args}}
-			if err := session(&used, all, c.workload); err != nil {
-				return fmt.Errorf("%s: %w", c.name, err)
-			}
+		used, err := sessionsOf(tb, server, [3]candidate{{older, c.args}, {older, c.args}, {newer, c.args}}, c.workload)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		fmt.Fprintf(out, "%s: the commit takes %.1f\n", c.name, median(used[0]))
-		fmt.Fprintf(out, "  the commit, again  %s\n", difference(used[1], used[0], turns))
-		fmt.Fprintf(out, "  the working tree   %s\n\n", difference(used[2], used[0], turns))
+		printRow(c.name, used, ofService)
+		if c.args != nil { // then Redis has worked for it
+			printRow(c.name+", with the CPU of Redis", used, withRedis)
+		}
 	}
 	return nil
 }
 
-// difference describes by how much own differs from beside, which are values of sessions with so many turns.
+// printHead prints what the rows compare.
+func printHead(what string) {
+	requests := turnClients * turnEach
+	fmt.Printf("%s: CPU of the service in µs per request, by %d turns of %d requests.\n", what, sessions*turns, requests)
+	fmt.Printf("Differences are medians of all turns; the range is that of the medians of %d sessions.\n\n", sessions)
+}
+
+// printRow prints by how much a figure of the last candidate differs from that of the first. The second candidate is the same
+// program as the first in another process. What those two differ by is not a difference of the code.
+func printRow(name string, used [3]rounds, figure string) {
+	first, again, last := used[0][figure], used[1][figure], used[2][figure]
+	fmt.Printf("%-55s %s of %.1f", name, difference(last, first, turns), median(first))
+	fmt.Printf("; the same again: %s\n", difference(again, first, turns))
+}
+
+// difference describes by how much a figure differs from another one, each of which has the values of sessions with so many
+// turns. A difference that is smaller than the range of the sessions is none.
 func difference(own, beside []float64, turns int) string {
 	var all, medians []float64
 	for i := range own {
@@ -74,20 +91,37 @@ func difference(own, beside []float64, turns int) string {
 	for session := range slices.Chunk(all, turns) {
 		medians = append(medians, median(session))
 	}
-	middle := median(all)
-	percent := 100 * middle / median(beside)
-	return fmt.Sprintf("%+.2f (%+.1f %%), %+.2f to %+.2f", middle, percent, slices.Min(medians), slices.Max(medians))
+	percent := 100 * median(all) / median(beside)
+	return fmt.Sprintf("%+.2f (%+.1f %%), %+.2f to %+.2f", median(all), percent, slices.Min(medians), slices.Max(medians))
 }
 
-// candidate is a program whose CPU is measured, and its arguments.
+// candidate is a program whose CPU is measured, and its arguments. It runs in a process of its own, so its figures leave out the
+// clients.
 type candidate struct {
 	binary string
 	args   []string
 }
 
-// session starts a process of each candidate and lets each handle the same number of requests, in turns. The order within a turn is
-// random, so that no process is always the one after another. It appends the CPU of each turn to used.
-func session(used *[3][]float64, all [3]candidate, w workload) error {
+// sessionsOf returns the CPU of each candidate in the turns of all sessions. Each session begins with an empty Redis, because the
+// clients of each session send the same keys.
+func sessionsOf(tb testing.TB, server *redistest.Server, all [3]candidate, w workload) (used [3]rounds, err error) {
+	used = [3]rounds{{}, {}, {}}
+	client := server.Client(tb)
+	for range sessions {
+		if err := client.FlushAll(context.Background()).Err(); err != nil {
+			return used, err
+		}
+		if err := session(used, client, all, w); err != nil {
+			return used, err
+		}
+	}
+	return used, nil
+}
+
+// session starts a process of each candidate and lets each handle the same number of requests, in turns. A turn is short, so that
+// the three of them meet the same machine. Its order is random, so that no process is always the one after another. session
+// appends the CPU of each turn to used.
+func session(used [3]rounds, redis *redis.Client, all [3]candidate, w workload) error {
 	var services [3]*service
 	for i, c := range all {
 		s, err := start(c.binary, w, i, c.args)
@@ -99,27 +133,29 @@ func session(used *[3][]float64, all [3]candidate, w workload) error {
 	}
 	for n := range warmTurns + turns {
 		for _, i := range rand.Perm(len(services)) {
+			before := usedByServer(redis)
 			cpu, err := services[i].turn()
 			if err != nil {
 				return err
 			}
 			if n >= warmTurns {
-				used[i] = append(used[i], cpu)
+				all := cpu + micros(usedByServer(redis)-before)/(turnClients*turnEach)
+				used[i][ofService], used[i][withRedis] = append(used[i][ofService], cpu), append(used[i][withRedis], all)
 			}
 		}
 	}
 	return nil
 }
 
-// service is a process of serve under load.
+// service is a process of serve or of observed under load.
 type service struct {
 	process *exec.Cmd
 	target  *target
 	players []*player
 }
 
-// start starts a process of serve and its clients, whose numbers depend on the number of the process: no two processes get one
-// key, since they share a Redis.
+// start starts a process and its clients, whose numbers depend on the number of the process: no two processes get one key, since
+// they share a Redis.
 func start(binary string, w workload, number int, args []string) (*service, error) {
 	s := &service{process: exec.Command(binary, args...)}
 	s.process.Stderr = os.Stderr
@@ -136,10 +172,10 @@ func start(binary string, w workload, number int, args []string) (*service, erro
 		return nil, fmt.Errorf("%s printed no address: %w", binary, err)
 	}
 	s.target = newTarget(strings.TrimSpace(addr))
-	for i := range turnClients {
-		s.players = append(s.players, newPlayer(s.target, w, turnClients*number+i))
+	if s.players, err = newPlayers(s.target, w, turnClients, turnClients*number); err != nil {
+		s.stop()
 	}
-	return s, together(s.players, (*player).warm)
+	return s, err
 }
 
 // stop ends the process.
@@ -148,13 +184,11 @@ func (s *service) stop() {
 	_ = s.process.Wait() // it was killed
 }
 
-// turn sends one turn of requests, and returns the CPU of each in µs.
+// turn sends one turn of requests, and returns the CPU of each in µs. The service says itself what it has used, to the
+// microsecond: the kernel's list of processes has hundredths of a second, of which a turn takes a few.
 func (s *service) turn() (float64, error) {
-	before, err := s.used()
-	if err != nil {
-		return 0, err
-	}
-	err = together(s.players, func(p *player) error {
+	before, first := s.used()
+	played := together(s.players, func(p *player) error {
 		for range turnEach {
 			if err := p.next(); err != nil {
 				return err
@@ -162,11 +196,8 @@ func (s *service) turn() (float64, error) {
 		}
 		return nil
 	})
-	if err != nil {
-		return 0, err
-	}
-	after, err := s.used()
-	return (after - before) / 1e3 / (turnClients * turnEach), err
+	after, last := s.used()
+	return (after - before) / 1e3 / (turnClients * turnEach), errors.Join(first, played, last)
 }
 
 // used asks the process for its CPU time in ns.

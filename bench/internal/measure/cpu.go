@@ -10,20 +10,32 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// usage is the CPU time that this process and the server have used so far.
-type usage struct{ own, server time.Duration }
+// costOf returns what one of the requests or calls of run takes; run returns their number. The CPU time of this process is that
+// of all that runs in it: clients, handlers, middleware and the collector. The server is asked before the clock starts and after
+// it has stopped, so that the question takes no time of the run.
+func costOf(client *redis.Client, run func() (n int, err error)) (map[string]float64, error) {
+	server, own, began := usedByServer(client), usedHere(), time.Now()
+	n, err := run()
+	took := time.Since(began)
+	own, server = usedHere()-own, usedByServer(client)-server
+	return map[string]float64{
+		"per_second": float64(n) / took.Seconds(), "cpu_us": micros(own) / float64(n), "server_cpu_us": micros(server) / float64(n),
+	}, err
+}
 
-// used returns the CPU time so far. Measure it before and after a round.
-func (b *Bench) used() usage {
+// usedHere returns the CPU time that this process has used so far, in user and in system mode: what the kernel does for its
+// connections is part of it.
+func usedHere() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // cannot fail
-	return usage{time.Duration(u.Utime.Nano() + u.Stime.Nano()), usedByServer(b.client)}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // usedCPU matches the two lines of INFO cpu that are about the whole server.
 var usedCPU = regexp.MustCompile(`used_cpu_(?:sys|user):([0-9.]+)`)
 
-// usedByServer returns the CPU time of the server. If the server does not respond, all that is measured fails, too.
+// usedByServer returns the CPU time that the server has used so far, for commands, connections and what it does by itself, such as
+// expiry. If the server does not respond, all that is measured fails, too.
 func usedByServer(client *redis.Client) (sum time.Duration) {
 	info := client.Info(context.Background(), "cpu").Val()
 	for _, found := range usedCPU.FindAllStringSubmatch(info, -1) {
@@ -31,17 +43,6 @@ func usedByServer(client *redis.Client) (sum time.Duration) {
 		sum += time.Duration(seconds * float64(time.Second))
 	}
 	return sum
-}
-
-// newRound returns the figures of so many latencies, which took a time, between two states of usage. Each latency is of one
-// request.
-func newRound(latencies []time.Duration, took time.Duration, before, after usage) round {
-	per := func(d time.Duration) float64 { return micros(d) / float64(len(latencies)) }
-	return round{
-		perSecond: float64(len(latencies)) / took.Seconds(),
-		p50:       micros(quantile(latencies, 0.5)), p99: micros(quantile(latencies, 0.99)),
-		cpu: per(after.own - before.own), serverCPU: per(after.server - before.server),
-	}
 }
 
 // micros returns a duration in µs.

@@ -1,20 +1,13 @@
 package measure
 
 import (
-	"fmt"
-
 	"github.com/go-idem/idem/bench/internal/report"
 	"github.com/go-idem/idem/bench/internal/subject"
 )
 
-// duel is two subjects of a framework in turn, so that both meet the same machine.
-type duel struct {
-	own, beside *subject.Subject
-	workload    workload
-	rounds      [2][]round // of own and of beside
-}
-
-// pairings are measured on every framework that has both subjects.
+// pairings are measured on every framework that has both subjects. Each subject stands beside the least that it could cost: the
+// two script calls where it calls Redis, and the bare handler where it does not. The guard by hand stands there, too, and says
+// how much of the difference any guard takes.
 var pairings = []struct {
 	own, beside string
 	workload    workload
@@ -28,44 +21,46 @@ var pairings = []struct {
 }
 
 // duels measures all pairings, each with all its bouts before the next one, so that the two subjects are neighbours in time.
+// loads has the same subjects, but a minute lies between the first and the last of a round. README.md therefore quotes duels for
+// the CPU that this library adds.
+//
+// The figures are ratios: of the rates, with the range in which half of them lie, and of the CPU time of client, service and
+// Redis.
 func duels(b *Bench) (rows []report.Row, err error) {
 	for _, f := range subject.Frameworks {
 		for _, p := range pairings {
-			d := duel{own: b.find(f.Name, p.own), beside: b.find(f.Name, p.beside), workload: p.workload}
-			if d.own == nil {
+			own, beside := b.find(f.Name, p.own), b.find(f.Name, p.beside)
+			if own < 0 {
 				continue // there is no guard by hand on this framework
 			}
-			for n := range b.Plan.Bouts {
-				if err := d.bout(b, n); err != nil {
-					return nil, fmt.Errorf("%s, %s beside %s: %w", f.Name, p.own, p.beside, err)
-				}
+			row, err := b.duel(own, beside, p.workload)
+			if err != nil {
+				return nil, err
 			}
-			rows = append(rows, d.row())
+			rows = append(rows, row)
 		}
 	}
 	return rows, nil
 }
 
-// bout loads both subjects. The one that is first changes from bout to bout.
-func (d *duel) bout(b *Bench, n int) error {
-	for i := range d.rounds {
-		at := (n + i) % len(d.rounds)
-		r, err := b.load([]*subject.Subject{d.own, d.beside}[at], d.workload, b.Plan.Bout)
-		if err != nil {
-			return err
+// duel loads two subjects in turns, and returns medians of the ratios of neighbours. Half of the rates lie between low and high.
+func (b *Bench) duel(own, beside int, w workload) (row report.Row, err error) {
+	subjects := []*subject.Subject{b.subjects[own], b.subjects[beside]}
+	found, err := inTurns(b.Plan.Bouts, 2, func(i int) (map[string]float64, error) {
+		figures, err := b.load(subjects[i], w, b.Plan.Bout)
+		if err == nil {
+			figures["all_cpu_us"] = figures["cpu_us"] + figures["server_cpu_us"]
 		}
-		d.rounds[at] = append(d.rounds[at], r)
+		return figures, err
+	})
+	if err != nil {
+		return row, err
 	}
-	return nil
-}
-
-// row returns medians of the ratios of neighbours. Half of the rates lie between low and high.
-func (d *duel) row() report.Row {
-	rates, cpu := ratios(d.rounds[0], d.rounds[1], perSecond), ratios(d.rounds[0], d.rounds[1], allCPU)
+	rates, cpu := ratios(found[0], found[1], "per_second"), ratios(found[0], found[1], "all_cpu_us")
 	return report.Row{
-		Name: []string{d.own.Framework, d.workload.name, d.own.Name, d.beside.Name},
+		Name: []string{subjects[0].Framework, w.name, subjects[0].Name, subjects[1].Name},
 		Figures: map[string]float64{
 			"rate": median(rates), "rate_low": quantile(rates, 0.25), "rate_high": quantile(rates, 0.75), "cpu": median(cpu),
 		},
-	}
+	}, nil
 }

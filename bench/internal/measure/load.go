@@ -2,22 +2,23 @@ package measure
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/valyala/fasthttp"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/go-idem/idem/bench/internal/report"
 	"github.com/go-idem/idem/bench/internal/subject"
 )
 
-// connections is how many clients send requests at once, each one request at a time.
+// connections is how many clients send requests at once, each one request at a time. There are many more than cores, so that a
+// service has a request to handle while others wait for Redis.
 const connections = 64
 
-// workload is the sequence of keys that a client sends.
+// workload is the sequence of keys that a client sends. No workload mixes new keys and replays: its figures would lie between
+// those of the two, and say less.
 type workload struct {
 	name      string
 	isReplays bool
@@ -29,80 +30,71 @@ var (
 	allReplays = workload{"all replays", true}
 )
 
-// loads plays every workload at every subject, in each round in another order.
+// loads plays both workloads at every subject, first new keys at all of them and then replays.
+//
+// The figures are requests in a second and the CPU time for each: of this process, in which client and service run, and of the
+// server. of_bare, of_raw and of_library are medians of the ratios of rates to the bare handler, to the two raw script calls, and
+// to this library with the same store.
 func loads(b *Bench) (rows []report.Row, err error) {
-	workloads := []workload{allNew, allReplays}
-	found := map[workload]map[*subject.Subject][]round{allNew: {}, allReplays: {}}
-	for n := range b.Plan.Rounds {
-		for _, w := range workloads {
-			for _, s := range rotated(b.subjects, n*len(b.subjects)/b.Plan.Rounds) {
-				r, err := b.load(s, w, b.Plan.Round)
-				if err != nil {
-					return nil, fmt.Errorf("%s, %s, %s: %w", s.Framework, s.Name, w.name, err)
-				}
-				found[w][s] = append(found[w][s], r)
+	workloads, n := []workload{allNew, allReplays}, len(b.subjects)
+	found, err := inTurns(b.Plan.Rounds, 2*n, func(i int) (map[string]float64, error) {
+		return b.load(b.subjects[i%n], workloads[i/n], b.Plan.Round)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, own := range found {
+		s, sameWorkload := b.subjects[i%n], found[i/n*n:]
+		row := report.Row{Name: []string{s.Framework, workloads[i/n].name, s.Name}, Figures: own.medians()}
+		for figure, name := range map[string]string{"of_bare": subject.Bare, "of_raw": subject.Raw, "of_library": s.Beside} {
+			if beside := b.find(s.Framework, name); beside >= 0 {
+				row.Figures[figure] = median(ratios(own, sameWorkload[beside], "per_second"))
 			}
 		}
-	}
-	for _, w := range workloads {
-		for _, s := range b.subjects {
-			rows = append(rows, b.loadRow(w, s, found[w]))
-		}
+		rows = append(rows, row)
 	}
 	return rows, nil
 }
 
-// loadRow returns medians, and medians of the ratios to others in the same round.
-func (b *Bench) loadRow(w workload, s *subject.Subject, rounds map[*subject.Subject][]round) report.Row {
-	row := report.Row{Name: []string{s.Framework, w.name, s.Name}, Figures: figures(rounds[s])}
-	for figure, name := range map[string]string{"of_bare": subject.Bare, "of_raw": subject.Raw, "of_library": s.Beside} {
-		if all := ratios(rounds[s], rounds[b.find(s.Framework, name)], perSecond); len(all) > 0 {
-			row.Figures[figure] = median(all)
-		}
-	}
-	return row
-}
-
-// load serves a subject on an empty server, and plays a workload at it for a while.
-func (b *Bench) load(s *subject.Subject, w workload, lasting time.Duration) (round, error) {
+// load serves a subject on an empty server, and plays a workload at it for a while. Each client waits for its response before it
+// sends the next request, so the rate is that of a service that is never idle, and not one that the clients have chosen. The
+// clients warm up before the clock starts: connections, pools and scripts are there, and so are the records of replays.
+func (b *Bench) load(s *subject.Subject, w workload, lasting time.Duration) (map[string]float64, error) {
 	t, err := b.serve(s, &subject.Payments{})
 	if err != nil {
-		return round{}, err
+		return nil, err
 	}
 	defer t.stop()
-	players := make([]*player, connections)
-	for i := range players {
-		players[i] = newPlayer(t, w, i)
-	}
-	if err := together(players, (*player).warm); err != nil {
-		return round{}, err
+	players, err := newPlayers(t, w, connections, 0)
+	if err != nil {
+		return nil, err
 	}
 	debug.FreeOSMemory() // of the subject before, which would be returned while this one is measured
-	before, began := b.used(), time.Now()
-	err = together(players, func(p *player) error { return p.play(began.Add(lasting)) })
-	took, after := time.Since(began), b.used()
-	var latencies []time.Duration
-	for _, p := range players {
-		latencies = append(latencies, p.latencies...)
-	}
-	return newRound(latencies, took, before, after), err
+	return costOf(b.client, func() (int, error) {
+		until := time.Now().Add(lasting)
+		err := together(players, func(p *player) error { return p.play(until) })
+		n := 0
+		for _, p := range players {
+			n += int(p.sent)
+		}
+		return n, err
+	})
 }
 
 // together calls f of all players at once.
 func together(players []*player, f func(*player) error) error {
-	errs := make([]error, len(players))
-	var all sync.WaitGroup
-	for i, p := range players {
-		all.Go(func() { errs[i] = f(p) })
+	var all errgroup.Group
+	for _, p := range players {
+		all.Go(func() error { return f(p) })
 	}
-	all.Wait()
-	return errors.Join(errs...)
+	return all.Wait()
 }
 
 // target is a service under load.
 type target struct {
 	client   *fasthttp.HostClient
-	unmarked bool // its replays carry no marker
+	name     string // of the subject
+	unmarked bool   // its replays carry no marker
 	stop     func()
 }
 
@@ -111,10 +103,10 @@ func newTarget(addr string) *target {
 	client := &fasthttp.HostClient{
 		Addr: addr, MaxConns: connections, NoDefaultUserAgentHeader: true, ReadTimeout: 20 * time.Second,
 	}
-	return &target{client: client, stop: client.CloseIdleConnections}
+	return &target{client: client, name: addr, stop: client.CloseIdleConnections}
 }
 
-// serve serves a subject with an empty Redis behind it.
+// serve serves a subject with an empty Redis behind it, since the clients send the same keys to each subject.
 func (b *Bench) serve(s *subject.Subject, payments *subject.Payments) (*target, error) {
 	if err := b.client.FlushAll(context.Background()).Err(); err != nil {
 		return nil, err
@@ -124,24 +116,34 @@ func (b *Bench) serve(s *subject.Subject, payments *subject.Payments) (*target, 
 		return nil, err
 	}
 	t := newTarget(addr)
-	t.unmarked, t.stop = s.Unmarked, func() { t.client.CloseIdleConnections(); stop() }
+	t.name, t.unmarked, t.stop = s.Framework+", "+s.Name, s.Unmarked, func() { t.client.CloseIdleConnections(); stop() }
 	return t, nil
 }
 
 // player is one client: it sends a request when it has the response to the one before.
 type player struct {
-	target    *target
-	fresh     *subject.Keys // of new requests
-	kept      *subject.Keys // of replays: warm sends the first of them
-	workload  workload
-	sent      int64
-	request   *fasthttp.Request
-	response  *fasthttp.Response
-	latencies []time.Duration
+	target   *target
+	fresh    *subject.Keys // of new requests
+	kept     *subject.Keys // of replays: warm sends the first of them
+	workload workload
+	sent     int64 // requests of the workload
+	request  *fasthttp.Request
+	response *fasthttp.Response
 }
 
-// keptKeys is how many keys a player repeats. No two players share one.
+// keptKeys is how many keys a player repeats. No two players share one: the first requests with it would meet, and one of them
+// would wait or be refused.
 const keptKeys = 8
+
+// newPlayers returns n clients with consecutive numbers. They are ready to play: each has its connection, and the records of its
+// replays are there.
+func newPlayers(t *target, w workload, n, first int) ([]*player, error) {
+	players := make([]*player, n)
+	for i := range players {
+		players[i] = newPlayer(t, w, first+i)
+	}
+	return players, together(players, (*player).warm)
+}
 
 // newPlayer returns the client with a number. Clients with different numbers send different keys.
 func newPlayer(t *target, w workload, i int) *player {
@@ -158,11 +160,7 @@ func newPlayer(t *target, w workload, i int) *player {
 
 // warm opens the connection, and sends the keys that are repeated.
 func (p *player) warm() error {
-	n := int64(1)
-	if p.workload.isReplays {
-		n = keptKeys
-	}
-	for n := range n {
+	for n := range int64(keptKeys) {
 		if err := p.post(p.kept.At(n), false); err != nil {
 			return err
 		}
@@ -172,37 +170,35 @@ func (p *player) warm() error {
 
 // play sends requests until a time.
 func (p *player) play(until time.Time) error {
-	for now := time.Now(); now.Before(until); {
+	for time.Now().Before(until) {
 		if err := p.next(); err != nil {
 			return err
 		}
-		answered := time.Now()
-		p.latencies = append(p.latencies, answered.Sub(now))
-		now = answered
 	}
 	return nil
 }
 
 // next sends one request of the workload.
 func (p *player) next() error {
-	if !p.workload.isReplays {
-		return p.post(p.fresh.Next(), false)
-	}
 	p.sent++
-	return p.post(p.kept.At(p.sent%keptKeys), true)
+	if p.workload.isReplays {
+		return p.post(p.kept.At(p.sent%keptKeys), true)
+	}
+	return p.post(p.fresh.At(p.sent), false)
 }
 
-// post sends one request, and fails if the response is not what it must be.
+// post sends one request, and fails if the response is not what it must be. A subject that refuses requests, or that runs the
+// handler again for a replay, would look fast otherwise.
 func (p *player) post(key []byte, isReplay bool) error {
 	p.request.Header.SetBytesV(subject.KeyHeader, key)
 	if err := p.target.client.Do(p.request, p.response); err != nil {
-		return err
+		return fmt.Errorf("%s: %w", p.target.name, err)
 	}
 	if p.response.StatusCode() != fasthttp.StatusCreated || len(p.response.Body()) != subject.ResponseBytes {
-		return fmt.Errorf("the response is %d %q", p.response.StatusCode(), p.response.Body())
+		return fmt.Errorf("%s: the response is %d %q", p.target.name, p.response.StatusCode(), p.response.Body())
 	}
 	if isMarked := len(p.response.Header.Peek(subject.Marker)) > 0; !p.target.unmarked && isReplay != isMarked {
-		return fmt.Errorf("%s is there: %t, a replay: %t", subject.Marker, isMarked, isReplay)
+		return fmt.Errorf("%s: %s is there: %t, a replay: %t", p.target.name, subject.Marker, isMarked, isReplay)
 	}
 	return nil
 }

@@ -1,64 +1,61 @@
 package measure
 
-import (
-	"cmp"
-	"slices"
-)
+import "slices"
 
-// round is what one round of load found.
-type round struct {
-	perSecond float64
-	p50, p99  float64 // latency, in µs
-	cpu       float64 // of this process, in µs per request
-	serverCPU float64 // of the server, in µs per request
-}
+// rounds are the values of each figure, by its name, one for each round. Values of two ways at the same place are of the same
+// round, so they can be divided.
+type rounds map[string][]float64
 
-// The figures of a round.
-func perSecond(r round) float64 { return r.perSecond }
-func p50(r round) float64       { return r.p50 }
-func p99(r round) float64       { return r.p99 }
-func ownCPU(r round) float64    { return r.cpu }
-func serverCPU(r round) float64 { return r.serverCPU }
-func allCPU(r round) float64    { return r.cpu + r.serverCPU }
-
-// figures returns the medians of rounds.
-func figures(rounds []round) map[string]float64 {
-	return map[string]float64{
-		"per_second": median(each(rounds, perSecond)), "p50_us": median(each(rounds, p50)), "p99_us": median(each(rounds, p99)),
-		"cpu_us": median(each(rounds, ownCPU)), "server_cpu_us": median(each(rounds, serverCPU)),
+// inTurns measures n rounds of so many ways, and returns the rounds of each way. A round measures every way once, so that
+// whatever else the machine does meets all of them. Each round begins with another way, so that none is always the first or
+// always the last.
+func inTurns(n, ways int, measure func(way int) (map[string]float64, error)) ([]rounds, error) {
+	found := make([]rounds, ways)
+	for i := range found {
+		found[i] = rounds{}
 	}
+	step := max(1, ways/n) // the first ways of n rounds are spread over all
+	for round := range n {
+		for i := range ways {
+			way := (round*step + i) % ways
+			figures, err := measure(way)
+			if err != nil {
+				return nil, err
+			}
+			for name, value := range figures {
+				found[way][name] = append(found[way][name], value)
+			}
+		}
+	}
+	return found, nil
 }
 
-// ratios divides a figure of each round by that of another subject in the same round.
-func ratios(own, beside []round, figure func(round) float64) (all []float64) {
-	for i := range min(len(own), len(beside)) {
-		all = append(all, figure(own[i])/figure(beside[i]))
+// medians returns the median of each figure. A round in which the machine was busy with something else does not move it far.
+func (r rounds) medians() map[string]float64 {
+	all := map[string]float64{}
+	for figure, values := range r {
+		all[figure] = median(values)
 	}
 	return all
 }
 
-// each returns one figure of every round.
-func each[R, T any](rounds []R, figure func(R) T) (all []T) {
-	for _, r := range rounds {
-		all = append(all, figure(r))
+// ratios divides a figure of each round by that of another way in the same round. A machine that is slow for a while changes both
+// alike, so these ratios differ less from round to round than the figures do.
+func ratios(own, beside rounds, figure string) (all []float64) {
+	for i := range min(len(own[figure]), len(beside[figure])) {
+		all = append(all, own[figure][i]/beside[figure][i])
 	}
 	return all
 }
 
 // median returns the value in the middle of all, 0 of none.
-func median[T cmp.Ordered](all []T) (middle T) { return quantile(all, 0.5) }
+func median(all []float64) float64 { return quantile(all, 0.5) }
 
 // quantile returns the value that a share q of all does not exceed, 0 of none.
-func quantile[T cmp.Ordered](all []T, q float64) (value T) {
+func quantile(all []float64, q float64) float64 {
 	if len(all) == 0 {
-		return value
+		return 0
 	}
 	sorted := slices.Sorted(slices.Values(all))
 	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
-}
-
-// rotated returns all, beginning with the one at by, so that in each round another subject is the first.
-func rotated[T any](all []T, by int) []T {
-	by %= len(all)
-	return append(slices.Clone(all[by:]), all[:by]...)
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"html"
+	"slices"
 	"strings"
 )
 
@@ -41,9 +42,7 @@ var (
 func (c chart) svg() string {
 	longest := c.mark
 	for _, g := range c.groups {
-		for _, v := range g.values {
-			longest = max(longest, v)
-		}
+		longest = max(longest, slices.Max(g.values))
 	}
 	scale := plotWidth / longest
 	groupHeight := len(c.series)*barHeight + groupSpace

@@ -15,9 +15,17 @@ import (
 func NewOrigin(serverInfo string) Origin {
 	return Origin{
 		Date: time.Now().UTC().Format(time.DateOnly), Commit: commit(),
-		Server:  "Redis " + firstMatch(`redis_version:(\S+)`, serverInfo),
+		Server:  ServerName(serverInfo),
 		Machine: machine(), Go: strings.TrimPrefix(runtime.Version(), "go"),
 	}
+}
+
+// ServerName returns the name and version of a server from its INFO.
+func ServerName(info string) string {
+	if version := firstMatch(`valkey_version:(\S+)`, info); version != "" {
+		return "Valkey " + version
+	}
+	return "Redis " + firstMatch(`redis_version:(\S+)`, info)
 }
 
 // machine describes the processor and the platform.

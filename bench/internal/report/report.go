@@ -38,19 +38,16 @@ func (r Results) Render(dir string) error {
 
 // page renders PERFORMANCE.md. Template functions that find no figure end it with an error.
 func (r Results) page() (string, error) {
-	parsed, err := template.New("report").Funcs(template.FuncMap{
+	parsed := template.Must(template.New("report").Funcs(template.FuncMap{
 		"figure": r.Figure, "rows": r.Rows, "times": times, "fixed": fixed, "grouped": grouped, "faster": r.faster,
 		"subjects": shown, "cpu": r.cpu,
 		"minus": func(a, b float64) float64 { return a - b },
 		"ratio": func(a, b float64) float64 { return a / b },
 		"list":  func(all ...string) []string { return all },
 		"name":  func(row Row, i int) string { return row.Name[i] },
-	}).Parse(text)
-	if err != nil {
-		return "", err
-	}
+	}).Parse(text))
 	var b bytes.Buffer
-	err = parsed.Execute(&b, r)
+	err := parsed.Execute(&b, r)
 	return b.String(), err
 }
 

@@ -40,7 +40,7 @@ func TestTheReportIsShort(t *testing.T) {
 }
 
 func TestResultsThatLackAFigureAreNotRendered(t *testing.T) {
-	for _, part := range []string{"loads", "duels", "allocations", "scripts", "live", "memory", "codecs"} {
+	for _, part := range []string{"loads", "duels", "allocations", "scripts", "commands", "pipelines", "live", "memory", "codecs"} {
 		r := committed(t)
 		delete(r, part)
 		assert.Error(t, r.Render(t.TempDir()), part)
@@ -77,8 +77,11 @@ func TestAFigureIsFoundByPartRowAndName(t *testing.T) {
 		_, err := r.Figure(names...)
 		assert.Error(t, err, names)
 	}
-	assert.Len(t, r.Rows("speed", "a"), 2)
-	assert.Empty(t, r.Rows("size"))
+	rows, err := r.Rows("speed", "a")
+	require.NoError(t, err)
+	assert.Len(t, rows, 2)
+	_, err = r.Rows("size")
+	assert.Error(t, err)
 }
 
 func TestAPictureIsWellFormed(t *testing.T) {

@@ -80,22 +80,26 @@ func (r Row) Figure(name string) (float64, error) {
 }
 
 // Rows returns the rows of a part whose names begin with some words.
-func (r Results) Rows(part string, prefix ...string) (rows []Row) {
+func (r Results) Rows(part string, prefix ...string) (rows []Row, err error) {
 	if r[part] == nil {
-		return nil
+		return nil, fmt.Errorf("there is no part %s", part)
 	}
 	for _, row := range r[part].Rows {
 		if len(row.Name) >= len(prefix) && slices.Equal(row.Name[:len(prefix)], prefix) {
 			rows = append(rows, row)
 		}
 	}
-	return rows
+	return rows, nil
 }
 
 // Figure returns one figure: names are the part, the whole name of a row, and the name of the figure. It fails if there is none.
 func (r Results) Figure(names ...string) (float64, error) {
 	last := len(names) - 1
-	for _, row := range r.Rows(names[0], names[1:last]...) {
+	rows, err := r.Rows(names[0], names[1:last]...)
+	if err != nil {
+		return 0, err
+	}
+	for _, row := range rows {
 		if len(row.Name) == last-1 {
 			return row.Figure(names[last])
 		}

@@ -1,7 +1,6 @@
 package subject
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -14,35 +13,6 @@ type Bodies struct{ *rand.Rand }
 
 // NewBodies returns the bodies of a seed.
 func NewBodies(seed uint64) Bodies { return Bodies{rand.New(rand.NewPCG(seed, seed))} }
-
-// payment is the response body.
-type payment struct {
-	ID       string    `json:"id"`
-	Object   string    `json:"object"`
-	State    string    `json:"state"`
-	Amount   int       `json:"amount"`
-	Currency string    `json:"currency"`
-	Created  time.Time `json:"created_at"`
-	Customer customer  `json:"customer"`
-	Lines    []line    `json:"lines"`
-	Note     string    `json:"note"`
-}
-
-// customer is the part of a payment about its customer.
-type customer struct {
-	ID    string `json:"id"`
-	Name  string `json:"name"`
-	Email string `json:"email"`
-	City  string `json:"city"`
-}
-
-// line is one article of a payment.
-type line struct {
-	Article  string `json:"article"`
-	Title    string `json:"title"`
-	Quantity int    `json:"quantity"`
-	Price    int    `json:"unit_price"`
-}
 
 // The lists that texts come from.
 var (
@@ -67,42 +37,39 @@ func (r Bodies) id(prefix string, digits int) string {
 	return prefix + fmt.Sprintf("%016x", r.Uint64())[16-digits:]
 }
 
-// payment returns a random payment without lines.
-func (r Bodies) payment() payment {
+// head returns the beginning of a random payment, before its lines.
+func (r Bodies) head() string {
 	first, last := r.one(firstNames), r.one(lastNames)
-	return payment{
-		ID: r.id("pay_", 16), Object: "payment", State: r.one(states), Amount: 100 + r.IntN(1_000_000), Currency: r.one(currencies),
-		Created: time.UnixMilli(1_760_000_000_000 + r.Int64N(30_000_000_000)).UTC(),
-		Customer: customer{
-			ID: r.id("cus_", 12), Name: first + " " + last, City: r.one(cities),
-			Email: strings.ToLower(fmt.Sprintf("%s.%s%d@example.com", first, last, r.IntN(1000))),
-		},
-	}
+	id, state, amount, currency := r.id("pay_", 16), r.one(states), 100+r.IntN(1_000_000), r.one(currencies)
+	created := time.UnixMilli(1_760_000_000_000 + r.Int64N(30_000_000_000)).UTC().Format(time.RFC3339Nano)
+	customer, city := r.id("cus_", 12), r.one(cities)
+	email := strings.ToLower(fmt.Sprintf("%s.%s%d@example.com", first, last, r.IntN(1000)))
+	return fmt.Sprintf(`{"id":%q,"object":"payment","state":%q,"amount":%d,"currency":%q,`, id, state, amount, currency) +
+		fmt.Sprintf(`"created_at":%q,"customer":{"id":%q,"name":%q,`, created, customer, first+" "+last) +
+		fmt.Sprintf(`"email":%q,"city":%q},"lines":[`, email, city)
 }
 
-// line returns a random line.
-func (r Bodies) line() line {
-	return line{r.id("art_", 12), r.one(kinds) + " " + r.one(goods), 1 + r.IntN(9), 100 + r.IntN(9900)}
+// line returns a random article of a payment.
+func (r Bodies) line() string {
+	id, title := r.id("art_", 12), r.one(kinds)+" "+r.one(goods)
+	return fmt.Sprintf(`{"article":%q,"title":%q,"quantity":%d,"unit_price":%d}`, id, title, 1+r.IntN(9), 100+r.IntN(9900))
 }
 
-// Next returns another body of a size in bytes, which must be at least 400.
+// Next returns another body of a size in bytes, which must be at least 400. Lines fill most of it, and a note the rest.
 func (r Bodies) Next(size int) string {
-	p := r.payment()
-	for missing := size - len(p.json()); missing > 150; {
-		l := r.line()
-		text, _ := json.Marshal(l) // cannot fail
-		p.Lines, missing = append(p.Lines, l), missing-len(text)-1
+	const toNote, end = `],"note":"`, `"}`
+	head := r.head()
+	missing := size - len(head+toNote+end)
+	var lines []string
+	for left := missing; left > 152; {
+		text := r.line()
+		lines, left = append(lines, text), left-len(text)-1
 	}
-	missing := size - len(p.json())
-	for len(p.Note) < missing {
-		p.Note += r.one(words) + " "
+	all := strings.Join(lines, ",")
+	missing -= len(all)
+	note := ""
+	for len(note) < missing {
+		note += r.one(words) + " "
 	}
-	p.Note = p.Note[:missing]
-	return p.json()
-}
-
-// json returns the payment as text.
-func (p payment) json() string {
-	b, _ := json.Marshal(p) // cannot fail
-	return string(b)
+	return head + all + toNote + note[:missing] + end
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -80,7 +79,7 @@ func ParseBegin(cmd *redis.Cmd) (word string, fence int64, record []byte, err er
 }
 
 // rawCalls makes the two script calls that a guarded request needs around the handler, and does nothing else.
-func rawCalls(client redis.Scripter, p *Payments) handler {
+func rawCalls(client *redis.Client, p *Payments) handler {
 	return func(ctx context.Context, key string, body func() []byte) reply {
 		c := NewClaim("raw:{" + key + "}")
 		word, fence, record, err := ParseBegin(c.Begin(ctx, client))
@@ -92,27 +91,16 @@ func rawCalls(client redis.Scripter, p *Payments) handler {
 		case word != "claimed":
 			return conflict
 		}
-		body()
-		made := p.pay()
-		if c.Complete(ctx, client, fence, made).Err() != nil {
-			return unavailable
-		}
-		return created(made)
+		return p.run(body, func(made []byte) error { return c.Complete(ctx, client, fence, made).Err() })
 	}
 }
 
 // LoadScripts sends all scripts to a server, so that no subject pays for it.
 func LoadScripts(ctx context.Context, client *redis.Client) error {
-	scripts := []*redis.Script{beginScript, completeScript, pairBegin, pairComplete, unlockScript}
-	for _, s := range append(scripts, redis.NewScript(lua.Fail), redis.NewScript(lua.Extend)) {
+	for _, s := range []*redis.Script{beginScript, completeScript, pairBegin, pairComplete, unlockScript} {
 		if err := s.Load(ctx, client).Err(); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// EmptyRecord is a COMPLETED record with an outcome that has neither header fields nor a body.
-func EmptyRecord() []byte {
-	return ClaimOf("").record(time.Now().UnixMicro(), []byte("1\x00\xc9\x01\x00\x00sum4"))
 }

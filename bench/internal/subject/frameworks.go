@@ -18,17 +18,11 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// Framework serves a handler with its router, with this library's adapter for it, and with a guard by hand where there is one.
+// Framework serves a handler with its router, behind this library's adapter for it if there is an engine, or behind a guard by
+// hand. The bare handler has neither. Gin and Echo have no guard by hand.
 type Framework struct {
 	Name  string
-	mount func(h handler, by protection) App
-}
-
-// protection is the middleware around a handler: at most one of the two, and none around the bare handler. Gin and Echo have no
-// guard by hand.
-type protection struct {
-	engine *core.Engine
-	guard  *guard
+	mount func(h handler, e *core.Engine, g *guard) App
 }
 
 // Frameworks are all that are measured, in the order of the report.
@@ -36,7 +30,7 @@ var Frameworks = []Framework{{"http", mountHTTP}, {"gin", mountGin}, {"echo", mo
 
 // Mount returns the payment handler behind an engine; without one if e is nil.
 func (f Framework) Mount(p *Payments, e *core.Engine) App {
-	return f.mount(p.handle, protection{engine: e})
+	return f.mount(p.handle, e, nil)
 }
 
 // App is a handler that is ready to be served. One of the fields is set.
@@ -46,7 +40,7 @@ type App struct {
 }
 
 // mountHTTP serves a handler on net/http.
-func mountHTTP(h handler, by protection) App {
+func mountHTTP(h handler, e *core.Engine, g *guard) App {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+Path, func(w http.ResponseWriter, r *http.Request) {
 		reply := h(r.Context(), r.Header.Get(KeyHeader), func() []byte { return readBody(r) })
@@ -58,20 +52,20 @@ func mountHTTP(h handler, by protection) App {
 		_, _ = w.Write(reply.body) // an error means that the client has left
 	})
 	switch {
-	case by.engine != nil:
-		return App{Std: idemhttp.HTTP(by.engine)(mux)}
-	case by.guard != nil:
-		return App{Std: by.guard.http(mux)}
+	case e != nil:
+		return App{Std: idemhttp.HTTP(e)(mux)}
+	case g != nil:
+		return App{Std: g.http(mux)}
 	}
 	return App{Std: mux}
 }
 
 // mountGin serves a handler on Gin.
-func mountGin(h handler, by protection) App {
+func mountGin(h handler, e *core.Engine, _ *guard) App {
 	gin.SetMode(gin.ReleaseMode)
 	router := gin.New()
-	if by.engine != nil {
-		router.Use(idemgin.Gin(by.engine))
+	if e != nil {
+		router.Use(idemgin.Gin(e))
 	}
 	router.POST(Path, func(c *gin.Context) {
 		reply := h(c.Request.Context(), c.GetHeader(KeyHeader), func() []byte { return readBody(c.Request) })
@@ -84,10 +78,10 @@ func mountGin(h handler, by protection) App {
 }
 
 // mountEcho serves a handler on Echo.
-func mountEcho(h handler, by protection) App {
+func mountEcho(h handler, e *core.Engine, _ *guard) App {
 	router := echo.New()
-	if by.engine != nil {
-		router.Use(idemecho.Echo(by.engine))
+	if e != nil {
+		router.Use(idemecho.Echo(e))
 	}
 	router.POST(Path, func(c echo.Context) error {
 		reply := h(c.Request().Context(), c.Request().Header.Get(KeyHeader), func() []byte { return readBody(c.Request()) })
@@ -100,12 +94,12 @@ func mountEcho(h handler, by protection) App {
 }
 
 // mountFiber serves a handler on Fiber, which is built on fasthttp.
-func mountFiber(h handler, by protection) App {
+func mountFiber(h handler, e *core.Engine, g *guard) App {
 	switch {
-	case by.engine != nil:
-		return fiberApp(h, idemfiber.Fiber(by.engine))
-	case by.guard != nil:
-		return fiberApp(h, by.guard.fiber)
+	case e != nil:
+		return fiberApp(h, idemfiber.Fiber(e))
+	case g != nil:
+		return fiberApp(h, g.fiber)
 	}
 	return fiberApp(h)
 }
@@ -113,17 +107,14 @@ func mountFiber(h handler, by protection) App {
 // fiberApp serves a handler on Fiber behind any middleware.
 func fiberApp(h handler, middleware ...fiber.Handler) App {
 	app := fiber.New(fiber.Config{DisableStartupMessage: true})
-	for _, m := range middleware {
-		app.Use(m)
-	}
-	app.Post(Path, func(c *fiber.Ctx) error {
+	app.Post(Path, append(middleware, func(c *fiber.Ctx) error {
 		reply := h(c.UserContext(), c.Get(KeyHeader), c.Body)
 		if reply.isReplay {
 			c.Set(Marker, "true")
 		}
 		c.Set(fiber.HeaderContentType, MediaType)
 		return c.Status(reply.status).Send(reply.body)
-	})
+	})...)
 	app.Handler() // builds the routes
 	return App{Fast: app.Server()}
 }

@@ -29,62 +29,40 @@ type guard struct{ client redis.Scripter }
 // callTimeout is how long a call may take. The library's default is the same.
 const callTimeout = time.Second
 
-// granted is a claim of a request whose handler must run.
-type granted struct {
-	claim  *Claim
-	fence  int64
-	client redis.Scripter
-}
-
-// begin returns the claim, or the response if the handler must not run.
-func (g *guard) begin(ctx context.Context, key, method, path string, body []byte) (*granted, *held) {
+// begin returns the claim and its fence, or the response if the handler must not run.
+func (g *guard) begin(ctx context.Context, key, method, path string, body []byte) (c *Claim, fence int64, refused *held) {
 	name := sha256.Sum256([]byte(key))
-	c := NewClaim("guard:{" + base64.RawURLEncoding.EncodeToString(name[:]) + "}")
-	c.fingerprint = requestHash(method, path, body)
+	c = NewClaim("guard:{" + base64.RawURLEncoding.EncodeToString(name[:]) + "}")
+	c.fingerprint = sha256.Sum256(append([]byte(method+"\n"+path+"\n"), body...))
 	bounded, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	word, fence, record, err := ParseBegin(c.Begin(bounded, g.client))
 	switch {
 	case err != nil:
-		return nil, &held{status: http.StatusServiceUnavailable}
+		return nil, 0, &held{status: http.StatusServiceUnavailable}
 	case record != nil:
 		kept := unpacked(record[HeadBytes:])
 		kept.fields = append(kept.fields, Marker, "true")
-		return nil, kept
+		return nil, 0, kept
 	case word == "mismatch":
-		return nil, &held{status: http.StatusUnprocessableEntity}
+		return nil, 0, &held{status: http.StatusUnprocessableEntity}
 	case word != "claimed":
-		return nil, &held{status: http.StatusConflict}
+		return nil, 0, &held{status: http.StatusConflict}
 	}
-	return &granted{c, fence, g.client}, nil
-}
-
-// requestHash is the fingerprint by which two requests are the same.
-func requestHash(method, path string, body []byte) (sum [32]byte) {
-	h := sha256.New()
-	for _, part := range []string{method, path} {
-		_, _ = io.WriteString(h, part+"\n") // a hash takes everything
-	}
-	_, _ = h.Write(body)
-	h.Sum(sum[:0])
-	return sum
+	return c, fence, nil
 }
 
 // keep stores a response and reports whether it may be sent.
-func (g *granted) keep(ctx context.Context, h *held) bool {
+func (g *guard) keep(ctx context.Context, c *Claim, fence int64, h *held) bool {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	word, err := g.claim.Complete(bounded, g.client, g.fence, h.packed()).Text()
+	word, err := c.Complete(bounded, g.client, fence, h.packed()).Text()
 	return err == nil && word == "ok"
 }
 
 // packed encodes a response: status, number of fields, the fields with their lengths, and the body.
 func (h *held) packed() []byte {
-	size := 3 * binary.MaxVarintLen64
-	for _, text := range h.fields {
-		size += binary.MaxVarintLen64 + len(text)
-	}
-	b := binary.AppendUvarint(make([]byte, 0, size+len(h.body)), uint64(h.status))
+	b := binary.AppendUvarint(make([]byte, 0, 256+len(h.body)), uint64(h.status)) // 256: room for the usual fields
 	b = binary.AppendUvarint(b, uint64(len(h.fields)))
 	for _, text := range h.fields {
 		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
@@ -131,36 +109,31 @@ func (r *recorder) held() *held {
 	return h
 }
 
-// send writes a response. It adds to header fields that are already set.
-func (h *held) send(w http.ResponseWriter) {
-	for i := 0; i < len(h.fields); i += 2 {
-		w.Header().Add(h.fields[i], h.fields[i+1])
-	}
-	w.WriteHeader(h.status)
-	_, _ = w.Write(h.body) // an error means that the client has left
-}
-
 // http is the guard as a middleware of net/http. The handler runs unless the request has its response.
 func (g *guard) http(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body := readBody(r)
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		claim, response := g.begin(r.Context(), r.Header.Get(KeyHeader), r.Method, r.URL.Path, body)
+		claim, fence, response := g.begin(r.Context(), r.Header.Get(KeyHeader), r.Method, r.URL.Path, body)
 		if claim != nil {
 			recorded := &recorder{header: http.Header{}, status: http.StatusOK}
 			next.ServeHTTP(recorded, r)
 			response = recorded.held()
-			if !claim.keep(r.Context(), response) {
+			if !g.keep(r.Context(), claim, fence, response) {
 				response = &held{status: http.StatusServiceUnavailable}
 			}
 		}
-		response.send(w)
+		for i := 0; i < len(response.fields); i += 2 {
+			w.Header().Add(response.fields[i], response.fields[i+1])
+		}
+		w.WriteHeader(response.status)
+		_, _ = w.Write(response.body) // an error means that the client has left
 	})
 }
 
 // fiber is the guard as a middleware of Fiber, whose handlers write into the response that is sent.
 func (g *guard) fiber(c *fiber.Ctx) error {
-	claim, kept := g.begin(c.UserContext(), c.Get(KeyHeader), c.Method(), c.Path(), c.Body())
+	claim, fence, kept := g.begin(c.UserContext(), c.Get(KeyHeader), c.Method(), c.Path(), c.Body())
 	if claim == nil {
 		for i := 0; i < len(kept.fields); i += 2 {
 			c.Set(kept.fields[i], kept.fields[i+1])
@@ -173,7 +146,7 @@ func (g *guard) fiber(c *fiber.Ctx) error {
 	response := c.Response()
 	h := &held{status: response.StatusCode(), body: response.Body()}
 	response.Header.VisitAll(func(name, value []byte) { h.fields = append(h.fields, string(name), string(value)) })
-	if !claim.keep(c.UserContext(), h) {
+	if !g.keep(c.UserContext(), claim, fence, h) {
 		response.Reset()
 		return c.SendStatus(fiber.StatusServiceUnavailable)
 	}

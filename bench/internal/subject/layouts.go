@@ -2,9 +2,7 @@ package subject
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
-	"hash/crc32"
 	"net/http"
 	"strings"
 	"sync"
@@ -19,13 +17,13 @@ import (
 // Layout is one way to lay a record out, as commands to a server or to a pipeline.
 type Layout struct {
 	Name     string
-	Begin    func(ctx context.Context, to redis.Cmdable, key string)
-	Complete func(ctx context.Context, to redis.Cmdable, key, body string)
-	Replay   func(ctx context.Context, to redis.Cmdable, key string, size int)
 	Keys     func(key string) []string // the Redis keys of a record
+	Kept     func(body string) []byte  // what Complete stores of a response with a body
+	Begin    func(ctx context.Context, to redis.Cmdable, key string)
+	Complete func(ctx context.Context, to redis.Cmdable, key string, kept []byte)
+	Replay   func(ctx context.Context, to redis.Cmdable, key string, size int)
 
-	// Learn reads what Complete needs of keys that were begun in a pipeline; nil: nothing.
-	Learn func(ctx context.Context, client *redis.Client, names []string) error
+	GetsFrom int // from this length of a body on, a replay is a script and a GET; 0: never
 }
 
 // longBytes is the length of a body from which on this library reads a record by a GET.
@@ -33,8 +31,8 @@ const longBytes = 2 << 10
 
 // Layouts are this library's layout and one that people write.
 var Layouts = []Layout{
-	{"this library", ownBegin, ownComplete, ownReplay, Own, learnFences},
-	{"two keys with JSON", PairBegin, pairClose, pairReplay, PairKeys, nil},
+	{"this library", Own, Packed, ownBegin, ownComplete, ownReplay, longBytes},
+	{"two keys with JSON", pairKeys, pairOutcome, beginPair, completePair, replayPair, 0},
 }
 
 // headFields are the header fields of the response that is kept.
@@ -43,26 +41,8 @@ var headFields = [][2]string{
 	{"Vary", "Accept"}, {"Cache-Control", "no-store"}, {"X-Api-Version", "2026-01-01"},
 }
 
-// Packed returns the outcome that the engine would hand to a store.
+// Packed returns the outcome that the engine hands to a store for a response with headFields and a body.
 func Packed(body string) []byte {
-	head := packedHead()
-	b := append(append(make([]byte, 0, len(head)+len(body)+checksumLength), head...), body...)
-	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
-}
-
-// checksumLength is the length of the CRC-32C that ends an outcome, in bytes.
-const checksumLength = 4
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// packedHead returns what the engine writes before the body.
-var packedHead = sync.OnceValue(func() []byte {
-	outcome := engineOutcome("")
-	return outcome[:len(outcome)-checksumLength]
-})
-
-// engineOutcome returns the outcome that the engine makes of a response with a body.
-func engineOutcome(body string) []byte {
 	kept := &keeper{Store: memstore.New()}
 	engine, err := core.New(core.Config{Store: kept, Scope: core.SingleTenant})
 	if err != nil {
@@ -107,13 +87,19 @@ func ClaimOf(key string) *Claim {
 // Own returns the Redis keys of a record in this library's layout.
 func Own(key string) []string { return []string{"idem:{" + key + "}"} }
 
-// fences are those of the claims that ownBegin made, by key.
-var fences sync.Map
+// begun are the results of begin scripts by key, for ownComplete. That of a call in a pipeline is there when the pipeline is.
+var begun sync.Map
 
-// ownBegin begins a record and remembers its fence for ownComplete.
+// ownBegin begins a record and remembers the result.
 func ownBegin(ctx context.Context, to redis.Cmdable, key string) {
-	_, fence, _, _ := ParseBegin(ClaimOf(key).Begin(ctx, to))
-	fences.Store(key, fence)
+	begun.Store(key, ClaimOf(key).Begin(ctx, to))
+}
+
+// ownComplete completes what ownBegin began.
+func ownComplete(ctx context.Context, to redis.Cmdable, key string, kept []byte) {
+	result, _ := begun.LoadAndDelete(key)
+	_, fence, _, _ := ParseBegin(result.(*redis.Cmd)) // serverTime has counted failed calls
+	ClaimOf(key).Complete(ctx, to, fence, kept)
 }
 
 // ownReplay reads a long record by a GET after the script, as redisstore does when it has met one.
@@ -124,29 +110,6 @@ func ownReplay(ctx context.Context, to redis.Cmdable, key string, size int) {
 	if size >= longBytes {
 		to.Get(ctx, c.key)
 	}
-}
-
-// ownComplete completes what ownBegin began.
-func ownComplete(ctx context.Context, to redis.Cmdable, key, body string) {
-	known, _ := fences.LoadAndDelete(key)
-	fence, _ := known.(int64) // 0 for "not known", as of what began in a pipeline
-	ClaimOf(key).Complete(ctx, to, fence, Packed(body))
-}
-
-// learnFences finds the fences of what began in a pipeline.
-func learnFences(ctx context.Context, client *redis.Client, names []string) error {
-	read := make([]*redis.StringCmd, len(names))
-	_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, name := range names {
-			read[i] = p.GetRange(ctx, Own(name)[0], 10, 25)
-		}
-		return nil
-	})
-	for i, name := range names {
-		fence, _ := read[i].Int64() // err says whether it was read
-		fences.Store(name, fence)
-	}
-	return err
 }
 
 // The two keys are a lock and a JSON result, without fence, attempt or takeover.
@@ -178,31 +141,26 @@ type pairResult struct {
 	Fingerprint string      `json:"fingerprint"`
 }
 
-// PairResult is the JSON result of two keys for a body.
-func PairResult(body []byte) []byte {
-	b, _ := json.Marshal(pairResult{201, headFields, string(body), pairFingerprint}) // cannot fail
+// pairOutcome is the JSON result of two keys for a body.
+func pairOutcome(body string) []byte {
+	b, _ := json.Marshal(pairResult{201, headFields, body, pairFingerprint}) // cannot fail
 	return b
 }
 
-// PairKeys returns the Redis keys of the lock and of the result.
-func PairKeys(key string) []string {
+// pairKeys returns the Redis keys of the lock and of the result.
+func pairKeys(key string) []string {
 	return []string{"pair:{" + key + "}:lock", "pair:{" + key + "}:result"}
 }
 
-// PairBegin begins a record in the layout of two keys.
-func PairBegin(ctx context.Context, to redis.Cmdable, key string) {
-	pairBegin.EvalSha(ctx, to, PairKeys(key), pairOwner, pairFingerprint, retentionMillis)
+// beginPair begins a record in the layout of two keys.
+func beginPair(ctx context.Context, to redis.Cmdable, key string) {
+	pairBegin.EvalSha(ctx, to, pairKeys(key), pairOwner, pairFingerprint, retentionMillis)
 }
 
-// pairReplay begins a record that is complete; the script returns the result.
-func pairReplay(ctx context.Context, to redis.Cmdable, key string, _ int) { PairBegin(ctx, to, key) }
-
-// pairClose completes a record with the result for a body.
-func pairClose(ctx context.Context, to redis.Cmdable, key, body string) {
-	PairComplete(ctx, to, key, PairResult([]byte(body)))
+// completePair completes a record in the layout of two keys.
+func completePair(ctx context.Context, to redis.Cmdable, key string, kept []byte) {
+	pairComplete.EvalSha(ctx, to, pairKeys(key), pairOwner, retentionMillis, kept)
 }
 
-// PairComplete completes a record in the layout of two keys with a result.
-func PairComplete(ctx context.Context, to redis.Cmdable, key string, result []byte) {
-	pairComplete.EvalSha(ctx, to, PairKeys(key), pairOwner, retentionMillis, result)
-}
+// replayPair begins a record that is complete; the script returns the result.
+func replayPair(ctx context.Context, to redis.Cmdable, key string, _ int) { beginPair(ctx, to, key) }

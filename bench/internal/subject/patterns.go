@@ -55,18 +55,13 @@ func lookUp(ctx context.Context, client *redis.Client, result string) (reply, bo
 
 // runAndSet runs the handler and keeps its response before it is sent.
 func runAndSet(ctx context.Context, client *redis.Client, p *Payments, result string, body func() []byte) reply {
-	body()
-	made := p.pay()
-	if err := client.Set(ctx, result, made, keepLife).Err(); err != nil {
-		return unavailable
-	}
-	return created(made)
+	return p.run(body, func(made []byte) error { return client.Set(ctx, result, made, keepLife).Err() })
 }
 
 // luaTwoKeys calls a script before the handler and one after it, over a lock and a JSON result.
 func luaTwoKeys(client *redis.Client, p *Payments) handler {
 	return func(ctx context.Context, key string, body func() []byte) reply {
-		owner, keys := rand.Text(), PairKeys(key)
+		owner, keys := rand.Text(), pairKeys(key)
 		found, err := pairBegin.EvalSha(ctx, client, keys, owner, pairFingerprint, retentionMillis).StringSlice()
 		switch {
 		case err != nil:
@@ -80,12 +75,9 @@ func luaTwoKeys(client *redis.Client, p *Payments) handler {
 		case found[0] != "claimed":
 			return conflict
 		}
-		body()
-		made := p.pay()
-		if pairComplete.EvalSha(ctx, client, keys, owner, retentionMillis, PairResult(made)).Err() != nil {
-			return unavailable
-		}
-		return created(made)
+		return p.run(body, func(made []byte) error {
+			return pairComplete.EvalSha(ctx, client, keys, owner, retentionMillis, pairOutcome(string(made))).Err()
+		})
 	}
 }
 
@@ -108,16 +100,14 @@ func oneJSONKey(client *redis.Client, p *Payments) handler {
 		case !claimed:
 			return replayEntry(client.Get(ctx, "json:"+key).Bytes())
 		}
-		body()
-		recorder := httptest.NewRecorder()
-		recorder.Header().Set("Content-Type", MediaType)
-		recorder.WriteHeader(http.StatusCreated)
-		_, _ = recorder.Write(p.pay())                                                                // cannot fail
-		kept, _ := json.Marshal(entry{true, recorder.Code, recorder.Header(), recorder.Body.Bytes()}) // cannot fail
-		if client.Set(ctx, "json:"+key, kept, keepLife).Err() != nil {
-			return unavailable
-		}
-		return created(recorder.Body.Bytes())
+		return p.run(body, func(made []byte) error {
+			recorder := httptest.NewRecorder()
+			recorder.Header().Set("Content-Type", MediaType)
+			recorder.WriteHeader(http.StatusCreated)
+			_, _ = recorder.Write(made)                                                                   // cannot fail
+			kept, _ := json.Marshal(entry{true, recorder.Code, recorder.Header(), recorder.Body.Bytes()}) // cannot fail
+			return client.Set(ctx, "json:"+key, kept, keepLife).Err()
+		})
 	}
 }
 

@@ -53,12 +53,20 @@ type reply struct {
 
 // handle is the unguarded handler.
 func (p *Payments) handle(_ context.Context, _ string, body func() []byte) reply {
-	body()
-	return created(p.pay())
+	return p.run(body, func([]byte) error { return nil })
 }
 
-// The responses of a first run and of a replay.
-func created(body []byte) reply  { return reply{status: http.StatusCreated, body: body} }
+// run runs the handler, and keeps its response before it is sent.
+func (p *Payments) run(body func() []byte, keep func(made []byte) error) reply {
+	body()
+	made := p.pay()
+	if keep(made) != nil {
+		return unavailable
+	}
+	return reply{status: http.StatusCreated, body: made}
+}
+
+// replayed is the response of a replay.
 func replayed(body []byte) reply { return reply{http.StatusCreated, body, true} }
 
 // Responses that refuse a request.
@@ -86,20 +94,13 @@ func appendPadded(b []byte, n int64, digits int) []byte {
 // Keys makes keys of 36 characters, the length of a UUID, which some subjects insist on. It is for one goroutine.
 type Keys struct {
 	prefix string
-	next   int64
 	buf    []byte
 }
 
 // NewKeys returns keys that begin with a name of at most 15 characters.
 func NewKeys(name string) *Keys { return &Keys{prefix: name + strings.Repeat("-", 15-len(name))} }
 
-// Next returns the next key. The slice is valid until the next call.
-func (k *Keys) Next() []byte {
-	k.next++
-	return k.At(k.next)
-}
-
-// At returns key n; Next returns key 1 first. The slice is valid until the next call.
+// At returns key n. The slice is valid until the next call.
 func (k *Keys) At(n int64) []byte {
 	k.buf = appendPadded(append(k.buf[:0], k.prefix...), n, 21)
 	return k.buf

@@ -22,11 +22,9 @@ type Subject struct {
 	Reason    string // why it may be faster than that
 	Unmarked  bool   // its replays carry no marker
 
-	mount func(c Clients, p *Payments) App
+	// Mount returns the payment handler as the subject guards it.
+	Mount func(c Clients, p *Payments) App
 }
-
-// Mount returns the payment handler as the subject guards it.
-func (s *Subject) Mount(c Clients, p *Payments) App { return s.mount(c, p) }
 
 // Clients reach the server that subjects keep their records in.
 type Clients struct {
@@ -46,55 +44,45 @@ const (
 	AutoHand = "a guard by hand in AutoPipeline"
 )
 
-// Why a subject may be faster than this library.
-const (
-	rawReason   = "nothing is captured, hashed, renewed or compared; status and header fields are not stored"
-	guardReason = "no lease is renewed, there are no limits and no hooks, no key is released, and a panic is not noticed"
-)
-
-// localBytes is the memory for local replays.
-const localBytes = 256 << 20
+// guardReason says why a guard by hand may be faster than this library.
+const guardReason = "no lease is renewed, there are no limits and no hooks, no key is released, and a panic is not noticed"
 
 // All returns every subject in the order of the report.
 func All() (all []*Subject) {
 	for _, f := range Frameworks {
 		all = append(all, f.subjects()...)
-		switch f.Name {
-		case "http":
-			all = append(append(all, f.byHand()...), patterns...)
-		case "fiber":
-			all = append(append(all, f.byHand()...), gofiber...)
+		if f.Name == "http" || f.Name == "fiber" {
+			all = append(all, f.byHand()...)
 		}
+		all = append(all, others[f.Name]...)
 	}
 	return all
 }
 
 // subjects are those that every framework has.
 func (f Framework) subjects() []*Subject {
-	library := func(name string, store func(Clients) driver.Store, change func(*core.Config)) *Subject {
-		return &Subject{Framework: f.Name, Name: name, mount: func(c Clients, p *Payments) App {
+	library := func(name string, store func(Clients) driver.Store, local int) *Subject {
+		change := func(c *core.Config) { c.Keep.LocalReplays = local }
+		return &Subject{Framework: f.Name, Name: name, Mount: func(c Clients, p *Payments) App {
 			return f.Mount(p, NewEngine(store(c)).With(change))
 		}}
 	}
-	asItIs := func(*core.Config) {}
 	onRedis := func(c Clients) driver.Store { return redisstore.New(c.Plain) }
 	return []*Subject{
-		{Framework: f.Name, Name: Bare, Unmarked: true, mount: func(_ Clients, p *Payments) App { return f.Mount(p, nil) }},
-		library(Redis, onRedis, asItIs),
-		library(Batched, func(c Clients) driver.Store { return redisstore.New(c.Plain, redisstore.Batch()) }, asItIs),
-		library(Local, onRedis, func(c *core.Config) { c.Keep.LocalReplays = localBytes }),
-		library(Memory, func(Clients) driver.Store { return NewMemstore() }, asItIs),
-		{Framework: f.Name, Name: Raw, Beside: Redis, Reason: rawReason, mount: func(c Clients, p *Payments) App {
-			return f.mount(rawCalls(c.Plain, p), protection{})
-		}},
+		{Framework: f.Name, Name: Bare, Unmarked: true, Mount: func(_ Clients, p *Payments) App { return f.Mount(p, nil) }},
+		library(Redis, onRedis, 0),
+		library(Batched, func(c Clients) driver.Store { return redisstore.New(c.Plain, redisstore.Batch()) }, 0),
+		library(Local, onRedis, 256<<20),
+		library(Memory, func(Clients) driver.Store { return NewMemstore() }, 0),
+		f.pattern(Raw, rawCalls, "nothing is captured, hashed, renewed or compared; status and header fields are not stored"),
 	}
 }
 
 // byHand are the guards by hand.
 func (f Framework) byHand() []*Subject {
 	byHand := func(name, beside string, client func(Clients) redis.Scripter) *Subject {
-		return &Subject{Framework: f.Name, Name: name, Beside: beside, Reason: guardReason, mount: func(c Clients, p *Payments) App {
-			return f.mount(p.handle, protection{guard: &guard{client(c)}})
+		return &Subject{Framework: f.Name, Name: name, Beside: beside, Reason: guardReason, Mount: func(c Clients, p *Payments) App {
+			return f.mount(p.handle, nil, &guard{client(c)})
 		}}
 	}
 	return []*Subject{
@@ -117,36 +105,38 @@ func NewEngine(store driver.Store) *core.Engine {
 	return e
 }
 
-// patterns are the handlers of patterns.go.
-var patterns = []*Subject{
-	pattern("GET, SETNX, SET", getSetNXSet,
-		"plain commands; requests are not compared, and a run that ends between GET and SETNX is repeated"),
-	pattern("Lua over two keys", luaTwoKeys, "no fence and no takeover, so shorter scripts; nothing is captured or hashed"),
-	pattern("one JSON key, httptest.Recorder", oneJSONKey,
-		"plain commands; requests are not compared, and a late run overwrites a newer one"),
-	pattern("lock, check, unlock", lockCheckUnlock, "requests are not compared, and a lock that runs out is not noticed"),
+// others are the handlers of patterns.go, and Fiber's own middleware. Its lock is in the process, also with a storage that is not.
+var others = map[string][]*Subject{
+	"http": {
+		Frameworks[0].pattern("GET, SETNX, SET", getSetNXSet,
+			"plain commands; requests are not compared, and a run that ends between GET and SETNX is repeated"),
+		Frameworks[0].pattern("Lua over two keys", luaTwoKeys,
+			"no fence and no takeover, so shorter scripts; nothing is captured or hashed"),
+		Frameworks[0].pattern("one JSON key, httptest.Recorder", oneJSONKey,
+			"plain commands; requests are not compared, and a late run overwrites a newer one"),
+		Frameworks[0].pattern("lock, check, unlock", lockCheckUnlock,
+			"requests are not compared, and a lock that runs out is not noticed"),
+	},
+	"fiber": {
+		ownFiber("gofiber idempotency, memory", Memory, func(Clients) fiber.Storage { return nil },
+			"requests are not compared, and there are no scopes, leases or fences"),
+		ownFiber("gofiber idempotency, storage/redis", Redis,
+			func(c Clients) fiber.Storage { return fiberredis.NewFromConnection(c.Plain) },
+			"its lock is in the process, so two processes run twice; a replay is a plain GET, and requests are not compared"),
+	},
 }
 
-// pattern is a subject of patterns.go on net/http.
-func pattern(name string, handle func(*redis.Client, *Payments) handler, reason string) *Subject {
-	return &Subject{Framework: "http", Name: name, Beside: Redis, Reason: reason, mount: func(c Clients, p *Payments) App {
-		return mountHTTP(handle(c.Plain, p), protection{})
+// pattern is a handler that guards itself.
+func (f Framework) pattern(name string, handle func(*redis.Client, *Payments) handler, reason string) *Subject {
+	return &Subject{Framework: f.Name, Name: name, Beside: Redis, Reason: reason, Mount: func(c Clients, p *Payments) App {
+		return f.mount(handle(c.Plain, p), nil, nil)
 	}}
-}
-
-// gofiber is Fiber's own middleware. Its lock is in the process, also with a storage that is not.
-var gofiber = []*Subject{
-	ownFiber("gofiber idempotency, memory", Memory, func(Clients) fiber.Storage { return nil },
-		"requests are not compared, and there are no scopes, leases or fences"),
-	ownFiber("gofiber idempotency, storage/redis", Redis,
-		func(c Clients) fiber.Storage { return fiberredis.NewFromConnection(c.Plain) },
-		"its lock is in the process, so two processes run twice; a replay is a plain GET, and requests are not compared"),
 }
 
 // ownFiber is Fiber's middleware with a storage; without one it keeps responses in memory.
 func ownFiber(name, beside string, storage func(Clients) fiber.Storage, reason string) *Subject {
 	return &Subject{Framework: "fiber", Name: name, Beside: beside, Reason: reason, Unmarked: true,
-		mount: func(c Clients, p *Payments) App {
+		Mount: func(c Clients, p *Payments) App {
 			return fiberApp(p.handle, idempotency.New(idempotency.Config{
 				KeyHeader: KeyHeader,
 				Lifetime:  time.Minute, // so that the memory of earlier rounds is freed
