@@ -61,7 +61,7 @@ soak:
 	SOAK=1 $(GO) test -run 'Mutants' -v -timeout 60m ./internal/simulation
 	SOAK=1 $(GO) test -run Waiters -v -timeout 30m ./faults_test
 	SOAK=1 SOAK_FOR=1m $(GO) test -race -shuffle=on -count=3 -timeout 120m ./...
-	@set -e; for module in $(NESTED); do echo "$$module:"; SOAK=1 $(GO) -C $$module test -race $(NORACE) -shuffle=on -timeout 120m ./...; done
+	@set -e; for module in $(NESTED); do echo "$$module:"; SOAK=1 SOAK_FOR=5m $(GO) -C $$module test -race $(NORACE) -shuffle=on -timeout 120m ./...; done
 	$(MAKE) fuzz FUZZTIME=10m
 
 mutants:

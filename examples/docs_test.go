@@ -123,7 +123,8 @@ func TestEveryOptionIsExplained(t *testing.T) {
 var imports = map[string]string{
 	"bytes": "bytes", "context": "context", "http": "net/http", "log": "log", "time": "time", "errors": "errors", "fmt": "fmt", "atomic": "sync/atomic", "slog": "log/slog",
 	"gin": "github.com/gin-gonic/gin", "echo": "github.com/labstack/echo/v4", "fiber": "github.com/gofiber/fiber/v2",
-	"redis": "github.com/redis/go-redis/v9", "pgx": "github.com/jackc/pgx/v5", "pgxpool": "github.com/jackc/pgx/v5/pgxpool",
+	"dynamodb": "github.com/aws/aws-sdk-go-v2/service/dynamodb",
+	"redis":    "github.com/redis/go-redis/v9", "pgx": "github.com/jackc/pgx/v5", "pgxpool": "github.com/jackc/pgx/v5/pgxpool",
 	"core": "github.com/go-idem/idem/core", "expvar": "expvar", "idempotency": "github.com/gofiber/fiber/v2/middleware/idempotency",
 	"connect": "connectrpc.com/connect", "grpc": "google.golang.org/grpc", "metadata": "google.golang.org/grpc/metadata",
 	"driver":     "github.com/go-idem/idem/core/driver",
@@ -131,10 +132,12 @@ var imports = map[string]string{
 	"operator":   "github.com/go-idem/idem/core/operator",
 	"consumer":   "github.com/go-idem/idem/core/consumer",
 	"memstore":   "github.com/go-idem/idem/core/memstore",
+	"movestore":  "github.com/go-idem/idem/core/movestore",
 	"slogidem":   "github.com/go-idem/idem/observe/slogidem",
 	"metrics":    "github.com/go-idem/idem/core/metrics",
 	"pgstore":    "github.com/go-idem/idem/core/pgstore",
 	"redisstore": "github.com/go-idem/idem/core/redisstore", "sqlitestore": "github.com/go-idem/idem/core/sqlitestore",
+	"dynamostore": "github.com/go-idem/idem/core/dynamostore",
 }
 
 // adapters are the packages named idem, by a function that only this one has.
@@ -147,7 +150,7 @@ var adapters = map[string]string{
 var known = [][2]string{
 	{"ctx", "var ctx context.Context"}, {"engine", "var engine *core.Engine"}, {"addr", "var addr string"},
 	{"ops", "var ops *operator.Operator"}, {"task", "var task core.Task"}, {"seen", "var seen driver.Record"}, {"by", "var by operator.By"},
-	{"cfg", "var cfg core.Config"}, {"audit", "var audit func(context.Context, operator.Act) error"},
+	{"movestore", "var from, to movestore.Backend"}, {"cfg", "var cfg core.Config"}, {"audit", "var audit func(context.Context, operator.Act) error"},
 	{"operatorOf", "func operatorOf(*http.Request) string { return \"\" }"},
 	{"authenticate", "func authenticate(http.Handler) http.Handler { return nil }"},
 	{"messages", "var messages *consumer.Consumer"}, {"logger", "var logger *slog.Logger"}, {"upload", "var upload http.Handler"},
@@ -160,8 +163,9 @@ var known = [][2]string{
 	{"router", "var router *gin.Engine"}, {"e", "var e *echo.Echo"}, {"app", "var app *fiber.App"}, {"mux", "var mux *http.ServeMux"},
 	{"store.InTx", "var store *sqlitestore.Store"}, {"pool", "var pool *pgxpool.Pool"}, {"userOf", "func userOf(context.Context) string { return \"\" }"},
 	{"auth", "var auth interface{ Principal(context.Context) string }"},
-	{"client", "var client *redis.Client"}, {"sentinels", "var sentinels []string"}, {"nodes", "var nodes []string"},
+	{"dynamo", "var dynamo *dynamodb.Client"}, {"client", "var client *redis.Client"}, {"sentinels", "var sentinels []string"}, {"nodes", "var nodes []string"},
 	{"storage", "var storage fiber.Storage"}, {"makePayment", "func makePayment(http.ResponseWriter, *http.Request) {}"},
+	{"homeOf", "var homeOf func(*http.Request) string; var here string; var regions map[string]http.Handler"},
 	{"checkBySetNX", "func checkBySetNX(http.Handler) http.Handler { return nil }"},
 	{"anyonce", "var anyonce interface{ Handler(http.Handler) http.Handler }"},
 	{"table", "var table interface { Find(context.Context, string) (struct { Status string; Result []byte }, error) }"},
@@ -225,8 +229,8 @@ func compile(t *testing.T, source string) {
 	module := ".."
 	for needed, nested := range map[string]string{
 		"/fiber/v2/middleware/idempotency\"": "migrate", "/idem/adapters/watermill\"": "../adapters/watermill", "/idem/core/pgstore\"": "../core/pgstore",
-		"/idem/core/sqlitestore\"": "../core/sqlitestore",
-		`"google.golang.org/grpc`:  "../adapters/grpc", `"connectrpc.com/connect`: "../adapters/connect",
+		"/idem/core/sqlitestore\"": "../core/sqlitestore", "/idem/core/dynamostore\"": "../core/dynamostore",
+		`"google.golang.org/grpc`: "../adapters/grpc", `"connectrpc.com/connect`: "../adapters/connect",
 	} {
 		if strings.Contains(source, needed) {
 			module = nested

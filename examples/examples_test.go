@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,6 +28,8 @@ import (
 
 var (
 	frameworks = []string{"http", "gin", "echo", "fiber"}
+	modules    = []string{"echov5", "fiberv3"} // services that are modules of their own
+	services   = slices.Concat(frameworks, modules)
 	stores     = []store{{"memory", noRedis}, {"redis", redisURL}}
 )
 
@@ -45,7 +48,7 @@ type binaries string
 
 func TestExamples(t *testing.T) {
 	b := build(t)
-	for _, framework := range frameworks {
+	for _, framework := range services {
 		for _, store := range stores {
 			t.Run(framework+"/"+store.name, func(t *testing.T) {
 				s := b.start(t, framework, store.url(t))
@@ -230,8 +233,10 @@ func build(t *testing.T) binaries {
 		t.Skip("-short: this test builds the examples and runs them")
 	}
 	dir := t.TempDir()
-	out, err := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "./...").CombinedOutput()
-	require.NoError(t, err, string(out))
+	for _, module := range append([]string{"."}, modules...) {
+		out, err := exec.Command("go", "build", "-C", module, "-o", dir+string(filepath.Separator), "./...").CombinedOutput()
+		require.NoError(t, err, string(out))
+	}
 	return binaries(dir)
 }
 

@@ -35,7 +35,7 @@ func TestTheREADMEIsShort(t *testing.T) {
 func TestTheREADMEShowsTheConfigurationOfTheExamples(t *testing.T) {
 	program := goBlock.FindString(section(t, "In your service"))
 	require.Contains(t, program, "package main")
-	for _, framework := range frameworks {
+	for _, framework := range services {
 		source := readFile(t, framework+"/main.go")
 		lines := regexp.MustCompile(`(?m)^\t\t(Scope|Key|Lease): .*?,( +//|$)`).FindAllString(source, -1)
 		assert.Len(t, lines, 3, framework)

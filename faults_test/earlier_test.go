@@ -210,7 +210,7 @@ func TestARollingDeployOfTheScriptsRunsNothingTwice(t *testing.T) {
 	earlier.AddHook(redistest.OtherScripts(earlierScripts(t), nil))
 	earlier.AddHook(earlierAnswers{})
 	client := server.Client(t)
-	stores := [2]driver.Store{redisstore.New(earlier), redisstore.New(client)}
+	stores := [2]driver.Store{redisstore.New(earlier, redisstore.Scripts()), redisstore.New(client, redisstore.Scripts())}
 	for _, seed := range deploySeeds() {
 		require.NoError(t, client.FlushDB(ctx).Err())
 		d := &deploy{T: t, client: client, stores: stores, random: rand.New(rand.NewSource(seed)), base: storetest.NewClaim(time.Hour, 2*time.Hour)}

@@ -12,33 +12,49 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/internal/badnet"
 )
 
+// ways are how the store sends Begin and Complete: by scripts, or by plain commands where the server has them.
+var ways = map[string][]redisstore.Option{"by scripts alone": {redisstore.Scripts()}, "by plain commands": nil}
+
 func TestALostReplyOfBeginIsOneRun(t *testing.T) {
 	t.Parallel()
-	s, network, server := onNetwork(t)
-	before := executions(t, server)
-	network.Lose(1)
-	s.created(s.post("K"))
-	assert.Equal(t, 1, network.Hits())
-	assert.Equal(t, before+3, executions(t, server), "begin twice, complete once")
-	s.replays("K")
-	s.ran("K", 1)
-	s.promises(false)
+	for way, opts := range ways {
+		t.Run(way, func(t *testing.T) {
+			s, network, server := storeOnNetwork(t, opts)
+			before := executions(t, server)
+			network.Lose(1)
+			s.created(s.post("K"))
+			assert.Equal(t, 1, network.Hits())
+			if opts != nil {
+				assert.Equal(t, before+3, executions(t, server), "begin twice, complete once")
+			}
+			s.replays("K")
+			s.ran("K", 1)
+			s.promises(false)
+		})
+	}
 }
 
 func TestALostReplyOfCompleteIsOneOutcome(t *testing.T) {
 	t.Parallel()
-	s, network, server := onNetwork(t)
-	before := executions(t, server)
-	s.works(func(context.Context, core.Run) int { network.Lose(1); return http.StatusCreated })
-	s.created(s.post("K"))
-	assert.Equal(t, 1, network.Hits())
-	assert.Equal(t, before+3, executions(t, server), "begin once, complete twice")
-	s.replays("K")
-	s.ran("K", 1)
-	s.promises(false)
+	for way, opts := range ways {
+		t.Run(way, func(t *testing.T) {
+			s, network, server := storeOnNetwork(t, opts)
+			before := executions(t, server)
+			s.works(func(context.Context, core.Run) int { network.Lose(1); return http.StatusCreated })
+			s.created(s.post("K"))
+			assert.Equal(t, 1, network.Hits())
+			if opts != nil {
+				assert.Equal(t, before+3, executions(t, server), "begin once, complete twice")
+			}
+			s.replays("K")
+			s.ran("K", 1)
+			s.promises(false)
+		})
+	}
 }
 
 func TestALostReplyOfExtendOrFailChangesNothing(t *testing.T) {

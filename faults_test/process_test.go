@@ -104,10 +104,10 @@ func (c childSpec) serve() {
 			return http.StatusCreated
 		})
 	}))}
+	terminated := make(chan os.Signal, 1)
+	signal.Notify(terminated, syscall.SIGTERM) // before anybody knows of this process
 	go func() { _ = server.Serve(listener) }()
 	fmt.Println("http://" + listener.Addr().String())
-	terminated := make(chan os.Signal, 1)
-	signal.Notify(terminated, syscall.SIGTERM)
 	<-terminated
 	drain, cancel := context.WithTimeout(context.Background(), c.Drain)
 	defer cancel()

@@ -261,10 +261,15 @@ func (s *service) soon(key string, within time.Duration) (a answer) {
 
 // onNetwork is a service on a server of its own, with a network between.
 func onNetwork(tb testing.TB, change ...func(*core.Config)) (*service, *badnet.Net, *redistest.Server) {
+	return storeOnNetwork(tb, nil, change...)
+}
+
+// storeOnNetwork is onNetwork with options of the store.
+func storeOnNetwork(tb testing.TB, opts []redisstore.Option, change ...func(*core.Config)) (*service, *badnet.Net, *redistest.Server) {
 	server := redistest.Start(tb)
 	network := badnet.New(time.Now().UnixNano())
 	client := server.Client(tb, func(o *redis.Options) { o.Dialer = network.Dial })
-	s := newService(tb, redisstore.New(client), change...)
+	s := newService(tb, redisstore.New(client, opts...), change...)
 	s.created(s.post("warm")) // connections are made, scripts are there
 	return s, network, server
 }

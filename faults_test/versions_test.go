@@ -24,8 +24,8 @@ import (
 // COMPLETED records that are made outside of them.
 func otherFormat(tb testing.TB) redis.Hook {
 	texts := map[string]string{}
-	two := strings.NewReplacer("'1100000001'", "'2100000001'", "~= '11'", "~= '21'", "== '12'", "== '22'", "'^1[124]", "'^2[124]",
-		"'1' .. STARTED", "'2' .. STARTED", "'1' .. FAILED", "'2' .. FAILED")
+	two := strings.NewReplacer("'1100000001'", "'3100000001'", "~= '11'", "~= '31'", "== '12'", "== '32'", "'^1[124]", "'^3[124]",
+		"'1' .. STARTED", "'3' .. STARTED", "'1' .. FAILED", "'3' .. FAILED")
 	for _, text := range []string{lua.Begin, lua.Extend, lua.Complete, lua.Fail, lua.Step, lua.Reopen} {
 		texts[text] = two.Replace(text)
 		require.NotEqual(tb, text, texts[text])
@@ -40,7 +40,7 @@ func otherRecords(args []any) {
 			continue
 		}
 		if record, _ := argument.MarshalBinary(); bytes.HasPrefix(record, []byte("12")) && len(record) >= 58 {
-			args[i] = append([]byte("2"), record[1:]...)
+			args[i] = append([]byte("3"), record[1:]...)
 		}
 	}
 }
@@ -51,7 +51,7 @@ func versions(t *testing.T) (one, two driver.Store, client *redis.Client) {
 	other := server.Client(t)
 	other.AddHook(otherFormat(t))
 	client = server.Client(t)
-	return redisstore.New(client), redisstore.New(other), client
+	return redisstore.New(client, redisstore.Scripts()), redisstore.New(other, redisstore.Scripts()), client
 }
 
 // Either version meets records of the other, in every state.
@@ -61,7 +61,7 @@ func TestTwoVersionsLeaveEachOthersRecordsAlone(t *testing.T) {
 	for _, v := range []struct {
 		format       string
 		mine, theirs driver.Store
-	}{{"1", one, two}, {"2", two, one}} {
+	}{{"1", one, two}, {"3", two, one}} {
 		for state, c := range map[string]struct {
 			leave func(driver.Claim) error
 			next  driver.State // for the version whose record it is
@@ -146,7 +146,7 @@ func TestTwoVersionsUnderLoadRunAKeyOnce(t *testing.T) {
 	}
 	assert.NotZero(t, ranIn[a])
 	assert.NotZero(t, ranIn[b])
-	t.Logf("of format 1: %d, of format 2: %d", ranIn[a], ranIn[b])
+	t.Logf("of format 1: %d, of format 3: %d", ranIn[a], ranIn[b])
 	a.promises(false)
 	b.promises(false)
 }

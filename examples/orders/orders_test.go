@@ -129,7 +129,9 @@ func newChain(t *testing.T) *chain {
 
 // servers starts Redis, makes a database, and says where they are.
 func (c *chain) servers() {
-	url, server := pgserver.Database(c.t), redistest.Start(c.t)
+	url := pgserver.Database(c.t)
+	// Without PEXPIRETIME the store sends a script for each call, and a script has a name.
+	server := redistest.Start(c.t, "--save", "", "--rename-command", "PEXPIRETIME", "")
 	c.env = append(os.Environ(), "DATABASE_URL="+url+"?application_name=chain", "REDIS_URL=redis://"+server.Addr+"/0",
 		"TOKENS=secret=alice", "LEASE="+lease.String(), "POLL=500ms", "CONSUMERS=4", "RELAYS=2", "MAX_ATTEMPTS=1000")
 	var err error

@@ -145,7 +145,9 @@ var roles = []role{
 }
 
 // others are calls that are no points. They prepare a connection or renew a lease.
-var others = []string{"redis: hello", "redis: client", "redis: script extend", "redis: ping", "sql: -- ping", "connect"}
+var others = []string{
+	"redis: hello", "redis: client", "redis: script extend", "redis: pexpiretime", "redis: ping", "sql: -- ping", "connect",
+}
 
 // link is two processes of a role, with a proxy between each process and each server.
 type link struct {
