@@ -66,9 +66,9 @@ func TestHistoriesOfDynamoDBAreLinearizable(t *testing.T) {
 		if seed%2 == 0 { // each second seed
 			leaseMargin = never
 		}
-		l.Clients = min(l.Clients, 4) // leases that may end late leave more orders to try
-		l.Calls = min(l.Calls, 60*l.Clients)
-		l.Lease, l.Retention, l.LateEnds, l.ClientClocks = 10*l.Lease, 40*l.Retention, leaseMargin != 0, true
+		l.Clients = min(l.Clients, 6) // leases that may end late leave more orders to try
+		l.Calls = min(l.Calls, 40*l.Clients)
+		l.Lease, l.Retention, l.LateEnds, l.ClientClocks = 10*l.Lease, 10*l.Retention, leaseMargin != 0, true
 		store := model.NewFlaky(newProcesses(t, leaseMargin), seed, float64(seed%5+3)/100)
 		l.IsLinearizable(t, store, seed)
 		require.NotZero(t, store.Lost(), "no answer was lost")

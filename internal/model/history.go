@@ -8,7 +8,6 @@ import (
 	"math"
 	"math/rand"
 	"os"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -31,16 +30,16 @@ type Load struct {
 	Clients, Keys, Calls int
 	Lease, Retention     time.Duration
 	LateEnds             bool // the store may end a lease, and a record with a run, at any later time: it only watches leases
-	ClientClocks         bool // the store reads the clock before it sends a call
+	ClientClocks         bool // the store judges by a clock that it reads before it sends a call
 	firstKey             int
 }
 
 // sent is one call with the times of its start and its answer, in ns since the history began.
 type sent struct {
 	Call
+	Load
 	key       int
 	at, until int64
-	lateEnds  bool // as in Load
 }
 
 // never is the time of an answer that did not come.
@@ -87,7 +86,7 @@ func (c *client) send(key int, call Call) (Answer, bool) {
 		until = never
 		c.names.missed(key - c.firstKey)
 	}
-	input := sent{call, key, at, until, c.LateEnds}
+	input := sent{call, c.Load, key, at, until}
 	c.history = append(c.history, porcupine.Operation{ClientId: c.id, Input: input, Call: at, Output: output, Return: until})
 	return answer, known
 }
@@ -266,29 +265,13 @@ func check(tb testing.TB, history []porcupine.Operation, seed int64) porcupine.C
 // recorded and checked, and the test fails if the shortest one has no result either.
 func (l Load) IsLinearizable(tb testing.TB, store driver.Store, seed int64) {
 	tb.Helper()
-	result := check(tb, l.recordInTime(store, seed), seed)
+	result := check(tb, l.Record(store, seed), seed)
 	for l.Calls > shortest*l.Clients && result == porcupine.Unknown {
 		l.Calls /= 2
 		l.firstKey += 1 << 24
-		result = check(tb, l.recordInTime(store, seed), seed)
+		result = check(tb, l.Record(store, seed), seed)
 	}
 	assert.Equal(tb, porcupine.CheckResult(porcupine.Ok), result, "IDEM_SEED=%d", seed)
-}
-
-// recordInTime is Record. With ClientClocks it records again, a few times at most, while a call took half a retention or longer: the
-// store then judged the end of a record by a time that was over, which it prevents by a margin of a minute that tests do not have.
-func (l Load) recordInTime(store driver.Store, seed int64) (history []porcupine.Operation) {
-	for range 5 {
-		history = l.Record(store, seed)
-		isSlow := func(op porcupine.Operation) bool {
-			return op.Output != nil && op.Return-op.Call >= int64(l.Retention/2)
-		}
-		if !l.ClientClocks || !slices.ContainsFunc(history, isSlow) {
-			break
-		}
-		l.firstKey += 1 << 20
-	}
-	return history
 }
 
 // shortest is the number of calls of each client in the shortest history that counts.

@@ -128,6 +128,8 @@ func (b belief) step(in sent, phase time.Duration, answer Answer, known bool) (b
 	}
 	withdrawn := in.Verb == Fail && r.State == Absent && next.State == Failed
 	switch {
+	case next.State == Absent && in.ClientClocks:
+		return b, true // a call whose clock was read earlier may come later, and find the record
 	case next.State == Absent:
 		return belief{highest: b.highest}, true
 	case withdrawn:
@@ -214,7 +216,7 @@ func (b *belief) prolong(in sent) {
 // answer.
 func (b *belief) schedule(in sent) {
 	until := func(d, slack time.Duration) int64 {
-		if in.until == never || in.lateEnds && in.Verb != Complete && in.Verb != Fail {
+		if in.until == never || in.LateEnds && in.Verb != Complete && in.Verb != Fail {
 			return never
 		}
 		return in.until + int64(d+slack)
