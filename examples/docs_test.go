@@ -255,7 +255,7 @@ func compile(t *testing.T, source string) {
 	isProgram := strings.HasPrefix(source, "package main")
 	lines = slices.DeleteFunc(lines, func(line string) bool {
 		isUnused := strings.HasSuffix(line, "not used") || strings.Contains(line, "declared and not used")
-		return line == "" || strings.HasPrefix(line, "# ") || isUnused && !isProgram
+		return line == "" || strings.HasPrefix(line, "# ") || strings.HasPrefix(line, "go: downloading ") || isUnused && !isProgram
 	})
 	if len(lines) > 0 || err != nil && len(out) == 0 {
 		t.Errorf("%s\n%s", strings.Join(lines, "\n"), source)
