@@ -1,0 +1,103 @@
+package movestore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/memstore"
+	"github.com/go-idem/idem/core/movestore"
+	"github.com/go-idem/idem/internal/model"
+)
+
+func TestStoreAnswersAsTheModelDoesInEverySituation(t *testing.T) {
+	for name, step := range steps {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			now := model.Epoch
+			clock := memstore.Clock(func() time.Time { return time.Unix(0, int64(now)) })
+			clocked := &model.Clocked{
+				Store: step(memstore.New(clock), memstore.New(clock)),
+				Now:   func() time.Duration { return now }, Advance: func(d time.Duration) { now += d },
+			}
+			clocked.PlayWays(t)
+		})
+	}
+}
+
+func TestHistoriesOfEachStepAreLinearizable(t *testing.T) {
+	for name, step := range steps {
+		t.Run(name, func(t *testing.T) {
+			model.EachLoad(t, func(t *testing.T, l model.Load, seed int64) {
+				store := model.NewFlaky(step(memstore.New(), memstore.New()), seed, float64(seed%5+1)/100)
+				l.IsLinearizable(t, store, seed)
+				require.NotZero(t, store.Lost(), "no answer was lost")
+			})
+		})
+	}
+}
+
+// stepsInOrder are the stores of processes in the four steps of a move.
+var stepsInOrder = []func(from, to movestore.Backend) driver.Store{
+	func(from, _ movestore.Backend) driver.Store { return from },
+	func(from, to movestore.Backend) driver.Store { return movestore.Prepare(from, to) },
+	func(from, to movestore.Backend) driver.Store { return movestore.Move(from, to) },
+	func(_, to movestore.Backend) driver.Store { return to },
+}
+
+// processes are the stores of two processes. The calls of one owner are all of one of them.
+type processes [2]driver.Store
+
+// inSteps returns the stores of processes in two steps, over the same two stores.
+func inSteps(one, other int) driver.Store {
+	from, to := memstore.New(), memstore.New()
+	return processes{stepsInOrder[one](from, to), stepsInOrder[other](from, to)}
+}
+
+func (p processes) of(c *driver.Claim) driver.Store { return p[c.Owner[0]%2] }
+
+func (p processes) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
+	return p.of(&c).Begin(ctx, c)
+}
+
+func (p processes) Extend(ctx context.Context, c driver.Claim) error {
+	return p.of(&c).Extend(ctx, c)
+}
+
+func (p processes) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
+	return p.of(&c).Complete(ctx, c, outcome)
+}
+
+func (p processes) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
+	return p.of(&c).Fail(ctx, c, f)
+}
+
+// Processes in two steps that claim one key at the same time may both be refused, so their answers are not those of one store. But
+// no two of them have a key.
+func TestProcessesInNeighbouringStepsNeverHaveOneKey(t *testing.T) {
+	for lower, name := range []string{"0 and Prepare", "Prepare and Move", "Move and 3"} {
+		t.Run(name, func(t *testing.T) {
+			model.EachLoad(t, func(t *testing.T, l model.Load, seed int64) {
+				store := model.NewFlaky(inSteps(lower, lower+1), seed, float64(seed%5+1)/100)
+				assert.NoError(t, l.OneHolder(l.Record(store, seed)), "seed %d", seed)
+				require.NotZero(t, store.Lost(), "no answer was lost")
+			})
+		})
+	}
+}
+
+// The check of the test above sees what a deploy does that leaves out a step.
+func TestProcessesTwoStepsApartHaveOneKey(t *testing.T) {
+	for lower := range 2 {
+		var found error
+		for seed := int64(0); seed < 20 && found == nil; seed++ {
+			found = model.HotKey.OneHolder(model.HotKey.Record(inSteps(lower, lower+2), seed))
+		}
+		t.Log(found)
+		assert.Error(t, found, "steps %d and %d", lower, lower+2)
+	}
+}
