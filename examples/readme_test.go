@@ -110,6 +110,34 @@ func TestTheREADMETellsTheDefaultsOfOptions(t *testing.T) {
 	assert.Greater(t, options, 10)
 }
 
+// The table of stores says of each what docs/stores.md says, with fewer columns.
+func TestTheREADMEComparesTheStoresAsTheirPageDoes(t *testing.T) {
+	rowsOf := func(text string) map[string][]string {
+		rows := map[string][]string{}
+		for line := range strings.Lines(text) {
+			cells := strings.Split(strings.Trim(line, "|\n "), " | ")
+			if name := regexp.MustCompile("^\\[?(`\\w+store`)").FindStringSubmatch(cells[0]); name != nil && rows[name[1]] == nil {
+				rows[name[1]] = cells
+			}
+		}
+		return rows
+	}
+	short, long := rowsOf(section(t, "Stores, and running it")), rowsOf(readFile(t, "../docs/stores.md"))
+	assert.Len(t, short, 5)
+	assert.Len(t, long, len(short))
+	for name, cells := range short {
+		page := long[name]
+		require.Len(t, page, 7, name)
+		assert.Equal(t, page[1:4], cells[1:4], name)
+		median := regexp.MustCompile(`^[\d,]*\d`)
+		times := fmt.Sprintf("%s µs, %s µs", median.FindString(page[5]), median.FindString(page[6]))
+		if page[5] == page[6] {
+			times = page[5] // not measured
+		}
+		assert.Equal(t, times, cells[4], name)
+	}
+}
+
 var (
 	session = regexp.MustCompile("(?s)```console\n(.*?)```")
 	command = regexp.MustCompile(`(?m)^\$ ((?:.*\\\n)*.*)\n((?:[^$\n].*\n)*)`)
