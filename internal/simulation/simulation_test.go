@@ -19,7 +19,7 @@ import (
 // little behind, so the garbage can wait.
 func TestMain(m *testing.M) {
 	runtime.GOMAXPROCS(1)
-	debug.SetGCPercent(1000)
+	debug.SetGCPercent(4000)
 	os.Exit(m.Run())
 }
 
