@@ -17,6 +17,7 @@ import (
 	"github.com/gofiber/fiber/v3/middleware/recover"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/valyala/fasthttp"
 
 	idem "github.com/go-idem/idem/adapters/fiberv3"
 	"github.com/go-idem/idem/core"
@@ -84,6 +85,30 @@ func TestAStreamThatIsReadAndNotClosedEndsItsRun(t *testing.T) {
 			assert.EqualValues(t, map[bool]int{true: 1, false: 2}[test.isKept], runs.Load())
 		})
 	}
+}
+
+// CON-12: net/http serves the app, and copies a stream that is too long to be stored, and does not close it.
+func TestALongStreamThatIsCopiedAndNotClosedEndsItsRun(t *testing.T) {
+	ended := make(chan struct{}, 1)
+	app := fiber.New()
+	app.Use(idem.Fiber(adaptertest.NewEngine(t).With(func(c *core.Config) {
+		c.Keep.MaxBody = 2
+		c.Hooks.Done = func(context.Context, core.Event) { ended <- struct{}{} }
+	})))
+	app.Post("/", func(c fiber.Ctx) error { return c.SendStream(strings.NewReader("paid"), 4) })
+	url := adaptertest.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var c fasthttp.RequestCtx
+		c.Request.Header.SetMethod(r.Method)
+		c.Request.Header.Set("Idempotency-Key", r.Header.Get("Idempotency-Key"))
+		app.Handler()(&c)
+		_, _ = io.Copy(w, c.Response.BodyStream())
+		select {
+		case <-ended:
+		case <-time.After(5 * time.Second):
+			assert.Fail(t, "the run has not ended")
+		}
+	}))
+	assert.Equal(t, "paid", adaptertest.Submit(t, url, "B").Body)
 }
 
 // CON-12: c.End sends a stream past the engine, which never sees its bytes.

@@ -3,6 +3,7 @@ package fiberadapter
 import (
 	"errors"
 	"io"
+	"net"
 	"runtime"
 	"sync"
 
@@ -114,15 +115,46 @@ func (s *stream) Read(p []byte) (int, error) {
 func (s *stream) fits() bool { return max(s.size, s.sent) <= s.limit }
 
 // WriteTo implements io.WriterTo. It passes a body that will not be captured straight to the source, so that the kernel can send
-// a long file.
+// a long file. Like Read, it closes the stream when there is no more to read.
 func (s *stream) WriteTo(w io.Writer) (int64, error) {
 	if s.size <= s.limit {
 		return io.Copy(w, struct{ io.Reader }{s})
 	}
 	s.hasFailed = true
-	n, err := io.Copy(w, s.source)
-	s.hasFailed, s.isComplete = err != nil, err == nil
+	n, hasFailed, err := copyFrom(s.source, w)
+	s.hasFailed, s.isComplete = hasFailed, err == nil
 	s.sent += int(n)
+	_ = s.Close()
+	return n, err
+}
+
+// copyFrom copies source to w. After an error, hasFailed reports whether it is one of the source, and not of w, whose client may
+// have left. A source that writes itself to w, as a file does, tells no more than the error: one of a connection is that of w.
+func copyFrom(source io.Reader, w io.Writer) (n int64, hasFailed bool, err error) {
+	reader := source
+	if limited, ok := source.(*io.LimitedReader); ok {
+		reader = limited.R
+	}
+	if _, writesItself := reader.(io.WriterTo); writesItself {
+		n, err = io.Copy(w, source)
+		var connection *net.OpError
+		return n, err != nil && !errors.As(err, &connection), err
+	}
+	watched := &watchedReader{source: source}
+	n, err = io.Copy(w, watched)
+	return n, watched.hasFailed, err
+}
+
+// watchedReader reads from a source, and notes if that fails.
+type watchedReader struct {
+	source    io.Reader
+	hasFailed bool
+}
+
+// Read implements io.Reader.
+func (r *watchedReader) Read(p []byte) (int, error) {
+	n, err := r.source.Read(p)
+	r.hasFailed = err != nil && !errors.Is(err, io.EOF)
 	return n, err
 }
 

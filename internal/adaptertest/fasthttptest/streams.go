@@ -10,6 +10,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -45,6 +47,7 @@ var streams = []func(*testing.T, App){
 	TestAStreamOfFiberThatBreaksIsNotKept,
 	TestAnOutcomeOfFiberThatIsPendingIsKeptWithTheValuesOfItsOwnRequest,
 	TestAStreamOfFiberWhoseClientLeavesIsNotKept,
+	TestADecisionCountsIfTheClientLeavesALongStreamOfFiber,
 	TestAnEventStreamOfFiberWhoseClientLeavesReleasesTheKey,
 	TestAStreamOfFiberThatNobodyReadsEndsItsRun,
 	TestAStreamOfFiberThatNobodyReadsAndWhoseSourcePanicsEndsItsRunAndNotTheProcess,
@@ -200,6 +203,40 @@ func TestAStreamOfFiberWhoseClientLeavesIsNotKept(t *testing.T, app App) {
 			}, 5*time.Second, time.Millisecond)
 			assert.Equal(t, decided == core.Keep, second.Replayed())
 			assert.Equal(t, decided == core.Keep, second.Header.Get("Idempotent-Body") == "omitted")
+		})
+	}
+}
+
+// endless is a source that gives bytes for ever.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return copy(p, strings.Repeat("x", len(p))), nil }
+
+// CON-12: the connection fails, and not the source, so the decision of the handler counts however the stream is sent.
+func TestADecisionCountsIfTheClientLeavesALongStreamOfFiber(t *testing.T, app App) {
+	const size = 64 << 20
+	path := filepath.Join(t.TempDir(), "statement")
+	require.NoError(t, os.WriteFile(path, make([]byte, size), 0o600))
+	for name, open := range map[string]func() io.Reader{
+		"of a source": func() io.Reader { return endless{} },
+		"of a file":   func() io.Reader { file, _ := os.Open(path); return file },
+		"of a text":   func() io.Reader { return strings.NewReader(strings.Repeat("x", size)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var runs atomic.Int64
+			url := app(t, adaptertest.NewEngine(t), firstRun(&runs, func(ctx context.Context, c *fasthttp.RequestCtx) error {
+				core.Decide(ctx, core.Keep)
+				return sending(open, size)(ctx, c)
+			}), Outside{})
+			leave(t, strings.TrimPrefix(url, "http://"))
+			var second adaptertest.Reply
+			require.Eventually(t, func() bool {
+				second = adaptertest.Submit(t, url+"/orders", "B")
+				return second.Status != http.StatusConflict
+			}, 5*time.Second, time.Millisecond)
+			assert.True(t, second.Replayed(), second.Body)
+			assert.Equal(t, "omitted", second.Header.Get("Idempotent-Body"))
+			assert.EqualValues(t, 1, runs.Load())
 		})
 	}
 }
