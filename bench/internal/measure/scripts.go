@@ -109,15 +109,17 @@ func serverTime(client *redis.Client, names, sent []string, together int, send f
 	if err != nil {
 		return 0, err
 	}
+	lines := map[string][]string{} // by the command
+	for _, line := range commandStat.FindAllStringSubmatch(info, -1) {
+		lines[line[1]] = line
+	}
 	usec := 0.0
-	for _, found := range commandStat.FindAllStringSubmatch(info, -1) {
-		if !slices.Contains(sent, found[1]) {
-			continue
+	for _, command := range sent {
+		line := lines[command]
+		if line == nil || line[2] != strconv.Itoa(len(names)) || line[4] != "" && line[4] != "0" {
+			return 0, fmt.Errorf("not each of %d calls of %s went well: %q", len(names), command, line)
 		}
-		if found[2] != strconv.Itoa(len(names)) || found[4] != "" && found[4] != "0" {
-			return 0, fmt.Errorf("not each of %d calls went well: %s", len(names), found[0])
-		}
-		total, _ := strconv.ParseFloat(found[3], 64) // digits only
+		total, _ := strconv.ParseFloat(line[3], 64) // digits only
 		usec += total
 	}
 	return usec / float64(len(names)), nil
