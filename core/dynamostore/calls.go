@@ -64,7 +64,7 @@ func (s *Store) put(ctx context.Context, it *item) (current *item, err error) {
 		in.ConditionExpression, in.ExpressionAttributeValues = aws.String(isUnchanged), it.unchanged()
 	}
 	if size := sizeOf(in.Item); size > maxItem {
-		return nil, tooLarge("the record", size, maxItem)
+		return nil, tooLarge("the record", size, maxItem, shortenOutcome)
 	}
 	t, err := s.call(func() (middleware.Metadata, error) {
 		out, err := s.client.PutItem(ctx, in)

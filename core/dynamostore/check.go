@@ -27,7 +27,7 @@ func (s *Store) Check(ctx context.Context) ([]driver.Finding, error) {
 	for _, check := range []func(context.Context) ([]driver.Finding, error){s.checkTimeToLive, s.checkBackups, s.checkClock} {
 		found, err := check(ctx)
 		if err != nil && !isUnknown(err) {
-			return nil, s.explain(err)
+			return nil, err
 		}
 		findings = append(findings, found...)
 	}
@@ -69,7 +69,7 @@ func checkReplicas(table *types.TableDescription) []driver.Finding {
 func (s *Store) checkTimeToLive(ctx context.Context) ([]driver.Finding, error) {
 	out, err := s.client.DescribeTimeToLive(ctx, &dynamodb.DescribeTimeToLiveInput{TableName: &s.table})
 	if err != nil {
-		return nil, err
+		return nil, s.explain(err)
 	}
 	ttl, status, attribute := out.TimeToLiveDescription, types.TimeToLiveStatusDisabled, ""
 	if ttl != nil {
@@ -98,7 +98,7 @@ func (s *Store) checkTimeToLive(ctx context.Context) ([]driver.Finding, error) {
 func (s *Store) checkBackups(ctx context.Context) ([]driver.Finding, error) {
 	out, err := s.client.DescribeContinuousBackups(ctx, &dynamodb.DescribeContinuousBackupsInput{TableName: &s.table})
 	if err != nil {
-		return nil, err
+		return nil, s.explain(err)
 	}
 	recovery := types.PointInTimeRecoveryStatusDisabled
 	if backups := out.ContinuousBackupsDescription; backups != nil && backups.PointInTimeRecoveryDescription != nil {

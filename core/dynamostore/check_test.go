@@ -2,6 +2,7 @@ package dynamostore_test
 
 import (
 	"context"
+	"crypto/rand"
 	"net/http"
 	"testing"
 	"time"
@@ -123,4 +124,22 @@ func TestATableIsNotMadeTwice(t *testing.T) {
 	t.Parallel()
 	table := newTable(t)
 	assert.ErrorContains(t, dynamostore.CreateTable(ctx, table.client(), table.name), table.name)
+}
+
+// DynamoDB may not know a table yet when it has just made it.
+func TestATableThatCannotBeSeenYetIsAwaited(t *testing.T) {
+	t.Parallel()
+	client, looks := newTable(t).client, 0
+	first := client(through(func(send transport) transport {
+		return func(r *http.Request) (*http.Response, error) {
+			if callOf(r) == "DescribeTable" {
+				if looks++; looks == 1 {
+					return respond(400, object{"__type": "com.amazonaws.dynamodb.v20120810#ResourceNotFoundException"}), nil
+				}
+			}
+			return send(r)
+		}
+	}))
+	require.NoError(t, dynamostore.CreateTable(ctx, first, rand.Text()))
+	assert.Greater(t, looks, 1)
 }

@@ -19,7 +19,7 @@ func (s *Store) Checkpoint(ctx context.Context, c driver.Claim, step string, res
 		steps[step] = bytes.Clone(result)
 		it.steps = steps
 		if size := sizeOf(it.encode()); size > maxItem-reserve {
-			return tooLarge("a step with all others", size, maxItem-reserve)
+			return tooLarge("the record with all steps", size, maxItem-reserve, shortenSteps)
 		}
 		return nil
 	})

@@ -123,7 +123,7 @@ func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) er
 		return err
 	}
 	if len(outcome) > maxOutcome {
-		return tooLarge("the outcome", len(outcome), maxOutcome)
+		return tooLarge("the outcome", len(outcome), maxOutcome, shortenOutcome)
 	}
 	expires, tombstone := s.expires(&c, now), int64(0)
 	if c.LateRetry > 0 {

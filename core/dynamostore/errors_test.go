@@ -107,6 +107,52 @@ func TestBadInputIsAnErrorThatSaysWhatToDo(t *testing.T) {
 	}
 }
 
+// A user that lacks a permission learns which one, whatever the call.
+func TestTheErrorNamesThePermissionThatIsMissing(t *testing.T) {
+	t.Parallel()
+	for operation, call := range map[string]func(*dynamostore.Store) error{
+		"GetItem":    func(s *dynamostore.Store) error { _, err := s.Look(ctx, [32]byte{1}); return err },
+		"UpdateItem": func(s *dynamostore.Store) error { return s.Extend(ctx, driver.Claim{Fence: 1}) },
+		"Scan": func(s *dynamostore.Store) error {
+			return s.Scan(ctx, driver.Filter{}, func(driver.Record) bool { return true })
+		},
+		"DescribeTable":      func(s *dynamostore.Store) error { _, err := s.Check(ctx); return err },
+		"DescribeTimeToLive": func(s *dynamostore.Store) error { _, err := s.Check(ctx); return err },
+	} {
+		store := sharedTable(t).store(refused("AccessDeniedException", "not authorized", operation))
+		assert.ErrorContains(t, call(store), "let the credentials use dynamodb:"+operation+" on the table")
+	}
+}
+
+// An error that DynamoDB returns because an item is too long says what to do, like that of the package.
+func TestAnItemThatDynamoDBFindsTooLongIsRefusedLikeThoseOfThePackage(t *testing.T) {
+	t.Parallel()
+	c := storetest.NewClaim(time.Minute, time.Hour)
+	store := sharedTable(t).store(refused("ValidationException", "Item size to update has exceeded the maximum allowed size", "UpdateItem"))
+	c.Fence = begin(t, store, c).Fence
+	err := store.Complete(ctx, c, []byte("outcome"))
+	assert.ErrorIs(t, err, dynamostore.ErrTooLarge)
+	assert.ErrorIs(t, err, errors.ErrUnsupported)
+	assert.ErrorContains(t, err, "Keep.Blobs")
+	assert.ErrorContains(t, err, sharedTable(t).name)
+}
+
+func TestAnErrorOfCheckNamesItsPlaceOnce(t *testing.T) {
+	t.Parallel()
+	store := sharedTable(t).store(through(func(send transport) transport {
+		return func(r *http.Request) (*http.Response, error) {
+			response, err := send(r)
+			if err == nil {
+				response.Header.Del("Date")
+			}
+			return response, err
+		}
+	}))
+	_, err := store.Check(ctx)
+	require.ErrorContains(t, err, "no Date header field")
+	assert.Equal(t, 1, strings.Count(err.Error(), "dynamostore:"), "%v", err)
+}
+
 // change sets an attribute of an item, as no version of this package does, or as a later one may do.
 func change(tb testing.TB, name [32]byte, attribute string, value types.AttributeValue) {
 	tb.Helper()
@@ -162,6 +208,8 @@ func TestWhatIsTooLongForAnItemIsRefused(t *testing.T) {
 	err = store.Checkpoint(ctx, c, "longer", make([]byte, 100<<10))
 	assert.ErrorIs(t, err, dynamostore.ErrTooLarge)
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
+	assert.ErrorContains(t, err, "results of the steps")
+	assert.NotContains(t, err.Error(), "Keep.", "no setting moves the results of steps elsewhere")
 	require.NoError(t, store.Checkpoint(ctx, c, "short", make([]byte, 90<<10)))
 	for range 4 {
 		assert.ErrorIs(t, store.Fail(ctx, rival(c), driver.Failure{Cause: strings.Repeat("é", 500)}), driver.ErrLost)

@@ -41,11 +41,12 @@ func CreateTable(ctx context.Context, client *dynamodb.Client, table string) err
 	return nil
 }
 
-// awaitTable waits until a table is active.
+// awaitTable waits until a table is active. DynamoDB may not know yet the table that it has just made.
 func awaitTable(ctx context.Context, client *dynamodb.Client, table string) error {
 	for {
 		out, err := client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &table})
-		if err != nil || out.Table.TableStatus == types.TableStatusActive {
+		var missing *types.ResourceNotFoundException
+		if isMissing := errors.As(err, &missing); !isMissing && (err != nil || out.Table.TableStatus == types.TableStatusActive) {
 			return err
 		}
 		select {
