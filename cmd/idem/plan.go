@@ -78,6 +78,9 @@ func (p *program) plan(_ context.Context, cmd *cli.Command) error {
 // simulate prints the load of the nodes of a Cluster. Its costs of a call were measured for a few servers only, so another
 // --server is refused in place of an estimate.
 func (p *program) simulate(load plan.Load, cmd *cli.Command) error {
+	if cmd.Bool("wait") && cmd.Bool("batches") {
+		return fail(badUsage, "--batches: redisstore.Batch has no effect with --wait: leave one of them out")
+	}
 	server := cmd.String("server")
 	if cmd.Bool("batches") {
 		server += " batches"

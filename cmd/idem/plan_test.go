@@ -74,6 +74,10 @@ func TestPlanNamesABadFlag(t *testing.T) {
 		"--simulate --seconds 0":       "--seconds 0: must be 1 to 60",
 		"--simulate --server dynamodb": "--server dynamodb: must be redis or valkey",
 		"--simulate --quantum 3":       "--quantum 3: must be 8 or 16",
+
+		"--retention -1h": "--retention -1h0m0s: must be above 0",
+		"--rate 1e9 --retention 1h --handler 1000000h": "--handler 1000000h0m0s: must be so that all is less than 1e18 bytes",
+		"--simulate --wait --batches":                  "--batches: redisstore.Batch has no effect with --wait: leave one of them out",
 	} {
 		got := call(t, "", nil, append([]string{"plan"}, strings.Fields(args)...)...)
 		assert.Equal(t, badUsage, got.code, args)

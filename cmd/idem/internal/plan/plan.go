@@ -20,11 +20,13 @@ func (l Load) Validate() error {
 	}
 	check(l.Rate > 0 && l.Rate <= 1e9, "rate", l.Rate, "above 0 and at most 1e9")
 	check(l.Lease > 0 && l.Lease < l.Retention, "lease", l.Lease, "above 0 and less than --retention")
+	check(l.Retention > 0, "retention", l.Retention, "above 0")
 	check(l.Handler > 0, "handler", l.Handler, "above 0")
 	check(l.Body >= 0 && l.Body <= 512<<20, "body", l.Body, "0 to 512 MiB, in bytes")
 	check(l.Headers >= 0 && l.Headers <= 1<<20, "headers", l.Headers, "0 to 1 MiB, in bytes")
 	check(l.Ratio > 0 && l.Ratio <= 1, "ratio", l.Ratio, "above 0 and at most 1")
 	check(l.Rate*l.Retention.Seconds()*float64(l.Body+l.Headers+1000) < 1e18, "retention", l.Retention, "so that all is less than 1e18 bytes")
+	check(l.Rate*l.Handler.Seconds()*1000 < 1e18, "handler", l.Handler, "so that all is less than 1e18 bytes")
 	check(l.Quantum == 8 || l.Quantum == 16, "quantum", l.Quantum, "8 or 16")
 	return errors.Join(errs...)
 }
