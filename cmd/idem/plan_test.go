@@ -34,10 +34,11 @@ func TestPlanExplainsItsSum(t *testing.T) {
 func TestPlanSimulatesACluster(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string][]string{
-		"--rate 1000000": {"by CPU 43, by memory 2229, by network 2; here 2229", "Redis Cluster is made for at most 1,000", "and 2224 more"},
+		"--rate 1000000": {"by CPU 44, by memory 2341, by network 2; here 2341", "Redis Cluster is made for at most 1,000", "and 2336 more"},
 		"--rate 1000000 --batches --server valkey --nodes 30": {"by CPU 11", "here 30"},
 		"--nodes 3 --json": {`"masters":{"for_cpu":1,"for_memory":3,"for_network":1}`, `"slots":5461`, `"lost_outcomes":`},
 		"--nodes 3 --wait": {"No record is lost"},
+		"--nodes 501":      {"Redis Cluster is made for at most 1,000 nodes, replicas included"},
 	} {
 		got := call(t, "", nil, append([]string{"plan", "--simulate"}, strings.Fields(args)...)...)
 		assert.Equal(t, 0, got.code, got.stderr)
@@ -76,8 +77,14 @@ func TestPlanNamesABadFlag(t *testing.T) {
 		"--simulate --quantum 3":       "--quantum 3: must be 8 or 16",
 
 		"--retention -1h": "--retention -1h0m0s: must be above 0",
-		"--rate 1e9 --retention 1h --handler 1000000h": "--handler 1000000h0m0s: must be so that all is less than 1e18 bytes",
-		"--simulate --wait --batches":                  "--batches: redisstore.Batch has no effect with --wait: leave one of them out",
+		"--rate 1e9 --retention 1h --handler 1000000h":                    "--handler 1000000h0m0s: must be so that all is less than 1e18 bytes",
+		"--simulate --busy 1e-300":                                        "--busy 1e-300: must be so much that 16384 masters suffice, as many as a Cluster has slots",
+		"--simulate --rate 1e6 --node-memory 1048576":                     "--node-memory 1048576: must be so much that 16384 masters suffice",
+		"--simulate --body 536870912 --node-network 1e6":                  "--node-network 1e+06: must be so much that 16384 masters suffice",
+		"--simulate --hottest 0.999":                                      "--busy 0.5: must be so much that 16384 masters suffice",
+		"--simulate --nodes 3 --hottest 0.9999999999999999":               "the replays of --hottest all go to one of them",
+		"--simulate --rate 1e7 --retention 1m --seconds 60 --replays 100": "--seconds 60: must be so few that at most 1e9 requests are drawn",
+		"--simulate --wait --batches":                                     "--batches: redisstore.Batch has no effect with --wait: leave one of them out",
 	} {
 		got := call(t, "", nil, append([]string{"plan"}, strings.Fields(args)...)...)
 		assert.Equal(t, badUsage, got.code, args)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sort"
 	"strconv"
 	"time"
 )
@@ -61,46 +62,85 @@ func (c Cluster) Validate() error {
 	check(c.Lag >= 0 && c.Lag <= time.Minute, "lag", c.Lag, "0 to 1m")
 	check(c.Away >= 0 && c.Away <= time.Hour, "away", c.Away, "0 to 1h")
 	check(c.Seconds >= 1 && c.Seconds <= 60, "seconds", c.Seconds, "1 to 60")
+	check(c.Load.Rate*(1+c.Replays)*float64(c.Seconds) <= 1e9, "seconds", c.Seconds, "so few that at most 1e9 requests are drawn")
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	size, enough := c.Size(), "so much that 16384 masters suffice, as many as a Cluster has slots, or --rate lower"
+	if c.Hottest > 0 {
+		enough += "; the replays of --hottest all go to one of them, so lower that, too"
+	}
+	check(size.CPU <= slots, "busy", c.Busy, enough)
+	check(size.Memory <= slots, "node-memory", c.Memory, enough)
+	check(size.Network <= slots, "node-network", c.Network, enough)
 	return errors.Join(errs...)
 }
 
 // requests is how many requests there are for each new key, the new one included.
 func (c Cluster) requests() float64 { return (1 + c.Replays) / (1 - c.Hottest) }
 
-// perKey returns the CPU time in µs and the bytes in and out that one new key takes with all its replays.
-func (c Cluster) perKey() (cpu float64, in, out int) {
-	w, replays := c.wire(), c.requests()-1
-	cpu = c.Costs.Claim + c.Costs.Outcome + replays*c.Costs.Replay
-	in = w.claimIn + w.outcomeIn + int(replays*float64(w.claimIn))
-	out = w.claimOut + w.outcomeOut + w.replicated + int(replays*float64(w.replayOut))
-	return cpu, in, out
+// use is what a master does in a second: the part of a core, and the bits in each direction.
+type use struct{ cpu, in, out float64 }
+
+// network returns the bits of the direction that has more.
+func (u use) network() float64 { return max(u.in, u.out) }
+
+// perSecond returns what so many new keys and replays in a second take.
+func (c Cluster) perSecond(fresh, replays float64) use {
+	w := c.wire()
+	return use{
+		cpu: (fresh*(c.Costs.Claim+c.Costs.Outcome) + replays*c.Costs.Replay) / 1e6,
+		in:  8 * (fresh*float64(w.claimIn+w.outcomeIn) + replays*float64(w.claimIn)),
+		out: 8 * (fresh*float64(w.claimOut+w.outcomeOut+w.replicated) + replays*float64(w.replayOut)),
+	}
 }
 
-// Bytes returns the memory of all records. Each has an entry in the index of slots, besides what it takes on one server.
-func (c Cluster) Bytes() int {
-	return c.Load.total().sum() + c.Load.keys()*c.Load.Quantum.alloc(slotIndexLength)
+// hot is how many replays of the hottest key there are in a second.
+func (c Cluster) hot() float64 { return c.Load.Rate * (c.requests() - 1 - c.Replays) }
+
+// Bytes returns the memory of all records if one server had them. Several have a little more or less, since each of them rounds
+// its tables up.
+func (c Cluster) Bytes() int { return c.part(1) }
+
+// part returns the memory of a part of all records on one server.
+func (c Cluster) part(of float64) int {
+	return c.memory(keys(of*c.Load.Rate, c.Load.Handler), keys(of*c.Load.Rate, c.Load.Retention))
+}
+
+// memory returns the memory of so many records of runs in progress and of outcomes on one server. Each has an entry in the index of
+// slots, besides what it takes on a server without a Cluster.
+func (c Cluster) memory(running, kept int) int {
+	claim, outcome, _ := c.Load.Bytes()
+	return running*claim + kept*outcome + (running+kept)*c.Load.Quantum.alloc(slotIndexLength) + tables(running+kept)
 }
 
 // slotIndexLength is what Redis 7 keeps with each key of a Cluster: the neighbours in its slot.
 const slotIndexLength = 16
 
-// Size is how many masters each limit needs.
+// Size is how many masters each limit needs, and one more than a Cluster has slots if none of them suffices.
 type Size struct {
 	CPU     int `json:"for_cpu"`
 	Memory  int `json:"for_memory"`
 	Network int `json:"for_network"`
 }
 
-// Size returns how many masters each limit needs.
+// Size returns how many masters each limit needs, so that the one with the most slots and with the hottest key stays within it.
 func (c Cluster) Size() Size {
-	cpu, in, out := c.perKey()
-	bits := 8 * c.Load.Rate * float64(max(in, out))
-	atLeast := func(x float64) int { return max(1, int(math.Ceil(x))) }
+	spread, hot := c.perSecond(c.Load.Rate, c.Load.Rate*c.Replays), c.perSecond(0, c.hot())
 	return Size{
-		CPU:     atLeast(c.Load.Rate * cpu / 1e6 / c.Busy),
-		Memory:  atLeast(float64(c.Bytes()) / float64(c.Memory)),
-		Network: atLeast(bits / c.Network),
+		CPU:     leastMasters(func(share float64) bool { return share*spread.cpu+hot.cpu <= c.Busy }),
+		Memory:  leastMasters(func(share float64) bool { return c.part(share) <= c.Memory }),
+		Network: leastMasters(func(share float64) bool { return share*spread.network()+hot.network() <= c.Network }),
 	}
+}
+
+// leastMasters returns the least number of masters of which the one with the most slots stays within a limit. That master has this
+// share of all slots. leastMasters returns slots+1 if no number suffices.
+func leastMasters(staysWithin func(share float64) bool) int {
+	return 1 + sort.Search(slots, func(i int) bool {
+		most := (slots + i) / (i + 1) // of i+1 masters
+		return staysWithin(float64(most) / slots)
+	})
 }
 
 // masters returns how many masters there are.
@@ -158,24 +198,22 @@ func (c Cluster) second(random *rand.Rand, nodes []Node, hottest int) {
 	for range poisson(random, c.Load.Rate*c.Replays) {
 		replays[random.IntN(slots)*len(nodes)/slots]++
 	}
-	replays[hottest] += poisson(random, c.Load.Rate*(c.requests()-1-c.Replays))
+	replays[hottest] += poisson(random, c.hot())
 	for i := range nodes {
 		n := &nodes[i]
 		n.New += float64(fresh[i])
 		n.Replays += float64(replays[i])
 		n.Peak = max(n.Peak, fresh[i]+replays[i])
-		used := float64(fresh[i])*(c.Costs.Claim+c.Costs.Outcome) + float64(replays[i])*c.Costs.Replay
-		n.CPU = max(n.CPU, used/1e6)
+		n.CPU = max(n.CPU, c.perSecond(float64(fresh[i]), float64(replays[i])).cpu)
 	}
 }
 
 // finish makes rates of the sums of a node.
 func (c Cluster) finish(n *Node) {
-	w, seconds := c.wire(), float64(c.Seconds)
-	n.New, n.Replays = n.New/seconds, n.Replays/seconds
-	n.Memory = int(float64(c.Bytes()) * float64(n.Slots) / slots)
-	n.In = 8 * (n.New*float64(w.claimIn+w.outcomeIn) + n.Replays*float64(w.claimIn))
-	n.Out = 8 * (n.New*float64(w.claimOut+w.outcomeOut+w.replicated) + n.Replays*float64(w.replayOut))
+	n.New, n.Replays = n.New/float64(c.Seconds), n.Replays/float64(c.Seconds)
+	n.Memory = c.part(float64(n.Slots) / slots)
+	used := c.perSecond(n.New, n.Replays)
+	n.In, n.Out = used.in, used.out
 }
 
 // lose draws what is lost with the busiest node: what its replica has not got, and the requests until the replica takes over.
@@ -188,7 +226,8 @@ func (c Cluster) lose(random *rand.Rand, nodes []Node) Loss {
 	}
 	n, lost := nodes[busiest], Loss{Node: busiest}
 	if !c.Wait {
-		lost.Claims, lost.Outcomes = poisson(random, n.New*c.Lag.Seconds()), poisson(random, n.New*c.Lag.Seconds())
+		lost.Claims = poisson(random, n.New*min(c.Lag, c.Load.Handler).Seconds()) // the others have ended, with an outcome
+		lost.Outcomes = poisson(random, n.New*c.Lag.Seconds())
 	}
 	lost.Refused = poisson(random, (n.New+n.Replays)*c.Away.Seconds())
 	return lost

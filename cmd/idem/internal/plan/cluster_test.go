@@ -142,7 +142,6 @@ func TestTheSimulationIsWhatARealClusterDoes(t *testing.T) {
 	replays := int(c.Replays * float64(n))
 	load(t, store, outcome, n, replays)
 	simulated, _ := c.Simulate()
-	record := c.Load.Quantum.completed(c.Load.outcome()).sum() + c.Load.Quantum.alloc(slotIndexLength)
 	var set, expiry, scripts int
 	for i, before := range masters {
 		now := before.read(t)
@@ -152,7 +151,7 @@ func TestTheSimulationIsWhatARealClusterDoes(t *testing.T) {
 		assert.InDelta(t, want.New, keys, 6*math.Sqrt(float64(n)*share*(1-share)), "new keys of node %d; both numbers are random", i)
 		finishTables(t, now.Client, now.keys)
 		now.memory = now.read(t).memory
-		bytes := keys*record + tables(now.keys) - tables(before.keys)
+		bytes := c.memory(0, now.keys) - c.memory(0, before.keys)
 		assert.InEpsilon(t, bytes, now.memory-before.memory, 0.05, "memory of node %d", i)
 		perKey := float64(keys) / want.New / 8 // of the keys that this node has got; the simulation counts bits
 		assert.InEpsilon(t, want.In*perKey, now.in-before.in, 0.03, "bytes into node %d", i)
@@ -273,4 +272,49 @@ func TestWaitReplicasLosesNothing(t *testing.T) {
 	c.Wait = true
 	_, loss = c.Simulate()
 	assert.Zero(t, loss.Claims+loss.Outcomes)
+}
+
+// A server rounds its own tables up, and not a part of those that one server for all would have.
+func TestTheMemoryOfAMasterIsThatOfItsOwnKeys(t *testing.T) {
+	c := planned(100_000)
+	c.Load.Body, c.Load.Headers, c.Nodes = 0, 0, 11
+	record := c.Load.Quantum.completed(c.Load.outcome()).sum() + c.Load.Quantum.alloc(slotIndexLength)
+	nodes, _ := c.Simulate()
+	for _, n := range nodes {
+		own := c.Load.keys() * n.Slots / slots
+		assert.InEpsilon(t, own*record+tables(own), n.Memory, 0.0001)
+	}
+}
+
+// A master has a whole number of slots, so some masters have more than others.
+func TestNoMasterHasMoreThanTheLimits(t *testing.T) {
+	for _, hottest := range []float64{0, 0.3} {
+		c := planned(100_000)
+		c.Hottest, c.Memory, c.Nodes = hottest, 300<<20, 0
+		nodes, _ := c.Simulate()
+		for _, n := range nodes {
+			assert.LessOrEqual(t, n.Memory, c.Memory, "of %d masters", len(nodes))
+		}
+		c.Memory = 1 << 50
+		nodes, _ = c.Simulate()
+		for _, n := range nodes {
+			assert.LessOrEqual(t, n.CPU, c.Busy*1.03, "of %d masters", len(nodes))
+		}
+		c.Busy, c.Network = 1, 400e6
+		nodes, _ = c.Simulate()
+		for _, n := range nodes {
+			assert.LessOrEqual(t, max(n.In, n.Out), c.Network*1.03, "of %d masters", len(nodes))
+		}
+	}
+}
+
+// A handler that is quicker than the replicas has its outcome in the part that is lost, too, and its run does not go on.
+func TestALostClaimIsThatOfARunThatGoesOn(t *testing.T) {
+	c := planned(100_000)
+	c.Load.Handler = time.Millisecond
+	_, loss := c.Simulate()
+	assert.InEpsilon(t, 33, loss.Claims, 0.6)
+	c.Load.Handler = time.Second
+	_, loss = c.Simulate()
+	assert.InEpsilon(t, 333, loss.Claims, 0.25)
 }

@@ -15,12 +15,16 @@ const drawn = 5
 func (c Cluster) Draw(w io.Writer) {
 	size := c.Size()
 	nodes, loss := c.Simulate()
+	memory := 0
+	for _, n := range nodes {
+		memory += n.Memory
+	}
 	fmt.Fprintf(w, "%s new keys a second, and %s other requests; %s of records for %v.\n",
-		grouped(int(c.Load.Rate)), grouped(int(c.Load.Rate*(c.requests()-1))), Approximate(c.Bytes()), c.Load.Retention)
+		grouped(int(c.Load.Rate)), grouped(int(c.Load.Rate*(c.requests()-1))), Approximate(memory), c.Load.Retention)
 	fmt.Fprintf(w, "Masters by CPU %d, by memory %d, by network %d; here %d. Each needs a replica that is as large.\n",
 		size.CPU, size.Memory, size.Network, len(nodes))
-	if len(nodes) > mostNodes {
-		fmt.Fprintf(w, "Redis Cluster is made for at most %s: keep records for a shorter time, compress them, or have several Clusters.\n", grouped(mostNodes))
+	if 2*len(nodes) > mostNodes {
+		fmt.Fprintf(w, "Redis Cluster is made for at most %s nodes, replicas included: keep records for a shorter time, compress them, or have several Clusters.\n", grouped(mostNodes))
 	}
 	fmt.Fprintf(w, "\n%-6s %9s %11s %6s  %-20s %10s %10s %10s\n", "node", "new keys", "replays", "CPU", "", "memory", "in", "out")
 	for _, i := range busiest(nodes) {
