@@ -28,13 +28,14 @@ type State struct {
 	RetryAfter time.Duration `json:"-"`
 }
 
-// State returns what became of a key of the caller, or the status of a refusal. key is the value that the guarded call had in its
-// metadata. header returns other metadata of the call that asks. The aliases of the key's name count as absent, because a key
-// that the call itself carries is not the one that it asks about.
+// State returns what became of a key of the caller, or the status of a refusal. procedure may lack the slash in front: with
+// Key.PerRoute the key of another name would be absent, and its caller would take the call for one that was never sent. key is the
+// value that the guarded call had in its metadata. header returns other metadata of the call that asks. The aliases of the key's
+// name count as absent, because a key that the call itself carries is not the one that it asks about.
 func (s *Server) State(
 	ctx context.Context, procedure, key string, header func(name string) []string,
 ) (found State, refused *status.Status) {
-	call := &Call{Procedure: procedure, Header: func(name string) []string {
+	call := &Call{Procedure: "/" + strings.TrimPrefix(procedure, "/"), Header: func(name string) []string {
 		for i, keyName := range s.keyNames {
 			switch {
 			case !strings.EqualFold(name, keyName):

@@ -2,6 +2,7 @@ package rpctest
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -51,6 +52,16 @@ func testState(t *testing.T, a Adapter) {
 		s.handleWith(failing(failure))
 		s.pay(keys(failure.String()))
 		is(failure.String(), want.state, want.status)
+	}
+
+	perRoute := func(c *core.Config) { c.Key.PerRoute = true }
+	routed := a.newService(t, Accepted, share, perRoute)
+	routed.pay(keys("routed"))
+	ofRoute := a.State(NewEngine(t, share, perRoute), rpc.Options{})
+	for _, procedure := range []string{Pay, strings.TrimPrefix(Pay, "/")} {
+		found, refused := ofRoute(t.Context(), procedure, "routed")
+		require.Nil(t, refused)
+		assert.Equal(t, "completed", found.State, procedure)
 	}
 
 	begins := store.Calls("begin")
