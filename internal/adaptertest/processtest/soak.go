@@ -106,7 +106,7 @@ func soakHandler(note func(effect)) adaptertest.Handler {
 
 // soak is one run of it.
 type soak struct {
-	t      *testing.T
+	t      testing.TB
 	server *redistest.Server
 	path   string
 	until  time.Time
@@ -196,12 +196,8 @@ func (s *soak) client(random *rand.Rand) {
 		if len(old) > 0 && random.IntN(4) == 0 {
 			key = old[random.IntN(len(old))]
 		}
-		for !s.send(c, s.pick(random).addr, key) {
-			if time.Now().After(s.until.Add(10 * soakLease)) {
-				s.violate("%s: no outcome ten leases after the last fault", key)
-				return
-			}
-			time.Sleep(time.Duration(random.IntN(100)) * time.Millisecond)
+		if !s.sendUntil(s.until.Add(10*soakLease), c, func() string { return s.pick(random).addr }, key) {
+			return
 		}
 		old = append(old, key)
 	}
@@ -228,12 +224,29 @@ func (s *soak) send(c *http.Client, addr, key string) bool {
 		s.conflicts.Add(1)
 	case r.Status == http.StatusServiceUnavailable && r.Body == "failed":
 		s.failures.Add(1)
+		if s.outcomeOf(key) != "" && !s.excused(key) {
+			s.violate("%s ran again, and a client has its outcome", key)
+			return true
+		}
 	case r.Status == http.StatusServiceUnavailable:
 		s.refused.Add(1)
 	default:
 		s.violate("%s: %d %s", key, r.Status, r.Body)
 	}
 	return false
+}
+
+// sendUntil sends an operation again and again, each time to the process at addr, until there is an outcome. It reports false, and
+// a violation, if there is none at the deadline.
+func (s *soak) sendUntil(deadline time.Time, c *http.Client, addr func() string, key string) bool {
+	for !s.send(c, addr(), key) {
+		if time.Now().After(deadline) {
+			s.violate("%s: no outcome ten leases after the last fault", key)
+			return false
+		}
+		time.Sleep(rand.N(100 * time.Millisecond))
+	}
+	return true
 }
 
 // sees notes the outcome that a client has, which must be the one that others have.
@@ -365,7 +378,7 @@ func (s *soak) judge() {
 	defer c.CloseIdleConnections()
 	for key := range keys {
 		if s.seen[key] != "" {
-			s.send(c, s.processes[0].addr, key)
+			s.sendUntil(time.Now().Add(10*soakLease), c, func() string { return s.processes[0].addr }, key)
 		}
 	}
 	require.NotEmpty(s.t, s.faults)
