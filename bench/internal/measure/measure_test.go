@@ -3,6 +3,7 @@ package measure
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -116,14 +117,22 @@ func TestEveryLayoutKeepsTheBody(t *testing.T) {
 		l.Begin(ctx, b.client, keyName(0))
 		running := b.meanWeight(l, 1)
 		assert.Positive(t, running, l.Name)
-		l.Complete(ctx, b.client, keyName(0), l.Kept(subject.Body(4<<10)))
+		kept := l.Kept(subject.Body(4 << 10))
+		l.Complete(ctx, b.client, keyName(0), kept)
 		assert.Greater(t, b.meanWeight(l, 1), running+4<<10, l.Name)
-		var replay *redis.Cmd
-		_, err := b.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			l.Replay(ctx, p, keyName(0), 512)
+		sent, err := b.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			l.Replay(ctx, p, keyName(0), 4<<10)
 			return nil
 		})
-		require.NoError(t, err, replay)
+		require.NoError(t, err, l.Name)
+		replay := ""
+		switch last := sent[len(sent)-1].(type) {
+		case *redis.StringCmd: // a GET
+			replay = last.Val()
+		case *redis.Cmd: // a script
+			replay = fmt.Sprint(last.Val())
+		}
+		assert.Contains(t, replay, string(kept), l.Name)
 	}
 }
 
