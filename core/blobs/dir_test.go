@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,31 +16,14 @@ import (
 
 	"github.com/go-idem/idem/core/blobs"
 	"github.com/go-idem/idem/core/blobs/blobstest"
+	"github.com/go-idem/idem/internal/testclock"
 )
 
 var ctx = context.Background()
 
-// clock stands still until it is told otherwise.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
+func newClock() *testclock.Clock { return testclock.New(time.Now().Truncate(time.Millisecond)) }
 
-func newClock() *clock { return &clock{now: time.Now().Truncate(time.Millisecond)} }
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) Advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
-
-func newStore(tb testing.TB) (store *blobs.DirStore, dir string, c *clock) {
+func newStore(tb testing.TB) (store *blobs.DirStore, dir string, c *testclock.Clock) {
 	tb.Helper()
 	dir, c = filepath.Join(tb.TempDir(), "not", "there"), newClock()
 	store, err := blobs.Dir(dir, blobs.Clock(c.Now))
@@ -269,7 +251,7 @@ func TestSweepRemovesFilesThatWereNeverFinished(t *testing.T) {
 }
 
 // lookedAt returns a store on dir that calls then, once, while it sweeps: after a look at a file, before its removal.
-func lookedAt(tb testing.TB, dir string, c *clock, then func()) *blobs.DirStore {
+func lookedAt(tb testing.TB, dir string, c *testclock.Clock, then func()) *blobs.DirStore {
 	tb.Helper()
 	var looked atomic.Bool
 	store, err := blobs.Dir(dir, blobs.Clock(func() time.Time {

@@ -12,18 +12,19 @@ import (
 
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/dynamostore"
+	"github.com/go-idem/idem/internal/testclock"
 )
 
 // process is a store in a process whose clocks are wrong by hours, and stand still until the test moves them.
 type process struct {
 	*dynamostore.Store
-	clock, wall *clock
+	clock, wall *testclock.Clock
 	requests    counter
 }
 
 // newProcess starts a process whose clocks are off by this duration.
 func newProcess(t *testing.T, off time.Duration, changes ...func(*dynamodb.Options)) *process {
-	p := &process{clock: &clock{now: time.Now().Add(off)}, wall: &clock{now: time.Now().Add(off)}}
+	p := &process{clock: testclock.New(time.Now().Add(off)), wall: testclock.New(time.Now().Add(off))}
 	p.Store = sharedTable(t).store(append(changes, p.requests.counted())...)
 	p.SetLocalClocks(p.clock.Now, p.wall.Now)
 	return p

@@ -13,6 +13,7 @@ import (
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/testclock"
 )
 
 func TestStoreKeepsTheContract(t *testing.T) {
@@ -33,7 +34,7 @@ func TestDynamoDBAndMemoryAnswerRandomSequencesAlike(t *testing.T) {
 	t.Logf("seeds %d to %d", seed, seed+int64(sequences)-1)
 	for _, tested := range []storetest.Harness{withClock(t, 0), withClock(t, never, withItems())} {
 		for i := range int64(sequences) {
-			reference := &clock{now: time.Now()}
+			reference := testclock.New(time.Now())
 			memory := storetest.Harness{Store: memstore.New(memstore.Clock(reference.Now)), Advance: reference.Advance}
 			storetest.Differential(t, seed+i, 30, memory, tested)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/go-idem/idem/core/dynamostore"
 	"github.com/go-idem/idem/core/storetest"
 	"github.com/go-idem/idem/internal/dynalite"
+	"github.com/go-idem/idem/internal/testclock"
 )
 
 func TestMain(m *testing.M) {
@@ -103,31 +104,13 @@ func (t table) store(changes ...func(*dynamodb.Options)) *dynamostore.Store {
 	return dynamostore.New(t.client(changes...), t.name)
 }
 
-// clock is a clock that moves only in Advance.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) Advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
-
 // never is a margin with which leases are judged by watching alone.
 const never = 50 * 365 * 24 * time.Hour
 
 // withClock returns a store whose clock the test moves.
 func withClock(tb testing.TB, leaseMargin time.Duration, changes ...func(*dynamodb.Options)) storetest.Harness {
 	tb.Helper()
-	store, c := sharedTable(tb).store(changes...), &clock{now: time.Now()}
+	store, c := sharedTable(tb).store(changes...), testclock.New(time.Now())
 	store.SetClock(c.Now, leaseMargin)
 	return storetest.Harness{Store: store, Advance: c.Advance, MaxOutcome: dynamostore.MaxOutcome}
 }

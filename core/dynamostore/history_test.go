@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/internal/model"
+	"github.com/go-idem/idem/internal/testclock"
 )
 
 func TestDynamoDBAnswersAsTheModelDoesInManySituations(t *testing.T) {
@@ -19,7 +20,7 @@ func TestDynamoDBAnswersAsTheModelDoesInManySituations(t *testing.T) {
 		t.Skip("takes minutes: set SOAK")
 	}
 	t.Parallel()
-	store, now := newTable(t).store(), &clock{now: time.Unix(0, int64(model.Epoch))}
+	store, now := newTable(t).store(), testclock.New(time.Unix(0, int64(model.Epoch)))
 	store.SetClock(now.Now, 0)
 	clocked := &model.Clocked{
 		Store: store, Now: func() time.Duration { return time.Duration(now.Now().UnixNano()) }, Advance: now.Advance,

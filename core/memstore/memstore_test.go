@@ -2,7 +2,6 @@ package memstore_test
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,29 +11,12 @@ import (
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/testclock"
 )
-
-// clock is a clock that only moves when told to.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) Advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
 
 func TestStoreKeepsTheContract(t *testing.T) {
 	storetest.Run(t, func(testing.TB) storetest.Harness {
-		c := &clock{now: time.Now()}
+		c := testclock.New(time.Now())
 		return storetest.Harness{Store: memstore.New(memstore.Clock(c.Now)), Advance: c.Advance}
 	})
 }
@@ -42,7 +24,7 @@ func TestStoreKeepsTheContract(t *testing.T) {
 // A store without optional abilities must pass the suite as well.
 func TestStoreWithoutAbilitiesKeepsTheContract(t *testing.T) {
 	storetest.Run(t, func(testing.TB) storetest.Harness {
-		c := &clock{now: time.Now()}
+		c := testclock.New(time.Now())
 		store := struct{ driver.Store }{memstore.New(memstore.Clock(c.Now))}
 		return storetest.Harness{Store: store, Advance: c.Advance}
 	})
@@ -54,7 +36,7 @@ func TestFullStoreRefusesNewKeysAndKeepsTheOthers(t *testing.T) {
 		"bytes":   memstore.MaxBytes(2 * 320),
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, ctx := &clock{now: time.Now()}, context.Background()
+			c, ctx := testclock.New(time.Now()), context.Background()
 			store := memstore.New(limit, memstore.Clock(c.Now))
 			running, done := storetest.NewClaim(time.Minute, time.Hour), storetest.NewClaim(time.Minute, 2*time.Hour)
 			for _, claim := range []*driver.Claim{&running, &done} {

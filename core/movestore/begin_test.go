@@ -13,6 +13,7 @@ import (
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/movestore"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/testclock"
 )
 
 const lease, retention = time.Minute, time.Hour
@@ -20,7 +21,7 @@ const lease, retention = time.Minute, time.Hour
 // move is a process in one step, and the two stores as it sees them.
 type move struct {
 	*testing.T
-	clock      *clock
+	clock      *testclock.Clock
 	store      *movestore.Store
 	own, other *memstore.Store
 }

@@ -1,37 +1,19 @@
 package movestore_test
 
 import (
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/movestore"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/testclock"
 )
 
-// clock is a clock that moves by Advance, and by a microsecond whenever it is read, so that no two claims of two stores have one fence.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(time.Microsecond)
-	return c.now
-}
-
-func (c *clock) Advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
-
-// newStores returns an old and a new store with the same clock.
-func newStores() (c *clock, from, to *memstore.Store) {
-	c = &clock{now: time.Now()}
+// newStores returns an old and a new store with the same clock, which moves by Advance, and by a microsecond whenever it is read, so
+// that no two claims of two stores have one fence.
+func newStores() (c *testclock.Clock, from, to *memstore.Store) {
+	c = testclock.Stepping(time.Now(), time.Microsecond)
 	return c, memstore.New(memstore.Clock(c.Now)), memstore.New(memstore.Clock(c.Now))
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/go-idem/idem/core/sqlitestore"
 	"github.com/go-idem/idem/core/storetest"
 	"github.com/go-idem/idem/internal/hangtest"
+	"github.com/go-idem/idem/internal/testclock"
 )
 
 func TestOpenSaysWhatIsWrongWithTheFile(t *testing.T) {
@@ -225,7 +226,7 @@ func TestARowThatIsDamagedIsNeitherReplayedNorOverwritten(t *testing.T) {
 
 func TestARowIsNotSweptBeforeItsTimeAndByTheClaimsAfterIt(t *testing.T) {
 	t.Parallel()
-	store, now := newStore(t), &clock{now: time.Now()}
+	store, now := newStore(t), testclock.New(time.Now())
 	store.SetClock(now.Now)
 	const records = 20
 	for range records {
@@ -296,7 +297,7 @@ func TestAClockThatGoesBackLowersNoFence(t *testing.T) {
 		"expired": func(*sqlitestore.Store, driver.Claim) {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			store, now := newStore(t), &clock{now: time.Now()}
+			store, now := newStore(t), testclock.New(time.Now())
 			store.SetClock(now.Now)
 			c := claimed(t, store)
 			c.Retention = time.Second
@@ -318,7 +319,7 @@ func TestAClockThatGoesBackLowersNoFence(t *testing.T) {
 func TestALeaseThatIsExtendedMeanwhileIsNotOver(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
-	here, there, now := open(t, path), open(t, path), &clock{now: time.Now()}
+	here, there, now := open(t, path), open(t, path), testclock.New(time.Now())
 	there.SetClock(now.Now)
 	c := claimed(t, there)
 	now.Advance(c.Lease + time.Second)

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/sqlitestore"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/testclock"
 )
 
 func TestMain(m *testing.M) {
@@ -49,28 +49,10 @@ func newStore(tb testing.TB, opts ...sqlitestore.Option) *sqlitestore.Store {
 	return open(tb, newPath(tb), append(opts, sqlitestore.NormalSync())...)
 }
 
-// clock is a clock that moves only in Advance.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) Advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
-
 // withClock returns a store in a new file whose clock the test moves.
 func withClock(tb testing.TB) storetest.Harness {
 	tb.Helper()
-	store, c := newStore(tb), &clock{now: time.Now()}
+	store, c := newStore(tb), testclock.New(time.Now())
 	store.SetClock(c.Now)
 	return storetest.Harness{Store: store, Advance: c.Advance}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/sqlitestore"
 	"github.com/go-idem/idem/internal/model"
+	"github.com/go-idem/idem/internal/testclock"
 )
 
 func TestSQLiteAnswersAsTheModelDoesInEverySituation(t *testing.T) {
@@ -20,7 +21,7 @@ func TestSQLiteAnswersAsTheModelDoesInEverySituation(t *testing.T) {
 		t.Skip("takes three minutes: set SOAK")
 	}
 	t.Parallel()
-	store, now := newStore(t), &clock{now: time.Unix(0, int64(model.Epoch))}
+	store, now := newStore(t), testclock.New(time.Unix(0, int64(model.Epoch)))
 	store.SetClock(now.Now)
 	clocked := &model.Clocked{
 		Store: store, Now: func() time.Duration { return time.Duration(now.Now().UnixNano()) }, Advance: now.Advance,

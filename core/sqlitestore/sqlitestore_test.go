@@ -12,6 +12,7 @@ import (
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/sqlitestore"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/testclock"
 )
 
 func TestStoreKeepsTheContract(t *testing.T) {
@@ -27,7 +28,7 @@ func TestSQLiteAndMemoryAnswerRandomSequencesAlike(t *testing.T) {
 	t.Logf("seeds %d to %d", seed, seed+int64(sequences)-1)
 	tested := withClock(t)
 	for i := range int64(sequences) {
-		reference := &clock{now: time.Now()}
+		reference := testclock.New(time.Now())
 		memory := storetest.Harness{Store: memstore.New(memstore.Clock(reference.Now)), Advance: reference.Advance}
 		storetest.Differential(t, seed+i, 30, memory, tested)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/sqlitestore"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/testclock"
 )
 
 var errTest = errors.New("test")
@@ -351,7 +352,7 @@ func TestALeaseIsExtendedInsideTheTransaction(t *testing.T) {
 	t.Parallel()
 	for name, decision := range map[string]core.Disposition{"committed": core.Keep, "rolled back": core.LeaveUnknown} {
 		t.Run(name, func(t *testing.T) {
-			store, now := newStore(t), &clock{now: time.Now()}
+			store, now := newStore(t), testclock.New(time.Now())
 			store.SetClock(now.Now)
 			s := serviceOn(t, store, func(c *core.Config) { c.Lease.Duration = time.Hour })
 			var c driver.Claim

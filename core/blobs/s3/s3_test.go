@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,27 +20,10 @@ import (
 
 	"github.com/go-idem/idem/core/blobs/blobstest"
 	"github.com/go-idem/idem/core/blobs/s3"
+	"github.com/go-idem/idem/internal/testclock"
 )
 
 var ctx = context.Background()
-
-// clock stands still until it is told otherwise.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) Advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
 
 func newStore(tb testing.TB, client *minio.Client, opts ...s3.Option) *s3.Store {
 	tb.Helper()
@@ -52,7 +34,7 @@ func newStore(tb testing.TB, client *minio.Client, opts ...s3.Option) *s3.Store 
 
 func contract(t *testing.T, client *minio.Client) {
 	blobstest.Run(t, func(tb testing.TB) blobstest.Harness {
-		c := &clock{now: time.Now()}
+		c := testclock.New(time.Now())
 		return blobstest.Harness{Blobs: newStore(tb, client, s3.Clock(c.Now)), Advance: c.Advance}
 	})
 }
@@ -103,7 +85,7 @@ func TestContractOnAServerOfItsOwn(t *testing.T) {
 
 func TestObjectIsNamedByPrefixAndID(t *testing.T) {
 	client := serve(t, fake(t))
-	c := &clock{now: time.UnixMilli(1_000)}
+	c := testclock.New(time.UnixMilli(1_000))
 	require.NoError(t, newStore(t, client, s3.Clock(c.Now)).Put(ctx, "id", []byte("by default"), time.Minute))
 	require.NoError(t, newStore(t, client, s3.Prefix("eu/orders-"), s3.Clock(c.Now)).Put(ctx, "id", []byte("other"), time.Minute))
 	for name, want := range map[string]string{"idem/id": "by default", "eu/orders-id": "other"} {
@@ -129,7 +111,7 @@ func TestPutCarriesTheSumOfItsData(t *testing.T) {
 }
 
 func TestBlobEndsAtItsTTLAndNotBefore(t *testing.T) {
-	c := &clock{now: time.Now().Truncate(time.Millisecond)}
+	c := testclock.New(time.Now().Truncate(time.Millisecond))
 	store := newStore(t, serve(t, fake(t)), s3.Clock(c.Now))
 	require.NoError(t, store.Put(ctx, "id", []byte("data"), time.Minute))
 	c.Advance(time.Minute - time.Millisecond)
