@@ -1,16 +1,13 @@
 package dynamostore_test
 
 import (
-	"context"
 	"os"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/internal/model"
 	"github.com/go-idem/idem/internal/testclock"
 )
@@ -28,37 +25,13 @@ func TestDynamoDBAnswersAsTheModelDoesInManySituations(t *testing.T) {
 	clocked.PlaySample(t, 10) // all ways take an hour
 }
 
-// processes are stores in the same table. Each call is that of the next one.
-type processes struct {
-	all  []driver.Store
-	next atomic.Int64
-}
-
 // newProcesses returns two stores, one of a server that returns the item when a condition is not met, in a table of their own.
-func newProcesses(t *testing.T, leaseMargin time.Duration) *processes {
+func newProcesses(t *testing.T, leaseMargin time.Duration) *model.Processes {
 	table := newTable(t)
 	one, other := table.store(), table.store(withItems())
 	one.SetClock(time.Now, leaseMargin)
 	other.SetClock(time.Now, leaseMargin)
-	return &processes{all: []driver.Store{one, other}}
-}
-
-func (p *processes) store() driver.Store { return p.all[int(p.next.Add(1))%len(p.all)] }
-
-func (p *processes) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
-	return p.store().Begin(ctx, c)
-}
-
-func (p *processes) Extend(ctx context.Context, c driver.Claim) error {
-	return p.store().Extend(ctx, c)
-}
-
-func (p *processes) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
-	return p.store().Complete(ctx, c, outcome)
-}
-
-func (p *processes) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
-	return p.store().Fail(ctx, c, f)
+	return model.NewProcesses(one, other)
 }
 
 func TestHistoriesOfDynamoDBAreLinearizable(t *testing.T) {

@@ -1,16 +1,13 @@
 package sqlitestore_test
 
 import (
-	"context"
 	"os"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/sqlitestore"
 	"github.com/go-idem/idem/internal/model"
 	"github.com/go-idem/idem/internal/testclock"
@@ -29,34 +26,10 @@ func TestSQLiteAnswersAsTheModelDoesInEverySituation(t *testing.T) {
 	clocked.PlayWays(t)
 }
 
-// processes are the same file, opened as often as there are processes. Each call is that of the next one.
-type processes struct {
-	all  []driver.Store
-	next atomic.Int64
-}
-
 // newProcesses opens a new file twice.
-func newProcesses(t *testing.T) *processes {
+func newProcesses(t *testing.T) *model.Processes {
 	path := newPath(t)
-	return &processes{all: []driver.Store{open(t, path, sqlitestore.NormalSync()), open(t, path, sqlitestore.NormalSync())}}
-}
-
-func (p *processes) store() driver.Store { return p.all[int(p.next.Add(1))%len(p.all)] }
-
-func (p *processes) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
-	return p.store().Begin(ctx, c)
-}
-
-func (p *processes) Extend(ctx context.Context, c driver.Claim) error {
-	return p.store().Extend(ctx, c)
-}
-
-func (p *processes) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
-	return p.store().Complete(ctx, c, outcome)
-}
-
-func (p *processes) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
-	return p.store().Fail(ctx, c, f)
+	return model.NewProcesses(open(t, path, sqlitestore.NormalSync()), open(t, path, sqlitestore.NormalSync()))
 }
 
 func TestHistoriesOfSQLiteAreLinearizable(t *testing.T) {
