@@ -1,8 +1,6 @@
 package dynamostore_test
 
 import (
-	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -11,9 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core/driver"
-	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/storetest"
-	"github.com/go-idem/idem/internal/testclock"
+	"github.com/go-idem/idem/internal/model"
 )
 
 func TestStoreKeepsTheContract(t *testing.T) {
@@ -27,17 +24,8 @@ func TestAStoreThatOnlyWatchesLeasesKeepsTheContract(t *testing.T) {
 
 func TestDynamoDBAndMemoryAnswerRandomSequencesAlike(t *testing.T) {
 	t.Parallel()
-	sequences, seed := 12, time.Now().UnixNano()
-	if os.Getenv("SOAK") != "" {
-		sequences = 1000
-	}
-	t.Logf("seeds %d to %d", seed, seed+int64(sequences)-1)
 	for _, tested := range []storetest.Harness{withClock(t, 0), withClock(t, never, withItems())} {
-		for i := range int64(sequences) {
-			reference := testclock.New(time.Now())
-			memory := storetest.Harness{Store: memstore.New(memstore.Clock(reference.Now)), Advance: reference.Advance}
-			storetest.Differential(t, seed+i, 30, memory, tested)
-		}
+		model.AnswersAsMemory(t, tested, 12, 1000)
 	}
 }
 
@@ -45,46 +33,12 @@ func TestDynamoDBAndMemoryAnswerRandomSequencesAlike(t *testing.T) {
 // higher than those before.
 func TestCallsOnOneKeyNeverInterleave(t *testing.T) {
 	t.Parallel()
-	base := storetest.NewClaim(time.Minute, time.Hour)
-	var mu sync.Mutex
-	var holders, claims int
-	var fence int64
-	var wg sync.WaitGroup
-	for i := range 4 {
-		options := []func(*dynamodb.Options){}
-		if i%2 == 0 {
-			options = append(options, withItems())
+	model.NeverInterleave(t, 4, 30, func(owner int) driver.Store {
+		if owner%2 == 0 {
+			return sharedTable(t).store(withItems())
 		}
-		store := sharedTable(t).store(options...)
-		wg.Go(func() {
-			for range 30 {
-				c := rival(base)
-				entry, err := store.Begin(ctx, c)
-				if !assert.NoError(t, err) {
-					return
-				}
-				if entry.State != driver.Claimed {
-					assert.Equal(t, driver.InProgress, entry.State)
-					continue
-				}
-				mu.Lock()
-				holders++
-				claims++
-				assert.Equal(t, 1, holders)
-				assert.Greater(t, entry.Fence, fence)
-				assert.Equal(t, claims, entry.Attempt)
-				fence, c.Fence = entry.Fence, entry.Fence
-				mu.Unlock()
-				assert.NoError(t, store.Extend(ctx, c))
-				mu.Lock()
-				holders--
-				mu.Unlock()
-				assert.NoError(t, store.Fail(ctx, c, driver.Failure{}))
-			}
-		})
-	}
-	wg.Wait()
-	assert.Greater(t, claims, 1)
+		return sharedTable(t).store()
+	})
 }
 
 func TestAnotherOwnerIsLostAlthoughItsFenceIsRight(t *testing.T) {

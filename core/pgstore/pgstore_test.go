@@ -2,7 +2,6 @@ package pgstore_test
 
 import (
 	"context"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -14,9 +13,9 @@ import (
 
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
-	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/pgstore"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/model"
 	"github.com/go-idem/idem/internal/pgserver"
 )
 
@@ -69,30 +68,7 @@ func TestStoreKeepsTheContractInEveryModeOfItsDriver(t *testing.T) {
 
 func TestPostgresAndMemoryAnswerRandomSequencesAlike(t *testing.T) {
 	store, _ := newStore(t, func(c *pgxpool.Config) { c.MaxConns = 32 })
-	sequences, seed := 500, time.Now().UnixNano()
-	if os.Getenv("SOAK") != "" {
-		sequences = 20_000
-	}
-	t.Logf("seeds %d to %d", seed, seed+int64(sequences)-1)
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, 64) // most of the time is spent waiting for leases to end
-	for i := range int64(sequences) {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			mem, advance := memory()
-			storetest.Differential(t, seed+i, 30,
-				storetest.Harness{Store: mem, Advance: advance},
-				storetest.Harness{Store: store, Advance: time.Sleep})
-		})
-	}
-	wg.Wait()
-}
-
-// memory returns a memory store with a clock of its own, and what moves it.
-func memory() (driver.Store, func(time.Duration)) {
-	now := time.Now()
-	return memstore.New(memstore.Clock(func() time.Time { return now })), func(d time.Duration) { now = now.Add(d) }
+	model.AnswersAsMemoryInRealTime(t, store, 500, 20_000)
 }
 
 func TestAManyTimesRepeatedRequestRunsOnceOverManyProcesses(t *testing.T) {
@@ -133,45 +109,11 @@ func TestAManyTimesRepeatedRequestRunsOnceOverManyProcesses(t *testing.T) {
 	assert.Equal(t, processes*clients, kept)
 }
 
-// TestCallsOnOneKeyNeverInterleave: owners begin, extend, complete and fail as they like. Whoever holds the claim is alone
-// with it, and its fence is higher than those before.
+// Sixteen owners begin, extend and fail as they like. Whoever holds the claim is alone with it, and its fence is higher than those
+// before.
 func TestCallsOnOneKeyNeverInterleave(t *testing.T) {
 	store, _ := newStore(t)
-	base := storetest.NewClaim(time.Minute, time.Hour)
-	var mu sync.Mutex
-	var holders, claims int
-	var fence int64
-	var wg sync.WaitGroup
-	for range 16 {
-		wg.Go(func() {
-			for range 40 {
-				c := rival(base)
-				entry, err := store.Begin(ctx, c)
-				if !assert.NoError(t, err) {
-					return
-				}
-				if entry.State != driver.Claimed {
-					assert.Equal(t, driver.InProgress, entry.State)
-					continue
-				}
-				mu.Lock()
-				holders++
-				claims++
-				assert.Equal(t, 1, holders)
-				assert.Greater(t, entry.Fence, fence)
-				assert.Equal(t, claims, entry.Attempt)
-				fence, c.Fence = entry.Fence, entry.Fence
-				mu.Unlock()
-				assert.NoError(t, store.Extend(ctx, c))
-				mu.Lock()
-				holders--
-				mu.Unlock()
-				assert.NoError(t, store.Fail(ctx, c, driver.Failure{}))
-			}
-		})
-	}
-	wg.Wait()
-	assert.Greater(t, claims, 1)
+	model.NeverInterleave(t, 16, 40, func(int) driver.Store { return store })
 }
 
 func TestAPoolWithoutAConnectionLeftIsAnErrorWithinTheContext(t *testing.T) {

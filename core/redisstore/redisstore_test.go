@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core/driver"
-	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/model"
 	"github.com/go-idem/idem/internal/redistest"
 )
 
@@ -57,19 +56,11 @@ func TestStoreKeepsTheContractOnEveryEngineInEveryWay(t *testing.T) {
 					t.Parallel()
 					store := redisstore.New(client, options...)
 					storetest.Run(t, func(testing.TB) storetest.Harness { return storetest.Harness{Store: store, Advance: time.Sleep} })
-					t.Run("answers as memory does", func(t *testing.T) { alike(t, store, many(60, 2_000)) })
+					t.Run("answers as memory does", func(t *testing.T) { model.AnswersAsMemoryInRealTime(t, store, 60, 2_000) })
 				})
 			}
 		})
 	}
-}
-
-// many is n, or more where there is time.
-func many(n, soak int) int {
-	if os.Getenv("SOAK") != "" {
-		return soak
-	}
-	return n
 }
 
 // TestAPromotedReplicaLearnsTheScripts: it has the records, and none of the scripts.
@@ -124,34 +115,8 @@ func TestStoreKeepsTheContractOnMiniredis(t *testing.T) {
 
 func TestLuaAndMemoryAnswerRandomSequencesAlike(t *testing.T) {
 	client := redistest.Shared(t).Client(t, func(o *redis.Options) { o.PoolSize = 64 })
-	alike(t, redisstore.New(client, redisstore.Scripts()), many(750, 25_000))
-	alike(t, redisstore.New(client), many(750, 25_000))
-}
-
-// alike plays random sequences on store and in memory.
-func alike(t *testing.T, store *redisstore.Store, sequences int) {
-	t.Helper()
-	seed := time.Now().UnixNano()
-	t.Logf("seeds %d to %d", seed, seed+int64(sequences)-1)
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, 64) // most of the time is spent waiting for leases to end
-	for i := range int64(sequences) {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			mem, advance := memory()
-			storetest.Differential(t, seed+i, 30,
-				storetest.Harness{Store: mem, Advance: advance},
-				storetest.Harness{Store: store, Advance: time.Sleep})
-		})
-	}
-	wg.Wait()
-}
-
-// memory returns a memory store with a clock of its own, and what moves it.
-func memory() (*memstore.Store, func(time.Duration)) {
-	now := time.Now()
-	return memstore.New(memstore.Clock(func() time.Time { return now })), func(d time.Duration) { now = now.Add(d) }
+	model.AnswersAsMemoryInRealTime(t, redisstore.New(client, redisstore.Scripts()), 750, 25_000)
+	model.AnswersAsMemoryInRealTime(t, redisstore.New(client), 750, 25_000)
 }
 
 func claimed(t *testing.T, store driver.Store, lease time.Duration) driver.Claim {

@@ -12,6 +12,7 @@ import (
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/model"
 	"github.com/go-idem/idem/internal/redistest"
 )
 
@@ -39,7 +40,7 @@ func TestStoreKeepsTheContractWhileSlotsMove(t *testing.T) {
 				driver.Checkpointer
 			}{store, store}
 			storetest.Run(t, func(testing.TB) storetest.Harness { return storetest.Harness{Store: quiet, Advance: time.Sleep} })
-			t.Run("answers as memory does", func(t *testing.T) { alike(t, store, many(60, 2_000)) })
+			t.Run("answers as memory does", func(t *testing.T) { model.AnswersAsMemoryInRealTime(t, store, 60, 2_000) })
 			t.Run("long outcomes", func(t *testing.T) { longOutcomes(t, store) })
 		})
 	}
