@@ -2,8 +2,8 @@ package pgstore_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -44,76 +44,42 @@ type hanging struct {
 	claim driver.Claim
 }
 
-var errWatched = errors.New("the subscription was confirmed")
-
-// calls are all exported functions that take a context, by their names. TestARunWithATransactionDoesNotHangInSilence has those
+// calls returns all exported functions that take a context, by their names. TestARunWithATransactionDoesNotHangInSilence has those
 // within a run. The functions without a value call no server.
-var calls = map[string]func(context.Context, *hanging) error{
-	"Store.Begin": func(ctx context.Context, h *hanging) error {
-		_, err := h.store.Begin(ctx, h.claim)
-		return err
-	},
-	"Store.Extend":   func(ctx context.Context, h *hanging) error { return h.store.Extend(ctx, h.claim) },
-	"Store.Complete": func(ctx context.Context, h *hanging) error { return h.store.Complete(ctx, h.claim, nil) },
-	"Store.CompleteTx": func(ctx context.Context, h *hanging) error {
-		return pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error { return h.store.CompleteTx(ctx, tx, h.claim, nil) })
-	},
-	"Store.Fail":       func(ctx context.Context, h *hanging) error { return h.store.Fail(ctx, h.claim, driver.Failure{}) },
-	"Store.Reopen":     func(ctx context.Context, h *hanging) error { return h.store.Reopen(ctx, h.claim, nil) },
-	"Store.Checkpoint": func(ctx context.Context, h *hanging) error { return h.store.Checkpoint(ctx, h.claim, "step", nil) },
-	"Store.Checkpoints": func(ctx context.Context, h *hanging) error {
-		_, err := h.store.Checkpoints(ctx, h.claim)
-		return err
-	},
-	"Store.Sweep": func(ctx context.Context, h *hanging) error {
-		_, err := h.store.Sweep(ctx, 10)
-		return err
-	},
-	"Store.Look": func(ctx context.Context, h *hanging) error {
-		_, err := h.store.Look(ctx, h.claim.Key)
-		return err
-	},
-	"Store.Outcome": func(ctx context.Context, h *hanging) error {
-		_, err := h.store.Outcome(ctx, h.claim.Key)
-		return err
-	},
-	"Store.Steps": func(ctx context.Context, h *hanging) error {
-		_, err := h.store.Steps(ctx, h.claim.Key)
-		return err
-	},
-	"Store.Scan": func(ctx context.Context, h *hanging) error {
-		return h.store.Scan(ctx, driver.Filter{}, func(driver.Record) bool { return true })
-	},
-	"Store.Forget": func(ctx context.Context, h *hanging) error {
-		return h.store.Forget(ctx, driver.Record{Name: h.claim.Key})
-	},
-	"Store.Watch": func(ctx context.Context, h *hanging) error {
-		stop, err := h.store.Watch(ctx, h.claim.Key, nothing)
-		if err == nil { // half of what the server sends may be all of the reply
-			stop()
-			return errWatched
-		}
-		return err
-	},
-	"Check": func(ctx context.Context, h *hanging) error {
-		_, err := pgstore.Check(ctx, h.pool, pgstore.ListenOn(h.pool))
-		return err
-	},
-	"SchemaVersion": func(ctx context.Context, h *hanging) error {
-		_, _, err := pgstore.SchemaVersion(ctx, h.pool)
-		return err
-	},
-	"Migrate": func(ctx context.Context, h *hanging) error { return pgstore.Migrate(ctx, h.pool) },
-	"InTx": func(ctx context.Context, h *hanging) error {
-		return pgstore.InTx(ctx, h.pool, pgx.TxOptions{}, func(pgx.Tx) error { return errTest })
-	},
-	"Store.OpenSession":   nil,
-	"Store.MayCheckpoint": nil,
-	"handlerTx.Commit":    nil, // returns an error at once
-	"handlerTx.Rollback":  nil, // is that of pgx
+func (h *hanging) calls() map[string]func(context.Context) error {
+	calls := hangtest.StoreCalls(h.store, h.claim)
+	maps.Copy(calls, map[string]func(context.Context) error{
+		"Store.CompleteTx": func(ctx context.Context) error {
+			return pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error { return h.store.CompleteTx(ctx, tx, h.claim, nil) })
+		},
+		"Store.Sweep": func(ctx context.Context) error {
+			_, err := h.store.Sweep(ctx, 10)
+			return err
+		},
+		"Store.Watch": func(ctx context.Context) error { return hangtest.Watch(ctx, h.store, h.claim.Key) },
+		"Check": func(ctx context.Context) error {
+			_, err := pgstore.Check(ctx, h.pool, pgstore.ListenOn(h.pool))
+			return err
+		},
+		"SchemaVersion": func(ctx context.Context) error {
+			_, _, err := pgstore.SchemaVersion(ctx, h.pool)
+			return err
+		},
+		"Migrate": func(ctx context.Context) error { return pgstore.Migrate(ctx, h.pool) },
+		"InTx": func(ctx context.Context) error {
+			return pgstore.InTx(ctx, h.pool, pgx.TxOptions{}, func(pgx.Tx) error { return errTest })
+		},
+		"Store.OpenSession":   nil,
+		"Store.MayCheckpoint": nil,
+		"handlerTx.Commit":    nil, // returns an error at once
+		"handlerTx.Rollback":  nil, // is that of pgx
+	})
+	return calls
 }
 
-func TestTheListOfCallsThatCanHangIsComplete(t *testing.T) { hangtest.RequireAll(t, ".", calls) }
+func TestTheListOfCallsThatCanHangIsComplete(t *testing.T) {
+	hangtest.RequireAll(t, ".", new(hanging).calls())
+}
 
 // Whatever is asked of a server that does not reply, or stops in the middle of a reply, ends with its context, whether there is a
 // connection or none. No goroutine is left when the server is back.
@@ -122,11 +88,11 @@ func TestNothingHangsLongerThanItsContext(t *testing.T) {
 	t.Run("hanging", func(t *testing.T) {
 		for fault, faults := range map[string]badnet.Faults{"no reply": {Hole: true}, "half a reply": {HalfReply: true}} {
 			for _, warm := range []bool{true, false} {
-				for name, call := range calls {
+				for name, call := range new(hanging).calls() {
 					if call != nil {
 						t.Run(fmt.Sprintf("%s, %s, with a connection: %v", name, fault, warm), func(t *testing.T) {
 							t.Parallel()
-							hang(t, faults, warm, call)
+							hang(t, faults, warm, name)
 						})
 					}
 				}
@@ -136,8 +102,8 @@ func TestNothingHangsLongerThanItsContext(t *testing.T) {
 	hangtest.NoGoroutine(t, 10*time.Second, "github.com/go-idem/idem/core/pgstore", "github.com/jackc/pgx/v5/pgconn")
 }
 
-// hang makes one call on a network of its own.
-func hang(t *testing.T, faults badnet.Faults, warm bool, call func(context.Context, *hanging) error) {
+// hang makes one call, which has this name, on a network of its own.
+func hang(t *testing.T, faults badnet.Faults, warm bool, name string) {
 	network := badnet.New(1)
 	pool := newPool(t, pgserver.Shared(t), func(c *pgxpool.Config) { c.ConnConfig.DialFunc, c.MaxConns = network.Dial, 2 })
 	if warm {
@@ -149,7 +115,7 @@ func hang(t *testing.T, faults badnet.Faults, warm bool, call func(context.Conte
 		network.Reset()
 	}()
 	h := &hanging{pool, pgstore.New(pool), storetest.NewClaim(time.Minute, time.Hour)}
-	hangtest.EndInTime(t, 4, bound, func(ctx context.Context) error { return call(ctx, h) })
+	hangtest.EndInTime(t, 4, bound, h.calls()[name])
 }
 
 // A run with a transaction, whose connection falls silent at any moment, ends with its context and a second more.

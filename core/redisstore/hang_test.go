@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -25,69 +24,29 @@ type hanging struct {
 	claim  driver.Claim
 }
 
-var errWatched = errors.New("the subscription was confirmed")
-
-// calls are all that go over the network, by their names.
-var calls = map[string]func(context.Context, *hanging) error{
-	"Store.Begin": func(ctx context.Context, h *hanging) error {
-		c := storetest.NewClaim(time.Minute, time.Hour)
-		c.LateRetry = time.Hour
-		_, err := h.store.Begin(ctx, c)
-		return err
-	},
-	"Store.Extend": func(ctx context.Context, h *hanging) error { return h.store.Extend(ctx, h.claim) },
-	"Store.Complete": func(ctx context.Context, h *hanging) error {
-		return h.store.Complete(ctx, h.claim, []byte("outcome"))
-	},
-	"Store.Fail": func(ctx context.Context, h *hanging) error { return h.store.Fail(ctx, h.claim, driver.Failure{}) },
-	"Store.Checkpoint": func(ctx context.Context, h *hanging) error {
-		return h.store.Checkpoint(ctx, h.claim, "step", nil)
-	},
-	"Store.Checkpoints": func(ctx context.Context, h *hanging) error {
-		_, err := h.store.Checkpoints(ctx, h.claim)
-		return err
-	},
-	"Store.Reopen": func(ctx context.Context, h *hanging) error { return h.store.Reopen(ctx, h.claim, nil) },
-	"Store.Look": func(ctx context.Context, h *hanging) error {
-		_, err := h.store.Look(ctx, h.claim.Key)
-		return err
-	},
-	"Store.Outcome": func(ctx context.Context, h *hanging) error {
-		_, err := h.store.Outcome(ctx, h.claim.Key)
-		return err
-	},
-	"Store.Steps": func(ctx context.Context, h *hanging) error {
-		_, err := h.store.Steps(ctx, h.claim.Key)
-		return err
-	},
-	"Store.Scan": func(ctx context.Context, h *hanging) error {
-		return h.store.Scan(ctx, driver.Filter{}, func(driver.Record) bool { return true })
-	},
-	"Store.Forget": func(ctx context.Context, h *hanging) error {
-		return h.store.Forget(ctx, driver.Record{Name: h.claim.Key})
-	},
-	"Store.Watch": func(ctx context.Context, h *hanging) error {
-		stop, err := h.store.Watch(ctx, storetest.NewClaim(time.Minute, time.Hour).Key, func() {})
-		if err == nil { // half of the replies to forty calls may be all of the reply to this one
-			stop()
-			return errWatched
-		}
-		return err
-	},
-	"Check": func(ctx context.Context, h *hanging) error {
+// calls returns all that go over the network, by their names.
+func (h *hanging) calls() map[string]func(context.Context) error {
+	calls := hangtest.StoreCalls(h.store, h.claim)
+	calls["Store.Watch"] = func(ctx context.Context) error {
+		return hangtest.Watch(ctx, h.store, storetest.NewClaim(time.Minute, time.Hour).Key)
+	}
+	calls["Check"] = func(ctx context.Context) error {
 		_, err := redisstore.Check(ctx, h.client)
 		return err
-	},
-	"CheckGrowth": func(ctx context.Context, h *hanging) error {
+	}
+	calls["CheckGrowth"] = func(ctx context.Context) error {
 		_, err := redisstore.CheckGrowth(ctx, h.client, time.Hour)
 		return err
-	},
+	}
+	return calls
 }
 
 // hangs are the ways in which a server does not reply.
 var hangs = map[string]badnet.Faults{"no reply": {Hole: true}, "half a reply": {HalfReply: true}}
 
-func TestTheListOfCallsThatCanHangIsComplete(t *testing.T) { hangtest.RequireAll(t, ".", calls) }
+func TestTheListOfCallsThatCanHangIsComplete(t *testing.T) {
+	hangtest.RequireAll(t, ".", new(hanging).calls())
+}
 
 // CON-11, and every other call that could hang: a call ends with its context when the servers do not reply, forty calls at once
 // as well. No goroutine is left a while later, although the servers still do not reply.
@@ -129,16 +88,16 @@ func hangAll(t *testing.T, network *badnet.Net, client redis.UniversalClient, fa
 	stop, err := h.store.Watch(ctx, c.Key, func() {})
 	require.NoError(t, err)
 	network.Set(faults)
-	for name, call := range calls {
-		t.Run(name, func(t *testing.T) { h.endInTime(t, call) })
+	for name, call := range h.calls() {
+		t.Run(name, func(t *testing.T) { endInTime(t, call) })
 	}
 	began := time.Now()
 	stop()
 	assert.Less(t, time.Since(began), busy, "stop")
-	t.Run("Watch without a connection", func(t *testing.T) { h.endInTime(t, calls["Store.Watch"]) })
+	t.Run("Watch without a connection", func(t *testing.T) { endInTime(t, h.calls()["Store.Watch"]) })
 }
 
 // endInTime makes a call forty times at once.
-func (h *hanging) endInTime(t *testing.T, call func(context.Context, *hanging) error) {
-	hangtest.EndInTime(t, 40, storeTimeout, func(ctx context.Context) error { return call(ctx, h) })
+func endInTime(t *testing.T, call func(context.Context) error) {
+	hangtest.EndInTime(t, 40, storeTimeout, call)
 }

@@ -3,6 +3,7 @@ package sqlitestore_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"testing"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/sqlitestore"
-	"github.com/go-idem/idem/core/storetest"
 	"github.com/go-idem/idem/internal/hangtest"
 )
 
@@ -26,67 +26,40 @@ type hanging struct {
 }
 
 // endsInTime checks that a call ends with its context.
-func (h *hanging) endsInTime(t *testing.T, call func(context.Context, *hanging) error) {
+func endsInTime(t *testing.T, call func(context.Context) error) {
 	t.Helper()
-	hangtest.EndInTime(t, 3, bound, func(ctx context.Context) error { return call(ctx, h) })
+	hangtest.EndInTime(t, 3, bound, call)
 }
 
-// calls are all exported functions that take a context, by their names. Those without a value do not use the file.
-var calls = map[string]func(context.Context, *hanging) error{
-	"Store.Begin": func(ctx context.Context, h *hanging) error {
-		_, err := h.store.Begin(ctx, storetest.NewClaim(time.Minute, time.Hour))
-		return err
-	},
-	"Store.Extend":     func(ctx context.Context, h *hanging) error { return h.store.Extend(ctx, h.claim) },
-	"Store.Complete":   func(ctx context.Context, h *hanging) error { return h.store.Complete(ctx, h.claim, nil) },
-	"Store.Fail":       func(ctx context.Context, h *hanging) error { return h.store.Fail(ctx, h.claim, driver.Failure{}) },
-	"Store.Reopen":     func(ctx context.Context, h *hanging) error { return h.store.Reopen(ctx, h.claim, nil) },
-	"Store.Checkpoint": func(ctx context.Context, h *hanging) error { return h.store.Checkpoint(ctx, h.claim, "step", nil) },
-	"Store.Checkpoints": func(ctx context.Context, h *hanging) error {
-		_, err := h.store.Checkpoints(ctx, h.claim)
-		return err
-	},
-	"Store.Sweep": func(ctx context.Context, h *hanging) error {
-		_, err := h.store.Sweep(ctx, 10)
-		return err
-	},
-	"Store.Look": func(ctx context.Context, h *hanging) error {
-		_, err := h.store.Look(ctx, h.claim.Key)
-		return err
-	},
-	"Store.Outcome": func(ctx context.Context, h *hanging) error {
-		_, err := h.store.Outcome(ctx, h.claim.Key)
-		return err
-	},
-	"Store.Steps": func(ctx context.Context, h *hanging) error {
-		_, err := h.store.Steps(ctx, h.claim.Key)
-		return err
-	},
-	"Store.Scan": func(ctx context.Context, h *hanging) error {
-		return h.store.Scan(ctx, driver.Filter{}, func(driver.Record) bool { return true })
-	},
-	"Store.Forget": func(ctx context.Context, h *hanging) error {
-		return h.store.Forget(ctx, driver.Record{Name: h.claim.Key})
-	},
-	"Store.Watch": func(ctx context.Context, h *hanging) error {
-		stop, err := h.store.Watch(ctx, h.claim.Key, func() {})
-		stop()
-		return err
-	},
-	"Store.Check": func(ctx context.Context, h *hanging) error {
-		_, err := h.store.Check(ctx)
-		return err
-	},
-	"Store.InTx": func(ctx context.Context, h *hanging) error {
-		return h.store.InTx(ctx, func(sqlitestore.Tx) error { return errTest })
-	},
-	"Open":                          nil, // see TestALockOfAnotherProcess…
-	"Store.OpenSession":             nil,
-	"Store.MayCheckpoint":           nil,
-	"applicationTx.ExecContext":     nil, // those of database/sql
-	"applicationTx.PrepareContext":  nil,
-	"applicationTx.QueryContext":    nil,
-	"applicationTx.QueryRowContext": nil,
+// calls returns all exported functions that take a context, by their names. Those without a value do not use the file.
+func (h *hanging) calls() map[string]func(context.Context) error {
+	calls := hangtest.StoreCalls(h.store, h.claim)
+	maps.Copy(calls, map[string]func(context.Context) error{
+		"Store.Sweep": func(ctx context.Context) error {
+			_, err := h.store.Sweep(ctx, 10)
+			return err
+		},
+		"Store.Watch": func(ctx context.Context) error {
+			stop, err := h.store.Watch(ctx, h.claim.Key, func() {})
+			stop()
+			return err
+		},
+		"Store.Check": func(ctx context.Context) error {
+			_, err := h.store.Check(ctx)
+			return err
+		},
+		"Store.InTx": func(ctx context.Context) error {
+			return h.store.InTx(ctx, func(sqlitestore.Tx) error { return errTest })
+		},
+		"Open":                          nil, // see TestALockOfAnotherProcess…
+		"Store.OpenSession":             nil,
+		"Store.MayCheckpoint":           nil,
+		"applicationTx.ExecContext":     nil, // those of database/sql
+		"applicationTx.PrepareContext":  nil,
+		"applicationTx.QueryContext":    nil,
+		"applicationTx.QueryRowContext": nil,
+	})
+	return calls
 }
 
 // readers are the calls that take no lock.
@@ -94,7 +67,9 @@ var readers = map[string]bool{
 	"Store.Look": true, "Store.Outcome": true, "Store.Steps": true, "Store.Scan": true, "Store.Watch": true, "Store.Check": true,
 }
 
-func TestTheListOfCallsThatCanHangIsComplete(t *testing.T) { hangtest.RequireAll(t, ".", calls) }
+func TestTheListOfCallsThatCanHangIsComplete(t *testing.T) {
+	hangtest.RequireAll(t, ".", new(hanging).calls())
+}
 
 // The file does not respond at all, as on a disk that hangs: here each call that has the lock waits for the clock.
 func TestAFileThatDoesNotRespondHoldsNoCallLongerThanItsContext(t *testing.T) {
@@ -106,9 +81,9 @@ func TestAFileThatDoesNotRespondHoldsNoCallLongerThanItsContext(t *testing.T) {
 		<-respond
 		return time.Now()
 	})
-	for name, call := range calls {
+	for name, call := range h.calls() {
 		if call != nil && !readers[name] {
-			t.Run(name, func(t *testing.T) { h.endsInTime(t, call) })
+			t.Run(name, func(t *testing.T) { endsInTime(t, call) })
 		}
 	}
 	close(respond)
