@@ -273,15 +273,22 @@ func TestAProcessThatDiesLeavesNoClaimUnderAnEarlierName(t *testing.T) {
 	for calls := 1; calls <= 4; calls++ {
 		inBubble(t, fmt.Sprint("after call ", calls), func(t *testing.T) {
 			f := newFixture(t, secrets(anotherSecret, oneSecret))
-			f.dieAfter(calls, request("K", "B"))
-			for f.send(request("K", "B"), made).Problem != "" {
-				time.Sleep(lease)
-			}
-			last := f.with(secrets(anotherSecret))
-			last.replayed(last.send(request("K", "B"), made), 201, "made")
+			f.foundAfterADeath(calls)
 			f.close()
 		})
 	}
+}
+
+// foundAfterADeath has a process handle a request, and die after some calls to the store. The request is sent again until it has run.
+// A process of the last step, which knows no previous secret, must replay its outcome then.
+func (f *fixture) foundAfterADeath(calls int) {
+	f.tb.Helper()
+	f.dieAfter(calls, request("K", "B"))
+	for f.send(request("K", "B"), made).Problem != "" {
+		time.Sleep(lease)
+	}
+	last := f.with(secrets(anotherSecret))
+	last.replayed(last.send(request("K", "B"), made), 201, "made")
 }
 
 // blindStore is a store whose records nobody can look at.
@@ -302,12 +309,7 @@ func TestALookThatFailedLeavesNothingUnderTheOtherName(t *testing.T) {
 				blind := f.with(func(c *core.Config) { c.Store = blindStore{f.store} })
 				blind.refused(blind.send(request("K", "B"), made), 503, "store-unavailable")
 				blind.close()
-				f.dieAfter(calls, request("K", "B"))
-				for f.send(request("K", "B"), made).Problem != "" {
-					time.Sleep(lease)
-				}
-				last := f.with(secrets(anotherSecret))
-				last.replayed(last.send(request("K", "B"), made), 201, "made")
+				f.foundAfterADeath(calls)
 				f.close()
 			})
 		}
@@ -322,12 +324,7 @@ func TestAReleasedClaimUnderTheOtherNameIsNotClaimed(t *testing.T) {
 			earlier := f.with(secrets(oneSecret)).with(func(c *core.Config) { c.Store = scripted{Store: f.store, begin: noReply} })
 			earlier.refused(earlier.send(request("K", "B"), made), 503, "store-unavailable")
 			earlier.close()
-			f.dieAfter(calls, request("K", "B"))
-			for f.send(request("K", "B"), made).Problem != "" {
-				time.Sleep(lease)
-			}
-			last := f.with(secrets(anotherSecret))
-			last.replayed(last.send(request("K", "B"), made), 201, "made")
+			f.foundAfterADeath(calls)
 			f.close()
 		}
 	})
