@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/go-idem/idem/internal/needs"
 	"github.com/go-idem/idem/internal/tied"
 )
 
@@ -27,13 +28,10 @@ type Server struct {
 }
 
 // Directory returns the directory in whose node_modules dynalite is: $DYNALITE, or the one in the user's cache where .ci/tools
-// installs it. Without one, or without node, it skips the test, or fails it if CI is set, because there a missing server is an
-// error of the set-up. With -short it skips all tests.
+// installs it. Without one, or without node, the test ends as [needs.Missing] says. With -short it skips all tests.
 func Directory(tb testing.TB) string {
 	tb.Helper()
-	if testing.Testing() && testing.Short() {
-		tb.Skip("-short: this test needs dynalite")
-	}
+	needs.Server(tb, "dynalite")
 	cache, _ := os.UserCacheDir()
 	for _, dir := range []string{os.Getenv("DYNALITE"), filepath.Join(cache, "idem-tools", "dynalite-"+Version)} {
 		_, noServer := os.Stat(filepath.Join(dir, "node_modules", "dynalite"))
@@ -42,11 +40,7 @@ func Directory(tb testing.TB) string {
 			return dir
 		}
 	}
-	const missing = "NO DYNALITE: this test needs node and dynalite (make tools)"
-	if os.Getenv("CI") != "" {
-		tb.Fatal(missing)
-	}
-	tb.Skip(missing)
+	needs.Missing(tb, "NO DYNALITE: this test needs node and dynalite (make tools)")
 	return ""
 }
 

@@ -7,11 +7,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/go-idem/idem/internal/needs"
 )
 
 // Bouncer starts a PgBouncer in front of the server, for this test alone. It shares four connections to the server between all
-// of its clients. mode is the pool_mode of PgBouncer: session, transaction or statement. Without a PgBouncer it skips the test,
-// or fails it if CI is set.
+// of its clients. mode is the pool_mode of PgBouncer: session, transaction or statement. Without a PgBouncer the test
+// ends as [needs.Missing] says.
 func (s *Server) Bouncer(tb testing.TB, mode string) *Server {
 	tb.Helper()
 	binary := bouncerBinary(tb)
@@ -38,11 +40,7 @@ func bouncerBinary(tb testing.TB) string {
 			return path
 		}
 	}
-	const missing = "NO PGBOUNCER: this test needs pgbouncer (Debian: apt-get install pgbouncer, or make tools)"
-	if os.Getenv("CI") != "" {
-		tb.Fatal(missing)
-	}
-	tb.Skip(missing)
+	needs.Missing(tb, "NO PGBOUNCER: this test needs pgbouncer (Debian: apt-get install pgbouncer, or make tools)")
 	return ""
 }
 

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-idem/idem/internal/needs"
 	"github.com/go-idem/idem/internal/tied"
 )
 
@@ -33,13 +34,10 @@ type Server struct {
 }
 
 // Binaries returns the directory of the initdb and postgres to test with: $POSTGRES_BIN, one on the PATH, or the newest that
-// Debian's packages have installed. Without one it skips the test, or fails it if CI is set, because there a missing server is
-// an error of the set-up. With -short it skips all tests.
+// Debian's packages have installed. Without one the test ends as [needs.Missing] says. With -short it skips all tests.
 func Binaries(tb testing.TB) string {
 	tb.Helper()
-	if testing.Testing() && testing.Short() {
-		tb.Skip("-short: this test needs PostgreSQL")
-	}
+	needs.Server(tb, "PostgreSQL")
 	debian, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
 	slices.SortFunc(debian, func(a, b string) int { return version(b) - version(a) })
 	for _, dir := range slices.Concat([]string{os.Getenv("POSTGRES_BIN")}, filepath.SplitList(os.Getenv("PATH")), debian) {
@@ -47,11 +45,7 @@ func Binaries(tb testing.TB) string {
 			return dir
 		}
 	}
-	const missing = "NO POSTGRES: this test needs initdb and postgres (Debian: apt-get install postgresql, or make tools)"
-	if os.Getenv("CI") != "" {
-		tb.Fatal(missing)
-	}
-	tb.Skip(missing)
+	needs.Missing(tb, "NO POSTGRES: this test needs initdb and postgres (Debian: apt-get install postgresql, or make tools)")
 	return ""
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/go-idem/idem/internal/needs"
 	"github.com/go-idem/idem/internal/tied"
 )
 
@@ -35,13 +36,10 @@ type Server struct {
 }
 
 // Binary returns the path of the server to test with: $REDIS_SERVER, or redis-server or valkey-server on the PATH. Without
-// one it skips the test, or fails it if CI is set, because there a missing server is an error of the set-up. With -short it
-// skips all tests.
+// one the test ends as [needs.Missing] says. With -short it skips all tests.
 func Binary(tb testing.TB) string {
 	tb.Helper()
-	if testing.Testing() && testing.Short() { // bench starts servers, too, and is no test
-		tb.Skip("-short: this test needs a redis-server")
-	}
+	needs.Server(tb, "a redis-server")
 	for _, name := range []string{os.Getenv("REDIS_SERVER"), "redis-server", "valkey-server"} {
 		if path, err := exec.LookPath(name); name != "" && err == nil {
 			return path
@@ -51,14 +49,11 @@ func Binary(tb testing.TB) string {
 	return ""
 }
 
-// missing skips a test that needs a missing server, or fails it if CI is set.
+// missing ends a test that needs a server which is not there.
 func missing(tb testing.TB, server string) {
 	tb.Helper()
-	const format = "NO %s: this test needs it on the PATH (Debian: apt-get install redis-server redis-sentinel, or make tools)"
-	if os.Getenv("CI") != "" {
-		tb.Fatalf(format, strings.ToUpper(server))
-	}
-	tb.Skipf(format, strings.ToUpper(server))
+	const how = "this test needs it on the PATH (Debian: apt-get install redis-server redis-sentinel, or make tools)"
+	needs.Missing(tb, "NO "+strings.ToUpper(server)+": "+how)
 }
 
 // Start starts a server for this test alone. args are arguments of redis-server, such as "--appendonly", "yes"; Restart uses

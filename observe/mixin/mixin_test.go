@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-idem/idem/internal/needs"
 	"github.com/go-idem/idem/internal/telemetry"
 )
 
@@ -33,10 +34,7 @@ func find(pattern, text string) (all []string) {
 // Each alert fires on the series that it is for, and not on others like them.
 func TestTheAlertsFireWhenTheyShould(t *testing.T) {
 	if _, err := exec.LookPath("promtool"); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("promtool is missing: make tools installs it (Debian: prometheus)")
-		}
-		t.Skip("SKIPPED: promtool is missing, so no alert was tested. Install Debian's prometheus, or run make tools")
+		needs.Missing(t, "NO PROMTOOL: this test of the alerts needs it on the PATH (Debian: apt-get install prometheus, or make tools)")
 	}
 	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml"}} {
 		out, err := exec.Command("promtool", args...).CombinedOutput()
