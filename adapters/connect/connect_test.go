@@ -65,15 +65,7 @@ func TestAdapter(t *testing.T) {
 }
 
 // optionsOf returns the options of an adapter.
-func optionsOf(o rpc.Options) (opts []idem.Option) {
-	if o.Scope != nil {
-		opts = append(opts, idem.Scope(o.Scope))
-	}
-	if o.Skip != nil {
-		opts = append(opts, idem.Skip(o.Skip))
-	}
-	return opts
-}
+func optionsOf(o rpc.Options) []idem.Option { return rpctest.OptionsOf(o, idem.Scope, idem.Skip) }
 
 // errorOf returns the error of a handler that fails with this status, or nil.
 func errorOf(s *status.Status) error {

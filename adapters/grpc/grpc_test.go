@@ -82,15 +82,7 @@ func start(t testing.TB, e *core.Engine, h rpctest.Handler, o rpc.Options) rpcte
 }
 
 // optionsOf returns the options of an adapter.
-func optionsOf(o rpc.Options) (opts []idem.Option) {
-	if o.Scope != nil {
-		opts = append(opts, idem.Scope(o.Scope))
-	}
-	if o.Skip != nil {
-		opts = append(opts, idem.Skip(o.Skip))
-	}
-	return opts
-}
+func optionsOf(o rpc.Options) []idem.Option { return rpctest.OptionsOf(o, idem.Scope, idem.Skip) }
 
 // recoverPanic is an interceptor that makes an error of a panic.
 func recoverPanic(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (res any, err error) {

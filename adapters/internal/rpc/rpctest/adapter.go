@@ -63,6 +63,19 @@ type Adapter struct {
 	State func(e *core.Engine, o rpc.Options) func(ctx context.Context, method, key string) (rpc.State, *status.Status)
 }
 
+// OptionsOf returns the options of an adapter, which has an option for each field of rpc.Options. A nil field gets none.
+func OptionsOf[Option any](
+	o rpc.Options, scope func(func(context.Context) string) Option, skip func(func(procedure string) bool) Option,
+) (opts []Option) {
+	if o.Scope != nil {
+		opts = append(opts, scope(o.Scope))
+	}
+	if o.Skip != nil {
+		opts = append(opts, skip(o.Skip))
+	}
+	return opts
+}
+
 // Client calls a server.
 type Client struct {
 	Call, Stream func(context.Context, Request) Reply
