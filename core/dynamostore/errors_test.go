@@ -20,33 +20,13 @@ import (
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/dynamostore"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/servicetest"
 )
-
-func newEngine(tb testing.TB, store driver.Store, changes ...func(*core.Config)) *core.Engine {
-	tb.Helper()
-	cfg := core.Config{Store: store, Scope: core.SingleTenant}
-	cfg.Limits.StoreTimeout = 5 * time.Second
-	for _, change := range changes {
-		change(&cfg)
-	}
-	engine, err := core.New(cfg)
-	require.NoError(tb, err)
-	tb.Cleanup(func() { assert.NoError(tb, engine.Close(ctx)) })
-	return engine
-}
-
-// order is POST /orders with a key.
-func order(key string) core.Request {
-	return core.Request{
-		Method: "POST", Path: "/orders", Header: http.Header{"Idempotency-Key": {key}}.Values,
-		Body: func(int64) ([]byte, error) { return []byte("tea"), nil },
-	}
-}
 
 // post sends POST /orders with a key, and returns the result and how often the handler ran.
 func post(tb testing.TB, engine *core.Engine, key, body string) (result core.Result, runs int) {
 	tb.Helper()
-	result, err := engine.Do(ctx, order(key), func(context.Context) (*core.Response, error) {
+	result, err := engine.Do(ctx, servicetest.Order(key), func(context.Context) (*core.Response, error) {
 		runs++
 		return &core.Response{Status: 201, Body: []byte(body)}, nil
 	})
@@ -97,7 +77,7 @@ func TestBadInputIsAnErrorThatSaysWhatToDo(t *testing.T) {
 			_, err := bad.store.Begin(ctx, c)
 			assert.ErrorContains(t, err, bad.want)
 			assert.False(t, errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrUnreadable), "%v", err)
-			engine := newEngine(t, bad.store, func(c *core.Config) { // which tries for a lease to release the claim
+			engine := servicetest.NewEngine(t, bad.store, func(c *core.Config) { // which tries for a lease to release the claim
 				c.Lease.Duration, c.Limits.StoreTimeout = time.Second, time.Second/2
 			})
 			result, runs := post(t, engine, rand.Text(), "made")
@@ -226,7 +206,7 @@ func TestWhatIsTooLongForAnItemIsRefused(t *testing.T) {
 // Without blobs an outcome that is too long is stored without its body, after a lease in which the store has refused it.
 func TestALongResponseWithoutBlobsIsReplayedWithoutItsBody(t *testing.T) {
 	t.Parallel()
-	engine := newEngine(t, sharedTable(t).store(), func(c *core.Config) {
+	engine := servicetest.NewEngine(t, sharedTable(t).store(), func(c *core.Config) {
 		c.Lease.Duration, c.Limits.StoreTimeout = time.Second, time.Second/2
 	})
 	key, long := rand.Text(), strings.Repeat("a long response ", 32<<10)
@@ -249,7 +229,7 @@ func TestALongResponseIsReplayedFromABlob(t *testing.T) {
 	t.Parallel()
 	bodies, err := blobs.Dir(t.TempDir())
 	require.NoError(t, err)
-	engine := newEngine(t, sharedTable(t).store(), func(c *core.Config) {
+	engine := servicetest.NewEngine(t, sharedTable(t).store(), func(c *core.Config) {
 		c.Keep.Blobs, c.Keep.BlobsFrom, c.Keep.MaxBody = bodies, 300<<10, 2<<20
 	})
 	key, long := rand.Text(), strings.Repeat("a long response ", 64<<10)

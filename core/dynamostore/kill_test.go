@@ -19,6 +19,7 @@ import (
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/dynamostore"
 	"github.com/go-idem/idem/internal/dynalite"
+	"github.com/go-idem/idem/internal/servicetest"
 	"github.com/go-idem/idem/internal/tied"
 )
 
@@ -42,7 +43,7 @@ func hangs(url, table, key string) error {
 	if err != nil {
 		return err
 	}
-	_, err = engine.Do(ctx, order(key), func(context.Context) (*core.Response, error) {
+	_, err = engine.Do(ctx, servicetest.Order(key), func(context.Context) (*core.Response, error) {
 		fmt.Println("runs")
 		select {}
 	})
@@ -62,10 +63,10 @@ func TestAProcessThatIsKilledIsTakenOverByAnotherAfterItsLease(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "runs\n", line)
 
-	engine := newEngine(t, table.store(), func(c *core.Config) { *c = crashConfig(c.Store) })
+	engine := servicetest.NewEngine(t, table.store(), func(c *core.Config) { *c = crashConfig(c.Store) })
 	var run core.Run
 	send := func() int {
-		result, err := engine.Do(ctx, order(key), func(ctx context.Context) (*core.Response, error) {
+		result, err := engine.Do(ctx, servicetest.Order(key), func(ctx context.Context) (*core.Response, error) {
 			run, _ = core.FromContext(ctx)
 			return &core.Response{Status: 201}, nil
 		})

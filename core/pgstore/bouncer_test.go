@@ -17,6 +17,7 @@ import (
 	"github.com/go-idem/idem/core/pgstore"
 	"github.com/go-idem/idem/core/storetest"
 	"github.com/go-idem/idem/internal/pgserver"
+	"github.com/go-idem/idem/internal/servicetest"
 )
 
 var queryModes = []pgx.QueryExecMode{
@@ -78,10 +79,10 @@ func TestATransactionThroughPgBouncerLeavesBothOrNeither(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			s := newService(t)
 			pool := pooled(t, bouncer, mode)
-			engine := newEngine(t, pgstore.New(pool))
+			engine := servicetest.NewEngine(t, pgstore.New(pool))
 			var kept, failed atomic.Int64
 			clients(80, func() {
-				_, err := engine.Do(ctx, request(random()), func(ctx context.Context) (*core.Response, error) {
+				_, err := engine.Do(ctx, servicetest.Order(random()), func(ctx context.Context) (*core.Response, error) {
 					if err := pgstore.InTx(ctx, pool, pgx.TxOptions{}, s.effect); err != nil {
 						return nil, err
 					}
@@ -112,7 +113,7 @@ func TestWatchThroughPgBouncerIsRefusedAndTheEnginePolls(t *testing.T) {
 			pool := pooled(t, server.Bouncer(t, poolMode), pgx.QueryExecModeExec)
 			require.NoError(t, pgstore.Migrate(ctx, pool))
 			var refused atomic.Int64
-			engine := newEngine(t, pgstore.New(pool), func(c *core.Config) {
+			engine := servicetest.NewEngine(t, pgstore.New(pool), func(c *core.Config) {
 				c.Wait.Timeout = 20 * time.Second
 				c.Hooks.StoreError = func(_ context.Context, e core.Event) {
 					if assert.ErrorIs(t, e.Err, errors.ErrUnsupported) {
@@ -122,7 +123,7 @@ func TestWatchThroughPgBouncerIsRefusedAndTheEnginePolls(t *testing.T) {
 			})
 			key, running, end, waited := random(), make(chan struct{}), make(chan struct{}), make(chan core.Result)
 			go func() {
-				_, err := engine.Do(ctx, request(key), func(context.Context) (*core.Response, error) {
+				_, err := engine.Do(ctx, servicetest.Order(key), func(context.Context) (*core.Response, error) {
 					close(running)
 					<-end
 					return created()
@@ -131,7 +132,7 @@ func TestWatchThroughPgBouncerIsRefusedAndTheEnginePolls(t *testing.T) {
 			}()
 			<-running
 			go func() {
-				result, err := engine.Do(ctx, request(key), func(context.Context) (*core.Response, error) { panic("a second run") })
+				result, err := engine.Do(ctx, servicetest.Order(key), func(context.Context) (*core.Response, error) { panic("a second run") })
 				assert.NoError(t, err)
 				waited <- result
 			}()

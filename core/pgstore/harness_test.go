@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,6 +24,7 @@ import (
 	"github.com/go-idem/idem/core/pgstore"
 	"github.com/go-idem/idem/core/storetest"
 	"github.com/go-idem/idem/internal/pgserver"
+	"github.com/go-idem/idem/internal/servicetest"
 )
 
 func TestMain(m *testing.M) {
@@ -159,44 +159,17 @@ func newServiceOn(tb testing.TB, server *pgserver.Server, network *network, chan
 	require.NoError(tb, pgstore.Migrate(ctx, s.aside))
 	execute(tb, s.aside, `CREATE TABLE IF NOT EXISTS effect (key text, owner text)`)
 	s.store = pgstore.New(s.pool)
-	s.Engine = newEngine(tb, s.store, append(changes, func(c *core.Config) {
+	s.Engine = servicetest.NewEngine(tb, s.store, append(changes, func(c *core.Config) {
 		c.Hooks.Lost = func(_ context.Context, e core.Event) { s.lost.Store(&e) }
 	})...)
 	return s
-}
-
-func newEngine(tb testing.TB, store driver.Store, changes ...func(*core.Config)) *core.Engine {
-	tb.Helper()
-	cfg := core.Config{Store: store, Scope: core.SingleTenant}
-	cfg.Limits.StoreTimeout = 5 * time.Second
-	for _, change := range changes {
-		change(&cfg)
-	}
-	engine, err := core.New(cfg)
-	require.NoError(tb, err)
-	tb.Cleanup(func() { assert.NoError(tb, engine.Close(ctx)) })
-	return engine
-}
-
-// request is POST /orders with a key.
-func request(key string) core.Request {
-	header := http.Header{}
-	if key != "" {
-		header.Set("Idempotency-Key", key)
-	}
-	return core.Request{
-		Method: "POST",
-		Path:   "/orders",
-		Header: header.Values,
-		Body:   func(int64) ([]byte, error) { return []byte("tea"), nil },
-	}
 }
 
 type handler = func(context.Context) (*core.Response, error)
 
 // do sends the service's request.
 func (s *service) do(h handler) (core.Result, error) {
-	return s.Do(ctx, request(s.key), func(ctx context.Context) (*core.Response, error) {
+	return s.Do(ctx, servicetest.Order(s.key), func(ctx context.Context) (*core.Response, error) {
 		s.runs.Add(1)
 		return h(ctx)
 	})
@@ -239,7 +212,7 @@ func (s *service) effects() int {
 // replays tells whether a retry, now, gets a kept outcome. If it runs instead, it fails, and has no effects.
 func (s *service) replays() bool {
 	s.tb.Helper()
-	result, err := newEngine(s.tb, pgstore.New(s.aside)).Do(ctx, request(s.key), func(context.Context) (*core.Response, error) {
+	result, err := servicetest.NewEngine(s.tb, pgstore.New(s.aside)).Do(ctx, servicetest.Order(s.key), func(context.Context) (*core.Response, error) {
 		return &core.Response{Status: 500}, nil
 	})
 	require.NoError(s.tb, err)

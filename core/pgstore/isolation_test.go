@@ -17,6 +17,7 @@ import (
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/pgstore"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/servicetest"
 )
 
 // conflicts counts the statements of a pool that gave way to another transaction.
@@ -71,9 +72,9 @@ func TestCallsOnDifferentKeysNeverGiveWayAtAnyDefaultIsolationLevel(t *testing.T
 func TestUnrelatedTransactionsAtReadCommittedAreNeverRefusedAtAnyDefaultIsolationLevel(t *testing.T) {
 	s := newService(t)
 	pool := newPool(t, s.server, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable" })
-	engine := newEngine(t, pgstore.New(pool))
+	engine := servicetest.NewEngine(t, pgstore.New(pool))
 	clients(200, func() {
-		result, err := engine.Do(ctx, request(random()), func(ctx context.Context) (*core.Response, error) {
+		result, err := engine.Do(ctx, servicetest.Order(random()), func(ctx context.Context) (*core.Response, error) {
 			if err := pgstore.InTx(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, s.effect); err != nil {
 				return nil, err
 			}
@@ -97,7 +98,7 @@ func TestManyRequestsForOneKeyHaveOneEffectAtAnyDefaultIsolationLevel(t *testing
 			})
 			require.NoError(t, pgstore.Migrate(ctx, pool, pgstore.Schema(ownSchema())))
 			store := pgstore.New(pool)
-			engine := newEngine(t, store, func(c *core.Config) { c.Wait.Timeout = 20 * time.Second })
+			engine := servicetest.NewEngine(t, store, func(c *core.Config) { c.Wait.Timeout = 20 * time.Second })
 			const keys, perKey = 10, 8
 			var wg sync.WaitGroup
 			for i := range keys * perKey {
@@ -125,7 +126,7 @@ func TestManyRequestsForOneKeyHaveOneEffectAtAnyDefaultIsolationLevel(t *testing
 // insist sends a request until it has a response. Only a transaction that gave way is a reason to send it again.
 func (s *service) insist(engine *core.Engine, pool *pgxpool.Pool, key string) {
 	for range 100 {
-		result, err := engine.Do(ctx, request(key), func(ctx context.Context) (*core.Response, error) {
+		result, err := engine.Do(ctx, servicetest.Order(key), func(ctx context.Context) (*core.Response, error) {
 			s.runs.Add(1)
 			return s.orderAs(ctx, pool, key)
 		})

@@ -17,6 +17,7 @@ import (
 	"github.com/go-idem/idem/core/storetest"
 	"github.com/go-idem/idem/internal/model"
 	"github.com/go-idem/idem/internal/pgserver"
+	"github.com/go-idem/idem/internal/servicetest"
 )
 
 func keepsTheContract(t *testing.T, store driver.Store) {
@@ -80,11 +81,11 @@ func TestAManyTimesRepeatedRequestRunsOnceOverManyProcesses(t *testing.T) {
 	for range processes {
 		pool := newPool(t, server)
 		require.NoError(t, pgstore.Migrate(ctx, pool))
-		engine := newEngine(t, pgstore.New(pool))
+		engine := servicetest.NewEngine(t, pgstore.New(pool))
 		for range clients {
 			wg.Go(func() {
 				for {
-					result, err := engine.Do(ctx, request(key), func(context.Context) (*core.Response, error) {
+					result, err := engine.Do(ctx, servicetest.Order(key), func(context.Context) (*core.Response, error) {
 						mu.Lock()
 						defer mu.Unlock()
 						runs++

@@ -17,6 +17,7 @@ import (
 	"github.com/go-idem/idem/core/pgstore"
 	"github.com/go-idem/idem/core/storetest"
 	"github.com/go-idem/idem/internal/pgserver"
+	"github.com/go-idem/idem/internal/servicetest"
 )
 
 // pair is a primary and its standby.
@@ -159,7 +160,7 @@ func (o *orders) send(t *testing.T, engine *core.Engine, n int) {
 			for range n / 8 {
 				key := random()
 				assert.Eventually(t, func() bool {
-					result, err := engine.Do(ctx, request(key), func(context.Context) (*core.Response, error) { return o.handle(key, n) })
+					result, err := engine.Do(ctx, servicetest.Order(key), func(context.Context) (*core.Response, error) { return o.handle(key, n) })
 					if err == nil && result.Problem == "" {
 						return assert.Equal(t, key, string(result.Response.Body))
 					}
@@ -188,7 +189,7 @@ func TestNothingIsLostWhenASynchronousStandbyIsPromotedUnderLoad(t *testing.T) {
 	p := newPair(t, true)
 	assert.Empty(t, findings(t, p.pool))
 	const keys = 160
-	engine := newEngine(t, p.store, func(c *core.Config) { c.Limits.StoreTimeout = 5 * time.Second })
+	engine := servicetest.NewEngine(t, p.store, func(c *core.Config) { c.Limits.StoreTimeout = 5 * time.Second })
 	a, o := newAcknowledged(), &orders{runs: map[string]int{}, half: make(chan struct{})}
 	stop := make(chan struct{})
 	var loads, requests sync.WaitGroup

@@ -22,6 +22,7 @@ import (
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/pgstore"
 	"github.com/go-idem/idem/internal/pgserver"
+	"github.com/go-idem/idem/internal/servicetest"
 )
 
 var errTest = errors.New("test")
@@ -204,7 +205,7 @@ func TestAnInTxWithoutAConnectionIsAnError(t *testing.T) {
 func TestTheEndOfARunNeedsNoConnectionBesideItsTransaction(t *testing.T) {
 	s := newService(t)
 	pool := newPool(t, s.server, func(c *pgxpool.Config) { c.MaxConns = 1 })
-	s.pool, s.Engine = pool, newEngine(t, pgstore.New(pool))
+	s.pool, s.Engine = pool, servicetest.NewEngine(t, pgstore.New(pool))
 	result := s.send(s.ending(func(context.Context) (*core.Response, error) { return &core.Response{Status: 503}, nil }))
 	assert.Equal(t, 503, result.Response.Status)
 	assert.Equal(t, 201, s.send(s.order).Response.Status, "the failure is recorded")
@@ -284,7 +285,7 @@ func TestOutsideOfARunAnInTxIsATransaction(t *testing.T) {
 	s := newService(t)
 	require.NoError(t, s.inTx(ctx))
 	assert.Equal(t, 1, s.effects())
-	_, err := s.Do(ctx, request(""), nil)
+	_, err := s.Do(ctx, servicetest.Order(""), nil)
 	require.NoError(t, err)
 	err = pgstore.InTx(ctx, s.pool, pgx.TxOptions{}, func(tx pgx.Tx) error { return errors.Join(s.effect(tx), errTest) })
 	assert.ErrorIs(t, err, errTest)
@@ -294,15 +295,15 @@ func TestOutsideOfARunAnInTxIsATransaction(t *testing.T) {
 
 func TestAnInTxIsRefusedInARunWhoseOutcomeIsKeptElsewhere(t *testing.T) {
 	s := newService(t)
-	elsewhere := newEngine(t, memstore.New())
+	elsewhere := servicetest.NewEngine(t, memstore.New())
 	refused := func(ctx context.Context) (*core.Response, error) {
 		assert.ErrorContains(t, s.inTx(ctx), "does not keep its records in a pgstore.Store")
 		return created()
 	}
-	_, err := elsewhere.Do(ctx, request(s.key), refused)
+	_, err := elsewhere.Do(ctx, servicetest.Order(s.key), refused)
 	require.NoError(t, err)
 	s.send(func(ctx context.Context) (*core.Response, error) { // a run within a run
-		_, err := elsewhere.Do(ctx, request(random()), refused)
+		_, err := elsewhere.Do(ctx, servicetest.Order(random()), refused)
 		require.NoError(t, err)
 		return s.order(ctx)
 	})
@@ -312,7 +313,7 @@ func TestAnInTxIsRefusedInARunWhoseOutcomeIsKeptElsewhere(t *testing.T) {
 func TestARunWithinARunHasATransactionOfItsOwn(t *testing.T) {
 	outer, inner := newService(t), newService(t)
 	_, err := outer.do(outer.ending(func(ctx context.Context) (*core.Response, error) {
-		result, err := inner.Do(ctx, request(inner.key), inner.order)
+		result, err := inner.Do(ctx, servicetest.Order(inner.key), inner.order)
 		require.NoError(t, err)
 		assert.Equal(t, 201, result.Response.Status)
 		return nil, errTest
@@ -386,10 +387,10 @@ func TestInAnUnprotectedRunAnInTxIsATransaction(t *testing.T) {
 	s := newService(t)
 	network := &network{}
 	network.down.Store(true)
-	away := newEngine(t, pgstore.New(newPool(t, s.server, network.use)), func(c *core.Config) {
+	away := servicetest.NewEngine(t, pgstore.New(newPool(t, s.server, network.use)), func(c *core.Config) {
 		c.DangerouslyFailOpen, c.Lease.Duration, c.Limits.StoreTimeout = true, time.Second, 100*time.Millisecond
 	})
-	result, err := away.Do(ctx, request(random()), func(ctx context.Context) (*core.Response, error) {
+	result, err := away.Do(ctx, servicetest.Order(random()), func(ctx context.Context) (*core.Response, error) {
 		run, _ := core.FromContext(ctx)
 		assert.True(t, run.Unprotected)
 		assert.NoError(t, s.inTx(ctx))
@@ -408,11 +409,11 @@ func TestAnUnprotectedRunInsideARunDoesNotJoinItsTransaction(t *testing.T) {
 	outer, inner := newService(t), newService(t)
 	network := &network{}
 	network.down.Store(true)
-	away := newEngine(t, pgstore.New(newPool(t, inner.server, network.use)), func(c *core.Config) {
+	away := servicetest.NewEngine(t, pgstore.New(newPool(t, inner.server, network.use)), func(c *core.Config) {
 		c.DangerouslyFailOpen, c.Lease.Duration, c.Limits.StoreTimeout = true, time.Second, 100*time.Millisecond
 	})
 	_, err := outer.do(outer.ending(func(ctx context.Context) (*core.Response, error) {
-		_, err := away.Do(ctx, request(inner.key), inner.order)
+		_, err := away.Do(ctx, servicetest.Order(inner.key), inner.order)
 		require.NoError(t, err)
 		return nil, errTest
 	}))
@@ -440,7 +441,7 @@ func TestTheEffectsOfARunThatWasTakenOverAreUndone(t *testing.T) {
 	result := s.send(s.ending(func(running context.Context) (*core.Response, error) {
 		run, _ := core.FromContext(running)
 		execute(t, s.aside, "UPDATE idem.record SET lease_end = 1 WHERE fence = $1", run.Fence)
-		heir, err := newEngine(t, pgstore.New(s.aside)).Do(ctx, request(s.key), func(ctx context.Context) (*core.Response, error) {
+		heir, err := servicetest.NewEngine(t, pgstore.New(s.aside)).Do(ctx, servicetest.Order(s.key), func(ctx context.Context) (*core.Response, error) {
 			return &core.Response{Status: 202}, pgstore.InTx(ctx, s.aside, pgx.TxOptions{}, s.effect)
 		})
 		require.NoError(t, err)

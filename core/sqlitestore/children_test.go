@@ -20,6 +20,7 @@ import (
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/sqlitestore"
+	"github.com/go-idem/idem/internal/servicetest"
 	"github.com/go-idem/idem/internal/tied"
 )
 
@@ -231,7 +232,7 @@ func killed(t *testing.T, path string, orders int) (sent []string, done map[stri
 func (s *service) hasOutcome() bool {
 	s.tb.Helper()
 	isRun := false
-	result, err := s.Do(ctx, request(s.key), func(ctx context.Context) (*core.Response, error) {
+	result, err := s.Do(ctx, servicetest.Order(s.key), func(ctx context.Context) (*core.Response, error) {
 		isRun = true
 		return &core.Response{Status: 500}, nil
 	})

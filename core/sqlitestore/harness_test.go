@@ -3,7 +3,6 @@ package sqlitestore_test
 import (
 	"context"
 	"crypto/rand"
-	"net/http"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -18,6 +17,7 @@ import (
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/sqlitestore"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/servicetest"
 	"github.com/go-idem/idem/internal/testclock"
 )
 
@@ -102,44 +102,17 @@ func serviceOn(tb testing.TB, store *sqlitestore.Store, changes ...func(*core.Co
 	s := &service{tb: tb, store: store, key: rand.Text()}
 	_, err := store.DB().ExecContext(ctx, "CREATE TABLE IF NOT EXISTS effect (key TEXT NOT NULL)")
 	require.NoError(tb, err)
-	s.Engine = newEngine(tb, store, append(changes, func(c *core.Config) {
+	s.Engine = servicetest.NewEngine(tb, store, append(changes, func(c *core.Config) {
 		c.Hooks.Lost = func(_ context.Context, e core.Event) { s.lost.Store(&e) }
 	})...)
 	return s
-}
-
-func newEngine(tb testing.TB, store driver.Store, changes ...func(*core.Config)) *core.Engine {
-	tb.Helper()
-	cfg := core.Config{Store: store, Scope: core.SingleTenant}
-	cfg.Limits.StoreTimeout = 5 * time.Second
-	for _, change := range changes {
-		change(&cfg)
-	}
-	engine, err := core.New(cfg)
-	require.NoError(tb, err)
-	tb.Cleanup(func() { assert.NoError(tb, engine.Close(ctx)) })
-	return engine
-}
-
-// request is POST /orders with a key.
-func request(key string) core.Request {
-	header := http.Header{}
-	if key != "" {
-		header.Set("Idempotency-Key", key)
-	}
-	return core.Request{
-		Method: "POST",
-		Path:   "/orders",
-		Header: header.Values,
-		Body:   func(int64) ([]byte, error) { return []byte("tea"), nil },
-	}
 }
 
 type handler = func(context.Context) (*core.Response, error)
 
 // do sends the service's request.
 func (s *service) do(h handler) (core.Result, error) {
-	return s.Do(ctx, request(s.key), func(ctx context.Context) (*core.Response, error) {
+	return s.Do(ctx, servicetest.Order(s.key), func(ctx context.Context) (*core.Response, error) {
 		s.runs.Add(1)
 		return h(ctx)
 	})
@@ -181,7 +154,7 @@ func (s *service) effects() (n int) {
 // replays tells whether a retry, now, gets a kept outcome. If it runs instead, it fails, and has no effects.
 func (s *service) replays() bool {
 	s.tb.Helper()
-	result, err := s.Do(ctx, request(s.key), func(context.Context) (*core.Response, error) {
+	result, err := s.Do(ctx, servicetest.Order(s.key), func(context.Context) (*core.Response, error) {
 		return &core.Response{Status: 500}, nil
 	})
 	require.NoError(s.tb, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/sqlitestore"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/servicetest"
 	"github.com/go-idem/idem/internal/testclock"
 )
 
@@ -291,15 +292,15 @@ func TestOutsideOfARunAnInTxIsATransaction(t *testing.T) {
 func TestAnInTxIsRefusedInARunWhoseOutcomeIsKeptElsewhere(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	elsewhere := newEngine(t, memstore.New())
+	elsewhere := servicetest.NewEngine(t, memstore.New())
 	refused := func(ctx context.Context) (*core.Response, error) {
 		assert.ErrorContains(t, s.inTx(ctx), "does not keep its records in this Store")
 		return created()
 	}
-	_, err := elsewhere.Do(ctx, request(s.key), refused)
+	_, err := elsewhere.Do(ctx, servicetest.Order(s.key), refused)
 	require.NoError(t, err)
 	s.send(func(ctx context.Context) (*core.Response, error) { // a run within a run
-		_, err := elsewhere.Do(ctx, request(s.key+"inner"), refused)
+		_, err := elsewhere.Do(ctx, servicetest.Order(s.key+"inner"), refused)
 		require.NoError(t, err)
 		return s.order(ctx)
 	})
