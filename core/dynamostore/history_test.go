@@ -26,12 +26,12 @@ func TestDynamoDBAnswersAsTheModelDoesInManySituations(t *testing.T) {
 }
 
 // newProcesses returns two stores, one of a server that returns the item when a condition is not met, in a table of their own.
-func newProcesses(t *testing.T, leaseMargin time.Duration) *model.Processes {
+func newProcesses(t *testing.T, leaseMargin time.Duration) model.Processes {
 	table := newTable(t)
 	one, other := table.store(), table.store(withItems())
 	one.SetClock(time.Now, leaseMargin)
 	other.SetClock(time.Now, leaseMargin)
-	return model.NewProcesses(one, other)
+	return model.InTurn(one, other)
 }
 
 func TestHistoriesOfDynamoDBAreLinearizable(t *testing.T) {

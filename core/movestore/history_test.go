@@ -1,7 +1,6 @@
 package movestore_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -49,31 +48,11 @@ var stepsInOrder = []func(from, to movestore.Backend) driver.Store{
 	func(_, to movestore.Backend) driver.Store { return to },
 }
 
-// processes are the stores of two processes. The calls of one owner are all of one of them.
-type processes [2]driver.Store
-
-// inSteps returns the stores of processes in two steps, over the same two stores.
+// inSteps returns the stores of processes in two steps, over the same two stores. The calls of one owner are all of one process.
 func inSteps(one, other int) driver.Store {
 	from, to := memstore.New(), memstore.New()
-	return processes{stepsInOrder[one](from, to), stepsInOrder[other](from, to)}
-}
-
-func (p processes) of(c *driver.Claim) driver.Store { return p[c.Owner[0]%2] }
-
-func (p processes) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
-	return p.of(&c).Begin(ctx, c)
-}
-
-func (p processes) Extend(ctx context.Context, c driver.Claim) error {
-	return p.of(&c).Extend(ctx, c)
-}
-
-func (p processes) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
-	return p.of(&c).Complete(ctx, c, outcome)
-}
-
-func (p processes) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
-	return p.of(&c).Fail(ctx, c, f)
+	stores := [2]driver.Store{stepsInOrder[one](from, to), stepsInOrder[other](from, to)}
+	return model.Processes(func(c driver.Claim) driver.Store { return stores[c.Owner[0]%2] })
 }
 
 // Processes in two steps that claim one key at the same time may both be refused, so their answers are not those of one store. But

@@ -27,9 +27,9 @@ func TestSQLiteAnswersAsTheModelDoesInEverySituation(t *testing.T) {
 }
 
 // newProcesses opens a new file twice.
-func newProcesses(t *testing.T) *model.Processes {
+func newProcesses(t *testing.T) model.Processes {
 	path := newPath(t)
-	return model.NewProcesses(open(t, path, sqlitestore.NormalSync()), open(t, path, sqlitestore.NormalSync()))
+	return model.InTurn(open(t, path, sqlitestore.NormalSync()), open(t, path, sqlitestore.NormalSync()))
 }
 
 func TestHistoriesOfSQLiteAreLinearizable(t *testing.T) {
