@@ -10,7 +10,7 @@ import (
 
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/storetest"
-	"github.com/go-idem/idem/internal/model"
+	"github.com/go-idem/idem/internal/storecheck"
 )
 
 func TestStoreKeepsTheContract(t *testing.T) {
@@ -25,7 +25,7 @@ func TestAStoreThatOnlyWatchesLeasesKeepsTheContract(t *testing.T) {
 func TestDynamoDBAndMemoryAnswerRandomSequencesAlike(t *testing.T) {
 	t.Parallel()
 	for _, tested := range []storetest.Harness{withClock(t, 0), withClock(t, never, withItems())} {
-		model.AnswersAsMemory(t, tested, 12, 1000)
+		storecheck.AnswersAsMemory(t, tested, 12, 1000)
 	}
 }
 
@@ -33,7 +33,7 @@ func TestDynamoDBAndMemoryAnswerRandomSequencesAlike(t *testing.T) {
 // higher than those before.
 func TestCallsOnOneKeyNeverInterleave(t *testing.T) {
 	t.Parallel()
-	model.NeverInterleave(t, 4, 30, func(owner int) driver.Store {
+	storecheck.NeverInterleave(t, 4, 30, func(owner int) driver.Store {
 		if owner%2 == 0 {
 			return sharedTable(t).store(withItems())
 		}

@@ -15,9 +15,9 @@ import (
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/pgstore"
 	"github.com/go-idem/idem/core/storetest"
-	"github.com/go-idem/idem/internal/model"
 	"github.com/go-idem/idem/internal/pgserver"
 	"github.com/go-idem/idem/internal/servicetest"
+	"github.com/go-idem/idem/internal/storecheck"
 )
 
 func keepsTheContract(t *testing.T, store driver.Store) {
@@ -69,7 +69,7 @@ func TestStoreKeepsTheContractInEveryModeOfItsDriver(t *testing.T) {
 
 func TestPostgresAndMemoryAnswerRandomSequencesAlike(t *testing.T) {
 	store, _ := newStore(t, func(c *pgxpool.Config) { c.MaxConns = 32 })
-	model.AnswersAsMemoryInRealTime(t, store, 500, 20_000)
+	storecheck.AnswersAsMemoryInRealTime(t, store, 500, 20_000)
 }
 
 func TestAManyTimesRepeatedRequestRunsOnceOverManyProcesses(t *testing.T) {
@@ -114,7 +114,7 @@ func TestAManyTimesRepeatedRequestRunsOnceOverManyProcesses(t *testing.T) {
 // before.
 func TestCallsOnOneKeyNeverInterleave(t *testing.T) {
 	store, _ := newStore(t)
-	model.NeverInterleave(t, 16, 40, func(int) driver.Store { return store })
+	storecheck.NeverInterleave(t, 16, 40, func(int) driver.Store { return store })
 }
 
 func TestAPoolWithoutAConnectionLeftIsAnErrorWithinTheContext(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
-	"github.com/go-idem/idem/internal/model"
 	"github.com/go-idem/idem/internal/redistest"
+	"github.com/go-idem/idem/internal/storecheck"
 )
 
 var ctx = context.Background()
@@ -56,7 +56,7 @@ func TestStoreKeepsTheContractOnEveryEngineInEveryWay(t *testing.T) {
 					t.Parallel()
 					store := redisstore.New(client, options...)
 					storetest.Run(t, func(testing.TB) storetest.Harness { return storetest.Harness{Store: store, Advance: time.Sleep} })
-					t.Run("answers as memory does", func(t *testing.T) { model.AnswersAsMemoryInRealTime(t, store, 60, 2_000) })
+					t.Run("answers as memory does", func(t *testing.T) { storecheck.AnswersAsMemoryInRealTime(t, store, 60, 2_000) })
 				})
 			}
 		})
@@ -115,8 +115,8 @@ func TestStoreKeepsTheContractOnMiniredis(t *testing.T) {
 
 func TestLuaAndMemoryAnswerRandomSequencesAlike(t *testing.T) {
 	client := redistest.Shared(t).Client(t, func(o *redis.Options) { o.PoolSize = 64 })
-	model.AnswersAsMemoryInRealTime(t, redisstore.New(client, redisstore.Scripts()), 750, 25_000)
-	model.AnswersAsMemoryInRealTime(t, redisstore.New(client), 750, 25_000)
+	storecheck.AnswersAsMemoryInRealTime(t, redisstore.New(client, redisstore.Scripts()), 750, 25_000)
+	storecheck.AnswersAsMemoryInRealTime(t, redisstore.New(client), 750, 25_000)
 }
 
 func claimed(t *testing.T, store driver.Store, lease time.Duration) driver.Claim {

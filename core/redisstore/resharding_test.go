@@ -12,8 +12,8 @@ import (
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
-	"github.com/go-idem/idem/internal/model"
 	"github.com/go-idem/idem/internal/redistest"
+	"github.com/go-idem/idem/internal/storecheck"
 )
 
 // resharded starts a cluster whose first two masters give all slots to the third, and do not come to the end of it: a script
@@ -40,7 +40,7 @@ func TestStoreKeepsTheContractWhileSlotsMove(t *testing.T) {
 				driver.Checkpointer
 			}{store, store}
 			storetest.Run(t, func(testing.TB) storetest.Harness { return storetest.Harness{Store: quiet, Advance: time.Sleep} })
-			t.Run("answers as memory does", func(t *testing.T) { model.AnswersAsMemoryInRealTime(t, store, 60, 2_000) })
+			t.Run("answers as memory does", func(t *testing.T) { storecheck.AnswersAsMemoryInRealTime(t, store, 60, 2_000) })
 			t.Run("long outcomes", func(t *testing.T) { longOutcomes(t, store) })
 		})
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/sqlitestore"
 	"github.com/go-idem/idem/core/storetest"
-	"github.com/go-idem/idem/internal/model"
+	"github.com/go-idem/idem/internal/storecheck"
 )
 
 func TestStoreKeepsTheContract(t *testing.T) {
@@ -17,7 +17,7 @@ func TestStoreKeepsTheContract(t *testing.T) {
 
 func TestSQLiteAndMemoryAnswerRandomSequencesAlike(t *testing.T) {
 	t.Parallel()
-	model.AnswersAsMemory(t, withClock(t), 100, 20_000)
+	storecheck.AnswersAsMemory(t, withClock(t), 100, 20_000)
 }
 
 // Owners on four connections to one file begin, extend and fail as they like. The owner of the claim is alone with it, and its
@@ -25,7 +25,7 @@ func TestSQLiteAndMemoryAnswerRandomSequencesAlike(t *testing.T) {
 func TestCallsOnOneKeyNeverInterleave(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
-	model.NeverInterleave(t, 4, 40, func(int) driver.Store { return open(t, path, sqlitestore.NormalSync()) })
+	storecheck.NeverInterleave(t, 4, 40, func(int) driver.Store { return open(t, path, sqlitestore.NormalSync()) })
 }
 
 func TestRecordsOutliveTheStore(t *testing.T) {

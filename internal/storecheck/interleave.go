@@ -1,4 +1,4 @@
-package model
+package storecheck
 
 import (
 	"context"

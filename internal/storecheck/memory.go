@@ -1,6 +1,9 @@
-package model
+// Package storecheck has tests that the stores of this repository pass besides the suite of storetest. It needs no module besides
+// testify, because `go mod tidy` in the module of a user also counts what the tests of a store import.
+package storecheck
 
 import (
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -12,11 +15,11 @@ import (
 )
 
 // AnswersAsMemory plays n random sequences of calls on a store and in memory, one sequence after the other, or soak of them if SOAK
-// is set. It fails the test at the first answer in which the two differ, with the seed of the sequence, which IDEM_SEED repeats.
-// tested needs a clock that Advance moves: a store that waits for leases to end would take long.
+// is set. It fails the test at the first answer in which the two differ, with the seed of the sequence. tested needs a clock that
+// Advance moves: a store that waits for leases to end would take long.
 func AnswersAsMemory(tb testing.TB, tested storetest.Harness, n, soak int) {
 	tb.Helper()
-	for _, seed := range loggedSeeds(tb, n, soak) {
+	for _, seed := range seeds(tb, n, soak) {
 		compareWithMemory(tb, tested, seed)
 	}
 }
@@ -27,7 +30,7 @@ func AnswersAsMemoryInRealTime(tb testing.TB, store driver.Store, n, soak int) {
 	tb.Helper()
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 64)
-	for _, seed := range loggedSeeds(tb, n, soak) {
+	for _, seed := range seeds(tb, n, soak) {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
@@ -37,11 +40,17 @@ func AnswersAsMemoryInRealTime(tb testing.TB, store driver.Store, n, soak int) {
 	wg.Wait()
 }
 
-// loggedSeeds is seeds. It logs them, so that those of a test that hangs are known as well.
-func loggedSeeds(tb testing.TB, n, soak int) []int64 {
+// seeds returns n new seeds, or soak of them if SOAK is set, and logs them.
+func seeds(tb testing.TB, n, soak int) (all []int64) {
 	tb.Helper()
-	all := seeds(tb, n, soak)
-	tb.Logf("%d seeds, from %d to %d", len(all), all[0], all[len(all)-1])
+	if os.Getenv("SOAK") != "" {
+		n = soak
+	}
+	first := time.Now().UnixNano()
+	for i := range int64(n) {
+		all = append(all, first+i)
+	}
+	tb.Logf("seeds %d to %d", first, first+int64(n)-1)
 	return all
 }
 
