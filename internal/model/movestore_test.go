@@ -1,4 +1,4 @@
-package movestore_test
+package model
 
 import (
 	"testing"
@@ -10,16 +10,18 @@ import (
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/movestore"
-	"github.com/go-idem/idem/internal/model"
 )
 
-func TestStoreAnswersAsTheModelDoesInEverySituation(t *testing.T) {
-	for name, step := range steps {
+// moveSteps are those in which a process asks both stores.
+var moveSteps = map[string]func(from, to movestore.Backend) *movestore.Store{"Prepare": movestore.Prepare, "Move": movestore.Move}
+
+func TestAMoveAnswersAsTheModelDoesInEverySituation(t *testing.T) {
+	for name, step := range moveSteps {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			now := model.Epoch
+			now := epoch
 			clock := memstore.Clock(func() time.Time { return time.Unix(0, int64(now)) })
-			clocked := &model.Clocked{
+			clocked := &Clocked{
 				Store: step(memstore.New(clock), memstore.New(clock)),
 				Now:   func() time.Duration { return now }, Advance: func(d time.Duration) { now += d },
 			}
@@ -28,11 +30,11 @@ func TestStoreAnswersAsTheModelDoesInEverySituation(t *testing.T) {
 	}
 }
 
-func TestHistoriesOfEachStepAreLinearizable(t *testing.T) {
-	for name, step := range steps {
+func TestHistoriesOfEachStepOfAMoveAreLinearizable(t *testing.T) {
+	for name, step := range moveSteps {
 		t.Run(name, func(t *testing.T) {
-			model.EachLoad(t, func(t *testing.T, l model.Load, seed int64) {
-				store := model.NewFlaky(step(memstore.New(), memstore.New()), seed, float64(seed%5+1)/100)
+			EachLoad(t, func(t *testing.T, l Load, seed int64) {
+				store := NewFlaky(step(memstore.New(), memstore.New()), seed, float64(seed%5+1)/100)
 				l.IsLinearizable(t, store, seed)
 				require.NotZero(t, store.Lost(), "no answer was lost")
 			})
@@ -52,7 +54,7 @@ var stepsInOrder = []func(from, to movestore.Backend) driver.Store{
 func inSteps(one, other int) driver.Store {
 	from, to := memstore.New(), memstore.New()
 	stores := [2]driver.Store{stepsInOrder[one](from, to), stepsInOrder[other](from, to)}
-	return model.Processes(func(c driver.Claim) driver.Store { return stores[c.Owner[0]%2] })
+	return Processes(func(c driver.Claim) driver.Store { return stores[c.Owner[0]%2] })
 }
 
 // Processes in two steps that claim one key at the same time may both be refused, so their answers are not those of one store. But
@@ -60,8 +62,8 @@ func inSteps(one, other int) driver.Store {
 func TestProcessesInNeighbouringStepsNeverHaveOneKey(t *testing.T) {
 	for lower, name := range []string{"0 and Prepare", "Prepare and Move", "Move and 3"} {
 		t.Run(name, func(t *testing.T) {
-			model.EachLoad(t, func(t *testing.T, l model.Load, seed int64) {
-				store := model.NewFlaky(inSteps(lower, lower+1), seed, float64(seed%5+1)/100)
+			EachLoad(t, func(t *testing.T, l Load, seed int64) {
+				store := NewFlaky(inSteps(lower, lower+1), seed, float64(seed%5+1)/100)
 				assert.NoError(t, l.OneHolder(l.Record(store, seed)), "seed %d", seed)
 				require.NotZero(t, store.Lost(), "no answer was lost")
 			})
@@ -74,7 +76,7 @@ func TestProcessesTwoStepsApartHaveOneKey(t *testing.T) {
 	for lower := range 2 {
 		var found error
 		for seed := int64(0); seed < 20 && found == nil; seed++ {
-			found = model.HotKey.OneHolder(model.HotKey.Record(inSteps(lower, lower+2), seed))
+			found = HotKey.OneHolder(HotKey.Record(inSteps(lower, lower+2), seed))
 		}
 		t.Log(found)
 		assert.Error(t, found, "steps %d and %d", lower, lower+2)
