@@ -23,6 +23,7 @@ import (
 var (
 	sweepRows = flag.Int("sweep-rows", 300_000, "live rows of BenchmarkSweep, whose retention is that number of keys at --sweep-rate")
 	sweepRate = flag.Int("sweep-rate", 500, "new keys a second of BenchmarkSweep")
+	sweepNap  = flag.Duration("sweep-naptime", time.Minute, "how often autovacuum of BenchmarkSweep looks, at least 1s: a day's minute is 40 ms of a retention of a minute")
 	sweepFor  = flag.Duration("sweep-for", 30*time.Second, "how long BenchmarkSweep lets keys come and go")
 )
 
@@ -176,7 +177,9 @@ func BenchmarkSweep(b *testing.B) {
 // measure lets keys come and go for a while and reports what that took.
 func (c *cleaner) measure(b *testing.B) {
 	ctx := b.Context()
-	pool, err := pgxpool.New(ctx, pgserver.Start(b, "fsync=on", "full_page_writes=on", "shared_buffers=512MB", "max_wal_size=4GB").URL+"&pool_max_conns=32")
+	server := pgserver.Start(b, "fsync=on", "full_page_writes=on", "shared_buffers=512MB", "max_wal_size=4GB",
+		fmt.Sprintf("autovacuum_naptime=%dms", sweepNap.Milliseconds()))
+	pool, err := pgxpool.New(ctx, server.URL+"&pool_max_conns=32")
 	require.NoError(b, err)
 	defer pool.Close()
 	require.NoError(b, pgstore.Migrate(ctx, pool))
