@@ -66,6 +66,7 @@ func (s *Behaviours) skip(name string) {
 	}
 }
 
+// Required changes a config so that a request without a key is refused. Without it, such a request runs each time.
 func Required(c *core.Config) { c.Key.Required = true }
 
 // problem checks a refusal: PRB-01.
@@ -97,6 +98,8 @@ func (s *Behaviours) ran(service *Service, n int) {
 	s.EqualValues(n, service.Runs.Load(), "handler runs")
 }
 
+// KEY-01 to KEY-04 and MTH-05: a request without a key is refused where one is required. Elsewhere it runs each time, and must
+// not even cost a call of the store. A preflight passes, since browsers cannot give it a key.
 func (s *Behaviours) TestKeyPresence() {
 	s.Run("KEY-01 KEY-03 a required key that is missing is refused", func() {
 		svc := s.serve(OK(), Required)
@@ -122,6 +125,8 @@ func (s *Behaviours) TestKeyPresence() {
 	})
 }
 
+// KEY-05, KEY-06 and KEY-08 to KEY-17: spellings of one key are replayed for each other, and what is no key is refused before the
+// store is called. Requests that no proper client sends go out as raw bytes.
 func (s *Behaviours) TestKeySyntax() {
 	for _, c := range []struct{ name, first, second string }{
 		{"KEY-05 a quoted key", `"K"`, `"K"`},
@@ -185,6 +190,8 @@ func (s *Behaviours) TestKeySyntax() {
 	}
 }
 
+// KEY-22: the client declares 100 MB and sends them only after 100 Continue. An adapter that reads the body before it looks at
+// the key asks for them, and that would be the first answer on the connection.
 func (s *Behaviours) TestABadKeyIsRefusedBeforeTheBodyIsSent() {
 	if s.isFiber() {
 		s.T().Log("KEY-22 does not hold on Fiber: fasthttp asks for the body before any handler runs")
@@ -200,6 +207,8 @@ func (s *Behaviours) TestABadKeyIsRefusedBeforeTheBodyIsSent() {
 	}
 }
 
+// MTH-01 to MTH-04 and MTH-07: a key has no effect with a method that is not guarded, and the store is not called. What was said
+// on a hijacked connection cannot be replayed, so nothing is stored and the key is free for another request.
 func (s *Behaviours) TestMethods() {
 	for _, method := range []string{"GET", "HEAD", "OPTIONS", "TRACE", "DELETE", "PUT"} {
 		s.Run("MTH-01 MTH-03 "+method+" runs each time", func() {
@@ -232,6 +241,8 @@ func (s *Behaviours) TestMethods() {
 	})
 }
 
+// RPL-01: for each kind of response, status, header, body and declared length are those of the same service without the engine,
+// but for the date. Middleware outside sets a header field, which the engine must neither lose nor double.
 func (s *Behaviours) TestFirstExecutionEqualsAServerWithoutTheEngine() {
 	for name, a := range map[string]Response{
 		"JSON":            {Status: 201, Header: http.Header{"Content-Type": {"application/json"}, "Location": {"/orders/1"}}, Body: `{"id":1}`},
@@ -259,6 +270,8 @@ func (s *Behaviours) TestFirstExecutionEqualsAServerWithoutTheEngine() {
 	}
 }
 
+// RPL-02 to RPL-28, but for RPL-10, RPL-26 and RPL-27: a replay repeats the status, the body and what describes the resource. It
+// leaves out what belongs to one exchange; a cookie that is replayed would let one client into the session of another.
 func (s *Behaviours) TestReplay() {
 	s.Run("RPL-02 RPL-03 RPL-04 RPL-13 a hundred retries get the first answer", func() {
 		svc := s.serve(OK(), nil)
@@ -358,6 +371,8 @@ func (s *Behaviours) TestReplay() {
 	})
 }
 
+// RPL-10, RPL-27, CON-09 and CON-12: the handler flushes each part only when the client has the one before, so a response that is
+// held back would end only by a timeout. A retry gets nothing of it before its end. Beyond Keep.MaxBody, only the body is lost.
 func (s *Behaviours) TestAnswersThatAreNotHeldBack() {
 	s.Run("RPL-10 chunks reach the first client as they are flushed", func() {
 		chunks := strings.Split("0123456789", "")
@@ -412,6 +427,8 @@ func (s *Behaviours) TestAnswersThatAreNotHeldBack() {
 	})
 }
 
+// CON-01 to CON-03, CON-06 and CON-07: while a gate holds the first run, the same request is refused as in progress and another
+// one as a mismatch, and neither disturbs it. Another key does not wait. A hundred requests at once run the handler once.
 func (s *Behaviours) TestConcurrency() {
 	s.Run("CON-01 CON-02 a duplicate is refused while the first runs", func() {
 		g := NewGate()
@@ -470,6 +487,8 @@ func (s *Behaviours) TestConcurrency() {
 	})
 }
 
+// FPR-01, FPR-03 to FPR-06 and FPR-13 to FPR-16: what makes a request another one with the default options. A mismatch leaves the
+// outcome for the right request, and a body that is cut off or too long never reaches the store.
 func (s *Behaviours) TestFingerprints() {
 	for name, second := range map[string][3]string{
 		"FPR-01 another body":           {"POST", "/orders?a=1&b=2", "B'"},
@@ -525,6 +544,8 @@ func (s *Behaviours) TestFingerprints() {
 	})
 }
 
+// ERR-01 to ERR-04, ERR-06, ERR-07 and ERR-09 to ERR-11: the status of a response, or a policy, decides whether it is replayed,
+// frees the key, or lets only the same request run again. A panic or an error of a handler is never stored as an empty 200.
 func (s *Behaviours) TestOutcomes() {
 	for _, status := range []int{400, 402, 404, 409, 410, 412, 422} {
 		s.Run(fmt.Sprintf("ERR-01 %d is kept", status), func() {
@@ -604,6 +625,8 @@ func (s *Behaviours) TestOutcomes() {
 	})
 }
 
+// PRB-03 to PRB-06: the application can choose what a refusal looks like. It never repeats a key or a body, and advises a new key
+// only where nothing has run or will run under this one.
 func (s *Behaviours) TestProblems() {
 	s.Run("PRB-04 statuses can be chosen", func() {
 		svc := s.serve(OK(), func(c *core.Config) {
@@ -649,6 +672,8 @@ func (s *Behaviours) TestProblems() {
 	})
 }
 
+// SCP-01 and SCP-04: the scope comes by the option Scope of the adapter, from a header field. The key of one tenant opens nothing
+// of another, and without a scope a request is refused, or all such callers would share their keys.
 func (s *Behaviours) TestScopes() {
 	byHeader := Setup{Scope: "X-Tenant"}
 	s.Run("SCP-01 tenants do not meet", func() {

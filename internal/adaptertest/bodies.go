@@ -41,6 +41,8 @@ func TestATimeoutOutsideLeavesTheKeyToTheHandler(t *testing.T, f Framework) {
 	})
 }
 
+// FRM-03: a server of net/http removes the files of the form that it finds in its own request. The handler has parsed the form of
+// a copy of that request, with the context of the run; if the engine did not hand it back, the files would stay.
 func TestTheServerRemovesTheFilesOfAForm(t *testing.T, f Framework) {
 	onNetHTTP(t, f, func(t *testing.T, wrap Mounter) {
 		dir := t.TempDir()
@@ -58,6 +60,8 @@ func TestTheServerRemovesTheFilesOfAForm(t *testing.T, f Framework) {
 	})
 }
 
+// FRM-03: the handler declares ten bytes. If it writes five, the first response breaks off as without the engine, and its replay
+// has no body. If it writes fifteen, the last five are errors, and the replay has the ten that were sent.
 func TestABodyIsAsLongAsDeclaredOrNotReplayed(t *testing.T, f Framework) {
 	for name, c := range map[string]struct {
 		writes int
@@ -90,6 +94,8 @@ func TestABodyIsAsLongAsDeclaredOrNotReplayed(t *testing.T, f Framework) {
 	}
 }
 
+// FRM-03: middleware outside has set a header field that the handler sends as a trailer. A writer that merges its header into the
+// one outside could send that trailer with both values, or twice.
 func TestTrailersAreNotDoubled(t *testing.T, f Framework) {
 	outside := func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

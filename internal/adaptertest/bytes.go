@@ -211,6 +211,9 @@ func (a answered) Unframed() answered {
 // framing are the lines that may differ between an answer and its replay, besides those that are of one exchange.
 var framing = []string{"Date", "Content-Length", "Trailer", "Transfer-Encoding", "Connection", "Set-Cookie", Marker, "Idempotent-Body"}
 
+// RPL-31: the handlers that were shown to differ, and 300 random ones that are the same in each run, answer on the wire as
+// without the engine. Only the date may differ, and the framing of a body that was copied, since the engine knows its length. A
+// limit of 10 000 bytes lies between the bodies.
 func TestFirstAnswersAreAsWithoutTheEngineByteForByteAndReplaysLikeThem(t *testing.T, f Framework) {
 	handlers := append(slices.Clone(shown), made(1, 300)...)
 	onNetHTTP(t, f, func(t *testing.T, wrap Mounter) {

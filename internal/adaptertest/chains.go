@@ -31,6 +31,8 @@ func TestCORSOutsideStandsBesideTheMarkerThatIsExposed(t *testing.T, f Framework
 	}
 }
 
+// RPL-16: the framework's own request ids, CORS and compression, around the engine and inside. A first response and its replay
+// unpack to the same text, and no field of theirs comes twice. A request id from outside is of its exchange alone.
 func TestMiddlewareAroundAndInside(t *testing.T, f Framework) {
 	if f.Chain == nil {
 		return

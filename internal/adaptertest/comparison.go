@@ -33,6 +33,8 @@ func multipartForm(boundary, value string) sent {
 			"--B\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f.txt\"\r\nContent-Type: text/plain\r\n\r\n"+value+"\r\n--B--\r\n", "--B", "--"+boundary))
 }
 
+// FPR-05 to FPR-07, FPR-09, FPR-12, FPR-13, FPR-17 and FPR-18: each row is two requests under one key and options of the
+// fingerprint. The first one is sent twice, so that a comparison that finds nothing equal fails as well.
 func (s *Behaviours) TestComparisons() {
 	json := func(body string) sent { return typed("application/json; charset=utf-8", body) }
 	query := func(q string) sent { return sent{"/orders?" + q, "B", nil} }

@@ -93,6 +93,7 @@ func Listen(tb testing.TB) net.Listener {
 // Recovered is the error by which the recovery of a framework reports a panic.
 type Recovered struct{}
 
+// Error implements error. The behaviours expect its text as the body after a panic, as ServeAround sends it.
 func (*Recovered) Error() string { return "recovered" }
 
 // RunOf returns the fence of the run and whether it is a takeover, from the context. A service behind a proxy reads them from the

@@ -20,6 +20,8 @@ func Lease(d time.Duration) func(*core.Config) {
 	return func(c *core.Config) { c.Lease.Duration, c.Limits.StoreTimeout = d, d/2 }
 }
 
+// TTL-01, TTL-02 and TTL-06: two services forget an outcome after a second. One takes the key for a new one, also for another
+// request; the one with Keep.LateRetry still knows that it was used, and refuses with 410.
 func (s *Behaviours) TestRetention() {
 	s.Run("TTL-01 TTL-02 after the retention the key is new", func() {
 		svc := s.serve(OK(), func(c *core.Config) {
@@ -49,6 +51,8 @@ func (s *Behaviours) TestRetention() {
 	})
 }
 
+// LSE-03 to LSE-06, LSE-14 and LSE-15: a run keeps its key while its lease is renewed, although its client has left or the server
+// shuts down, and not when renewals are lost. The leases are short, so that several of them pass.
 func (s *Behaviours) TestLeases() {
 	s.Run("LSE-03 a handler five times as long as its lease stays the only run", func() {
 		s.True(s.outlives(time.Second), "it was taken over")
@@ -167,6 +171,8 @@ func (s *Behaviours) takenOver(late Response) (*Service, *gate) {
 	return svc, g
 }
 
+// LSE-07, LSE-09, LSE-10 and LSE-18: calls of the store fail, hang, or are executed late or without an answer. Before the handler
+// that is a refusal, which runs nothing; after it, the client has its response and nothing runs again.
 func (s *Behaviours) TestStoreFailures() {
 	s.Run("LSE-07 a store that is down refuses the request", func() {
 		svc := s.serve(OK(), nil)
@@ -220,6 +226,8 @@ func (s *Behaviours) TestStoreFailures() {
 	})
 }
 
+// RPL-26: a first request over HTTP/1.1 and its retry over HTTP/2 without TLS, and the other way round, on one port. A stored
+// field that only one of the versions allows would break the replay.
 func (s *Behaviours) TestProtocols() {
 	s.Run("RPL-26 an answer is replayed over another HTTP version", func() {
 		if s.isFiber() {

@@ -16,6 +16,7 @@ type offered struct {
 	first, most, reads int
 }
 
+// Read implements io.Reader. It notes the size of the first buffer apart: that is all that the declared length alone has cost.
 func (o *offered) Read(p []byte) (int, error) {
 	if o.reads++; o.reads == 1 {
 		o.first = len(p)

@@ -9,6 +9,8 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
+// FRM-06: the engine of a route, which only demands a key in addition, is behind the one of all routes. It must not take the
+// claim of that one for a request in progress: the handler runs once, and the retry is a replay.
 func TestAMiddlewareOnARouteDoesNotConflictWithOneOnAll(t *testing.T, f Framework) {
 	if f.Nest == nil {
 		return

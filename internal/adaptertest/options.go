@@ -15,6 +15,8 @@ import (
 	"github.com/go-idem/idem/core/storetest"
 )
 
+// KEY-07, KEY-17, KEY-18, KEY-20 and FPR-03: each option of Config.Key changes which requests have one key. A value that the
+// option refuses runs nothing, and one that it takes for the same is replayed.
 func (s *Behaviours) TestKeyOptions() {
 	const uuid = "8e03978e-40d5-43e8-bc93-6894a57f9324"
 	s.Run("KEY-07 strict mode takes quoted keys only", func() {
@@ -47,6 +49,8 @@ func (s *Behaviours) TestKeyOptions() {
 	})
 }
 
+// RPL-28, RPL-30, RPL-33 and ERR-05: a replay may lack its body, since the route or a no-store from anywhere asks for that. It
+// says so, and the handler does not run again. What a handler has decided counts more than its status.
 func (s *Behaviours) TestKeepOptions() {
 	secret := Response{Status: 201, Header: http.Header{"Cache-Control": {"no-store"}, "X-Kept": {"kept"}}, Body: "secret"}
 	for name, omit := range map[string]func(*core.Response) bool{
@@ -110,6 +114,8 @@ func (s *Behaviours) TestKeepOptions() {
 	})
 }
 
+// RPL-15, RPL-25, RPL-29 and PRB-04: options decide which header fields a replay repeats, who sees the marker, and whether a
+// refusal has a link. Fields of the same name that middleware outside has set must stay beside them.
 func (s *Behaviours) TestLinesOfReplays() {
 	session := Response{Status: 201, Header: http.Header{"Set-Cookie": {"a=1; Path=/", "b=2"}, "X-Kept": {"kept"}, "X-Denied": {"d"}, "X-Request-Id": {"1"}}, Body: "x"}
 	s.Run("RPL-15 cookies are replayed for who allows it, and other lines are not for who denies it", func() {
@@ -164,6 +170,8 @@ func (s *Behaviours) TestLinesOfReplays() {
 	})
 }
 
+// KEY-21: first responses, replays and refusals carry the key once, in the form that Key.Accept gives it, although the handler
+// and middleware outside set the same field. A value that Key.Accept rejects is no key, and does not come back.
 func (s *Behaviours) TestEchoKey() {
 	own := http.Header{"Content-Type": {"text/plain"}, "Idempotency-Key": {"of the handler"}}
 	for name, first := range map[string]Response{
@@ -189,6 +197,8 @@ func (s *Behaviours) TestEchoKey() {
 	}
 }
 
+// OPR-07: tenant a asks before, during and after its run. Tenant b, with the same key, must never learn that there is one, and no
+// cache may store a state, since the next one may differ.
 func (s *Behaviours) TestStatus() {
 	s.Run("OPR-07 a caller learns what became of a key of its own, and of nobody else's", func() {
 		g := NewGate()
@@ -260,6 +270,8 @@ func (s *Behaviours) TestAPanicOfTheConfigRunsNoHandler() {
 	}
 }
 
+// RPL-34: each replay is replaced, also one from the memory of Keep.LocalReplays, and then refused. The record stays as it is:
+// after a panic of the function, the next replay has the stored response.
 func (s *Behaviours) TestOnReplay() {
 	for name, first := range map[string]Response{
 		"held back": {Status: 201, Header: http.Header{"Content-Type": {"text/plain"}, "X-Kept": {"kept"}}, Body: "made"},
@@ -313,11 +325,13 @@ func (s *Behaviours) TestOnReplay() {
 // shelf is blobs in memory.
 type shelf struct{ sync.Map }
 
+// Put implements driver.Blobs. Nothing expires: a test deletes the blob that is to be lost.
 func (s *shelf) Put(_ context.Context, id string, data []byte, _ time.Duration) error {
 	s.Store(id, data)
 	return nil
 }
 
+// Get implements driver.Blobs. Its error is a plain one, since a request is replayed without its body whatever the error is.
 func (s *shelf) Get(_ context.Context, id string) ([]byte, error) {
 	data, ok := s.Load(id)
 	if !ok {
@@ -326,11 +340,14 @@ func (s *shelf) Get(_ context.Context, id string) ([]byte, error) {
 	return data.([]byte), nil
 }
 
+// Delete implements driver.Blobs. A blob that is not there is no error, as the interface demands.
 func (s *shelf) Delete(_ context.Context, id string) error {
 	s.Map.Delete(id)
 	return nil
 }
 
+// RPL-27: a body of 100 000 bytes goes into a blob, and a replay takes it from there. A blob that is lost costs the replay its
+// body, but neither its status nor its header, and lets nothing run again.
 func (s *Behaviours) TestBlobs() {
 	body := strings.Repeat("0123456789", 10_000)
 	long := Response{Status: 201, Header: http.Header{"X-Kept": {"kept"}, "Content-Type": {"text/plain"}}, Body: body}
@@ -355,6 +372,8 @@ func (s *Behaviours) TestBlobs() {
 	})
 }
 
+// TTL-07: a time that is too old, missing, unreadable or there twice is refused before the store is called. Otherwise a retry
+// that comes after the retention would run anew.
 func (s *Behaviours) TestAge() {
 	ago := func(d time.Duration) string { return time.Now().Add(-d).UTC().Format(http.TimeFormat) }
 	s.Run("TTL-07 a request that was first sent long ago is refused", func() {
@@ -427,6 +446,8 @@ func (s *Behaviours) TestResolve() {
 	})
 }
 
+// LSE-08: the store fails in Begin alone. The response says once that it is unprotected, whether it is held back, streamed or too
+// long for that, and whatever the handler and middleware outside set in the same field. The next response does not say it.
 func (s *Behaviours) TestFailOpen() {
 	s.Run("LSE-08 the answer says so, held back or streamed, whatever else it says", func() {
 		for _, a := range []Response{

@@ -67,6 +67,7 @@ type spied struct {
 	data [][]byte
 }
 
+// Put implements driver.Blobs. It keeps the data as it came from the codecs, and passes it on.
 func (s *spied) Put(ctx context.Context, id string, data []byte, ttl time.Duration) error {
 	s.data = append(s.data, data)
 	return s.Blobs.Put(ctx, id, data, ttl)

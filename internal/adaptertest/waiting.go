@@ -30,6 +30,8 @@ func (s *Behaviours) waits(svc *Service) <-chan Reply {
 	return retry
 }
 
+// CON-04 to CON-06, CON-09 and CON-10: a gate holds the first run while retries wait for it. Only the same request waits, and no
+// longer than Wait.Timeout; who waits gets a whole outcome, or runs when there is none.
 func (s *Behaviours) TestWaiting() {
 	s.Run("CON-04 CON-09 a retry that waits gets the outcome", func() {
 		g := NewGate()

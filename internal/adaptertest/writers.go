@@ -96,6 +96,8 @@ func onNetHTTP(t *testing.T, f Framework, test func(*testing.T, Mounter)) {
 	}
 }
 
+// FRM-03: each handler uses something that net/http offers or tolerates: copies, deadlines, a status set twice, a body after a
+// 204. A writer that hides one of these from the handler gives another first response than without the engine.
 func TestWritersWorkAsWithoutTheEngineAndAreReplayedWhole(t *testing.T, f Framework) {
 	large := bytes.Repeat([]byte("0123456789"), 500)
 	for name, h := range map[string]http.HandlerFunc{
@@ -155,6 +157,7 @@ func TestWritersWorkAsWithoutTheEngineAndAreReplayedWhole(t *testing.T, f Framew
 	}
 }
 
+// FRM-03: a flush sends the header before there is a body. The status that was set before must be in it, and in the record.
 func TestAFlushThroughResponseControllerKeepsTheStatus(t *testing.T, f Framework) {
 	onNetHTTP(t, f, func(t *testing.T, wrap Mounter) {
 		m := Mount(t, wrap, func(w http.ResponseWriter, _ *http.Request) {
@@ -173,6 +176,8 @@ func TestAFlushThroughResponseControllerKeepsTheStatus(t *testing.T, f Framework
 	})
 }
 
+// RPL-27: the handler flushes 11 000 bytes, and Keep.MaxBody is 10 000. The client has all of them; the engine has dropped the
+// body, but must store the rest, or the retry would run.
 func TestAStreamOverTheLimitIsReplayedWithoutItsBody(t *testing.T, f Framework) {
 	onNetHTTP(t, f, func(t *testing.T, wrap Mounter) {
 		m := Mount(t, wrap, func(w http.ResponseWriter, _ *http.Request) {
@@ -191,6 +196,8 @@ func TestAStreamOverTheLimitIsReplayedWithoutItsBody(t *testing.T, f Framework) 
 	})
 }
 
+// MTH-07: the client leaves in the middle of an event stream, whose handler waits for just that. The key is free, and the retry,
+// which runs, gets an empty response and not the part that the first client has read.
 func TestAStreamWhoseClientLeavesIsCancelledAndNotReplayedInPart(t *testing.T, f Framework) {
 	for contentType, replayed := range map[string]bool{"text/event-stream": false, "Text/Event-Stream; charset=utf-8": false} {
 		t.Run(contentType, func(t *testing.T) {
@@ -225,6 +232,8 @@ func TestAStreamWhoseClientLeavesIsCancelledAndNotReplayedInPart(t *testing.T, f
 	}
 }
 
+// FRM-03: trailers that were announced, and ones that were not, reach the first client behind a body that is held back or
+// streamed. They are not stored, so a replay announces none.
 func TestTrailersReachTheFirstClient(t *testing.T, f Framework) {
 	for name, flush := range map[string]bool{"held back": false, "streamed": true} {
 		t.Run(name, func(t *testing.T) {
@@ -259,6 +268,8 @@ func TestTrailersReachTheFirstClient(t *testing.T, f Framework) {
 	}
 }
 
+// The context of a run outlives its client (LSE-06), so the client's leaving cannot be what ends it. A handler that returns
+// because its writes fail must end it, or goroutines that wait for it would stay.
 func TestTheContextOfAStreamThatItsClientLeftEndsWithItsHandler(t *testing.T, f Framework) {
 	for _, contentType := range []string{"text/plain", "text/event-stream"} {
 		onNetHTTP(t, f, func(t *testing.T, wrap Mounter) {

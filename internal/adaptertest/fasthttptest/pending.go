@@ -36,11 +36,14 @@ func (s *tenants) note(ctx context.Context, c driver.Claim) {
 	s.seen[name] = append(s.seen[name], fmt.Sprint(ctx.Value(Tenant), " ", ctx.Value(TenantKey{})))
 }
 
+// Begin implements driver.Store. It notes the tenant in the context before it claims.
 func (s *tenants) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
 	s.note(ctx, c)
 	return s.Store.Begin(ctx, c)
 }
 
+// Complete implements driver.Store. It notes the tenant also when it fails because the store is away, so that each further call
+// for the same outcome is compared as well.
 func (s *tenants) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	s.note(ctx, c)
 	if s.away.Load() {

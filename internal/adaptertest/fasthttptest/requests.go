@@ -44,6 +44,8 @@ func RunRequests(t *testing.T, serve Server) {
 	}
 }
 
+// FPR-01: fasthttp parses a form before the handlers and would write it in another order each time. Ten fields and ten requests
+// find a fingerprint that depends on the order. A file of the same length with other content must be another request.
 func TestFiberReplaysAMultipartFormThatIsSentAgain(t *testing.T, serve Server) {
 	for name, s := range map[string]Settings{"parsed before the handlers": {}, "read by the engine": {StreamsBodies: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -64,6 +66,8 @@ func TestFiberReplaysAMultipartFormThatIsSentAgain(t *testing.T, serve Server) {
 	}
 }
 
+// KEY-04: with DisableHeaderNormalizing, fasthttp finds a header field in one spelling only. A request with a key that the engine
+// did not find would run without protection.
 func TestFiberFindsTheKeyInAnyCaseWithoutNormalizing(t *testing.T, serve Server) {
 	var runs atomic.Int64
 	url := serve(t, adaptertest.NewEngine(t), func(c *fasthttp.RequestCtx) { runs.Add(1) }, Settings{KeepsCase: true})
@@ -90,6 +94,8 @@ func TestFiberTakesTheMarkerAwayInAnyCase(t *testing.T, serve Server) {
 	}
 }
 
+// With StreamRequestBody the engine refuses a request while its body is on the connection still. The body has requests of its own
+// here. A server that went on to read would run them for whoever shares the connection.
 func TestFiberNeverTakesARefusedBodyForTheNextRequest(t *testing.T, serve Server) {
 	hidden := strings.Repeat("GET /hidden HTTP/1.1\r\nHost: x\r\n\r\n", 2000)
 	for name, head := range map[string]string{

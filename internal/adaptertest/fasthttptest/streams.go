@@ -77,6 +77,7 @@ type brokenReader struct {
 	closed chan struct{}
 }
 
+// Read implements io.Reader. A panic of end comes out of it, into whoever reads the stream.
 func (r *brokenReader) Read(p []byte) (int, error) {
 	if r.bytes == 0 {
 		return 0, r.end()
@@ -87,6 +88,7 @@ func (r *brokenReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// Close implements io.Closer. It panics when it is called again, since the source of a stream is closed once.
 func (r *brokenReader) Close() error { close(r.closed); return nil }
 
 func breaks(n int, end func() error) *brokenReader {
@@ -109,6 +111,8 @@ func firstRun(runs *atomic.Int64, send Handler) Handler {
 	}
 }
 
+// CON-12: nothing is stored of a stream whose source fails, panics or has another length than declared, so a retry runs. Its
+// length is unknown, under Keep.MaxBody, which the engine reads before anything is sent, or above it.
 func TestAStreamOfFiberThatBreaksIsNotKept(t *testing.T, app App) {
 	for name, send := range map[string]Handler{
 		"its source fails":            sending(func() io.Reader { return breaks(10_000, fails) }, -1),
@@ -165,6 +169,8 @@ func leave(t *testing.T, addr string) {
 	require.NoError(t, conn.Close())
 }
 
+// CON-12: a stream without end stops when its client leaves, and so does the context of its run. A retry runs, unless the handler
+// has decided to keep the outcome: then it is replayed without the body, of which only a part was made.
 func TestAStreamOfFiberWhoseClientLeavesIsNotKept(t *testing.T, app App) {
 	for name, decided := range map[string]core.Disposition{
 		"runs again": core.Retry, "stays where its handler has decided": core.Keep,
@@ -210,6 +216,7 @@ func TestAStreamOfFiberWhoseClientLeavesIsNotKept(t *testing.T, app App) {
 // endless is a source that gives bytes for ever.
 type endless struct{}
 
+// Read implements io.Reader. It has no end, so only the declared size or the client can end the stream.
 func (endless) Read(p []byte) (int, error) { return copy(p, strings.Repeat("x", len(p))), nil }
 
 // CON-12: the connection fails, and not the source, so the decision of the handler counts however the stream is sent.
@@ -281,8 +288,11 @@ func TestAStreamOfFiberThatNobodyReadsEndsItsRun(t *testing.T, app App) {
 // closePanics is a source whose Close panics.
 type closePanics struct{ strings.Reader }
 
+// Close implements io.Closer. Where nobody reads the stream, no middleware is left to recover the panic.
 func (*closePanics) Close() error { panic("in close") }
 
+// CON-12: a timeout outside has forgotten the stream, so the garbage collector finds it and closes it. A panic of the source
+// there would end the process if it were not recovered; and the claim must end all the same, or no retry ever ran.
 func TestAStreamOfFiberThatNobodyReadsAndWhoseSourcePanicsEndsItsRunAndNotTheProcess(t *testing.T, app App) {
 	var runs atomic.Int64
 	url := app(t, adaptertest.NewEngine(t), firstRun(&runs, sending(func() io.Reader { return &closePanics{} }, -1)), Outside{
@@ -295,6 +305,8 @@ func TestAStreamOfFiberThatNobodyReadsAndWhoseSourcePanicsEndsItsRunAndNotThePro
 	}, 5*time.Second, time.Millisecond)
 }
 
+// LSE-08: with DangerouslyFailOpen a stream is sent whole although Begin has failed, and the response says that it is
+// unprotected. There is no claim that the end of the stream could settle.
 func TestAStreamOfFiberIsSentWhenTheStoreIsAway(t *testing.T, app App) {
 	store := storetest.NewFaulty(memstore.New())
 	store.Inject("begin", storetest.Before, 1)
@@ -307,6 +319,8 @@ func TestAStreamOfFiberIsSentWhenTheStoreIsAway(t *testing.T, app App) {
 	require.NoError(t, engine.Close(context.Background()))
 }
 
+// CON-12, LSE-03: the source stays open for five leases after the handler has returned, and each retry meanwhile gets 409. An
+// engine of the route inside must leave the claim, and its end, to the one outside.
 func TestAStreamOfFiberOutlastsItsLease(t *testing.T, app App) {
 	engine, err := core.New(core.Config{
 		Store: memstore.New(), Scope: core.SingleTenant, Lease: core.LeaseConfig{Duration: 200 * time.Millisecond},

@@ -63,6 +63,8 @@ func TestTwoHundredParallelRequestsOverThreeProcessesRunTheHandlerOnce(t *testin
 	assert.Equal(t, 1, c.runs())
 }
 
+// LSE-01: SIGKILL ends a process in its handler, so nobody can free the key. A retry in another process is refused until the
+// lease of a second ends; then it runs, and its handler learns that the effect may have happened.
 func TestAKilledProcessIsTakenOverAfterItsLease(t *testing.T, f adaptertest.Framework) {
 	c := newCluster(t, f)
 	a, b := c.spawn("1s"), c.spawn("1s")
@@ -102,6 +104,8 @@ func TestAKilledProcessLeavesAnUnknownOutcomeIfOnUnknownIsSet(t *testing.T, f ad
 	require.Equal(t, 1, c.runs())
 }
 
+// LSE-04: SIGSTOP holds a process for longer than its lease, and a successor completes meanwhile. The paused process, which knows
+// nothing of that, must not replace the outcome when it goes on, nor give its client a response that no retry gets.
 func TestAPausedProcessCannotTouchItsSuccessorsRecord(t *testing.T, f adaptertest.Framework) {
 	c := newCluster(t, f)
 	a, b := c.spawn("600ms"), c.spawn("600ms")
