@@ -38,7 +38,7 @@ type goFile struct {
 	insertions []insertion
 }
 
-// readGoFile finds the mutants of a file. next is the number of the first one.
+// readGoFile finds the mutants of a file. next is the last number that is taken.
 func readGoFile(path string, next *int) (*goFile, error) {
 	source, err := os.ReadFile(path)
 	if err != nil {
@@ -125,7 +125,7 @@ func (f *goFile) condition(cond ast.Expr, kind string) {
 func (f *goFile) caseCondition(cond ast.Expr) {
 	switch c := cond.(type) {
 	case *ast.BinaryExpr:
-		if c.Op.Precedence() > token.EQL.Precedence() {
+		if c.Op.Precedence() > token.EQL.Precedence() { // such as +, whose result is no condition
 			return
 		}
 		f.condition(cond, "case")
@@ -142,7 +142,7 @@ func (f *goFile) caseCondition(cond ast.Expr) {
 
 // binary removes operands of && and ||, and moves bounds by one. An operand is removed by making it what the operator ignores:
 // true for &&, false for ||. The mutant of a bound also holds, or no longer holds, when both sides are equal; that may evaluate
-// both sides twice.
+// both sides twice. The outer parentheses keep the mutant one operand of the expression around it.
 func (f *goFile) binary(b *ast.BinaryExpr) {
 	switch b.Op {
 	case token.LAND:
@@ -183,7 +183,8 @@ func (f *goFile) statements(list []ast.Stmt) {
 	}
 }
 
-// remove notes a mutant without the statement s.
+// remove notes a mutant without the statement s. A defer statement may stand in the block that this makes: what it defers still
+// runs at the end of the function.
 func (f *goFile) remove(s ast.Stmt) { f.add(s, "removed", "if !mutantOn(%d) { ", " }") }
 
 // returned makes a function return no error, and the opposite of a condition. It looks at the last result only, where Go programs
@@ -205,8 +206,9 @@ func (f *goFile) returned(s *ast.ReturnStmt) {
 	}
 }
 
-// add notes a mutant: a node with text before and after it. %d in the texts stands for the number of the mutant. The ID has the
-// source of the node on one line, up to 100 bytes.
+// add notes a mutant: a node with text before and after it. %d in the texts stands for the number of the mutant. The numbers
+// begin with 1, because 0 is what an empty $MUTANT is read as, which enables none. The ID has the source of the node on one line,
+// up to 100 bytes.
 func (f *goFile) add(node ast.Node, kind, prefix, suffix string) {
 	*f.next++
 	number := fmt.Sprint(*f.next)
@@ -233,7 +235,7 @@ func (f *goFile) mutated() []byte {
 	type point struct{ offset, rank int }
 	at := map[point]string{}
 	var points []point
-	for i, in := range f.insertions {
+	for i, in := range f.insertions { // Ranks of starts are positive, those of ends negative. No file has 1<<20 insertions.
 		start, end := point{in.start, 1 << 40}, point{in.end, 0}
 		start.rank += i
 		end.rank = -(i + 1) - (in.start << 20) // what begins later ends earlier

@@ -103,7 +103,7 @@ func (s *goSet) prepare() (func(), error) {
 		return nil, err
 	}
 	s.dir = dir
-	for _, pattern := range testPackages {
+	for _, pattern := range testPackages { // A pattern may match many packages, each of which is built and traced on its own.
 		for _, path := range mustGlob(pattern.path) {
 			if len(mustGlob(path+"/*_test.go")) > 0 {
 				s.packages = append(s.packages, &testPackage{path: path, of: pattern.of, skip: pattern.skip, runs: pattern.runs, env: pattern.env})
@@ -156,7 +156,7 @@ func (s *goSet) overlay() (list string, err error) {
 			return "", err
 		}
 		enabling := filepath.Join(s.dir, fmt.Sprintf("switch%d.go", i))
-		text := fmt.Sprintf(switchFile, file.Name.Name, len(all)+1)
+		text := fmt.Sprintf(switchFile, file.Name.Name, len(all)+1) // one more, because the numbers begin with 1
 		if err := os.WriteFile(enabling, []byte(text), 0o600); err != nil {
 			return "", err
 		}
@@ -229,7 +229,8 @@ func readReach(file string) (map[int]bool, error) {
 }
 
 // passes runs tests with environment variables, and reports whether they pass in time. The tests end themselves after the
-// timeout; the process is killed 10 seconds later if they cannot.
+// timeout; the process is killed 10 seconds later if they cannot. With CI set, a test whose server is missing fails. It would be
+// skipped otherwise, and could notice nothing.
 func passes(dir, binary, run string, timeout time.Duration, variables ...string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout+10*time.Second)
 	defer cancel()

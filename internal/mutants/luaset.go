@@ -139,6 +139,7 @@ func (s *luaSet) prepare() (func(), error) {
 	if err != nil {
 		return cleanup, err
 	}
+	// Without the scripts that it embeds, the package would import embed for nothing; luaReader needs package os.
 	changed := embedded.ReplaceAllString(string(source), "var $2 = mutantText(\"$1\")") + luaReader
 	changed = strings.Replace(changed, `_ "embed"`, `"os"`, 1)
 	file := filepath.Join(dir, "lua.go")
@@ -168,7 +169,7 @@ func (s *luaSet) prepare() (func(), error) {
 // measure runs the tests without a mistake, and notes how long they take. A test that fails is an error, because it would seem to
 // notice every mistake.
 func (s *luaSet) measure() error {
-	scripts, err := s.write(mutant{})
+	scripts, err := s.write(mutant{}) // which is of no file, so all scripts are as they were
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func main() {
 			}
 			continue
 		}
-		failed = tryAll(s, chosen, reasons) || failed
+		failed = tryAll(s, chosen, reasons) || failed // in this order, so that the second language is tried in any case
 	}
 	if failed {
 		os.Exit(1)

@@ -15,6 +15,7 @@ import (
 // compareAPI prints what changed in the API of each module since the last tag. Changes that break users are named first. They are
 // no error: before v1 a version may have them, and who tags it decides. A module that is new since the last tag is left out.
 func (r *release) compareAPI() error {
+	// --match leaves out the tags of the modules in subdirectories: they begin with the directory.
 	last, err := run(r.ctx, r.source, nil, "git", "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*")
 	if err != nil {
 		r.log("API: there is no earlier version to compare with")
@@ -86,7 +87,7 @@ func (r *release) printCommands() error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(patch, []byte(changes+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(patch, []byte(changes+"\n"), 0o600); err != nil { // run has cut the last line end, which git needs
 		return err
 	}
 	r.log("\n%s can be published. These commands do it:\n", r.version)

@@ -121,6 +121,7 @@ func (r *release) publish(m *repoModule) error {
 		if replaced.New.Version != "" || !slices.Contains(m.needs, replaced.Old.Path) && !r.isModule(replaced.Old.Path) {
 			return fmt.Errorf("go.mod replaces %s, which no user sees: remove it", replaced.Old.Path)
 		}
+		// It only empties the entry of the list that this loop reads; Cleanup removes it.
 		if err := m.file.DropReplace(replaced.Old.Path, replaced.Old.Version); err != nil {
 			return err
 		}
@@ -139,6 +140,7 @@ func (r *release) publish(m *repoModule) error {
 	if err := os.WriteFile(filepath.Join(dir, "go.mod"), text, 0o600); err != nil {
 		return err
 	}
+	// The directories that were replaced had no checksums. tidy fetches the modules from the proxy and writes theirs.
 	if _, err := r.goIn(dir, "mod", "tidy"); err != nil {
 		return err
 	}
@@ -194,5 +196,5 @@ func (r *release) upload(m *repoModule) error {
 	if err := zip.CreateFromVCS(archive, module.Version{Path: m.path, Version: r.version}, r.source, "HEAD", subdirectory); err != nil {
 		return err
 	}
-	return archive.Sync()
+	return archive.Sync() // It reports a disk that is full; the error of Close is not looked at.
 }

@@ -124,7 +124,8 @@ var HeaderDict = [...]Field{
 	{Name: "X-Total-Count"},
 }
 
-// headerIndex maps each entry of HeaderDict to the byte that stands for it.
+// headerIndex maps each entry of HeaderDict to the byte that stands for it. No byte is 0, which says that the name follows, and
+// which the map gives for what it does not have.
 var headerIndex = func() map[Field]byte {
 	m := make(map[Field]byte, len(HeaderDict))
 	for i, f := range HeaderDict {

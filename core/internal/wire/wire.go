@@ -73,7 +73,7 @@ func (d *Decoder) Rest() []byte { return d.b[d.at:] }
 func (d *Decoder) ReadTexts() {
 	ahead := *d
 	ahead.end = d.at
-	for _, lines := range []bool{false, true} {
+	for _, lines := range []bool{false, true} { // the names, and then the fields, which have values
 		for n := ahead.Count(); n > 0 && !ahead.Malformed; n-- {
 			common := ahead.common()
 			if common.Name == "" {
@@ -93,7 +93,8 @@ func (d *Decoder) OwnText() string {
 	return string(d.b[from:to])
 }
 
-// Number reads an unsigned varint. Only its shortest form is accepted.
+// Number reads an unsigned varint. Only its shortest form is accepted. After any other the Decoder stands at the end, where
+// nothing is left to read.
 func (d *Decoder) Number() uint64 {
 	n, length := binary.Uvarint(d.b[d.at:])
 	if length <= 0 || length > 1 && d.b[d.at+length-1] == 0 { // cut, too large, or longer than need be
@@ -116,7 +117,7 @@ func (d *Decoder) Count() uint64 {
 
 // span reads past a text and returns its offsets. They are in b even if the text is malformed, because Count returns 0 then.
 func (d *Decoder) span() (from, to int) {
-	n := int(d.Count())
+	n := int(d.Count()) // at most the length of b
 	d.at += n
 	d.end = d.at
 	return d.at - n, d.at
@@ -162,7 +163,8 @@ func (d *Decoder) named(f Field) Field {
 	return f
 }
 
-// text reads a text, as a part of texts.
+// text reads a text, as a part of texts. If something was malformed, common has returned no entry of the dictionary for an index,
+// unlike in ReadTexts, so the offsets may lie outside of texts.
 func (d *Decoder) text() string {
 	from, to := d.span()
 	if d.Malformed {
