@@ -88,7 +88,7 @@ func checkVersion(ctx context.Context, tree, version string) error {
 	if err != nil {
 		return err
 	}
-	if !regexp.MustCompile(`(?m)^## ` + regexp.QuoteMeta(version[1:]) + `\b`).Match(changes) {
+	if !regexp.MustCompile(`(?m)^## ` + regexp.QuoteMeta(version[1:]) + `(\s|$)`).Match(changes) {
 		return fmt.Errorf("CHANGELOG.md has no section \"## %s\": give the section Unreleased this name, and the date", version[1:])
 	}
 	return nil

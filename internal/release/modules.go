@@ -118,7 +118,7 @@ func (r *release) publishAll() (err error) {
 // therefore an error.
 func (r *release) publish(m *repoModule) error {
 	for _, replaced := range m.file.Replace {
-		if replaced.New.Version != "" || !slices.Contains(m.needs, replaced.Old.Path) && !r.isModule(replaced.Old.Path) {
+		if replaced.New.Version != "" || !r.isModule(replaced.Old.Path) {
 			return fmt.Errorf("go.mod replaces %s, which no user sees: remove it", replaced.Old.Path)
 		}
 		// It only empties the entry of the list that this loop reads; Cleanup removes it.

@@ -129,10 +129,11 @@ func TestWhatMustNotBeTaggedIsRefused(t *testing.T) {
 		changes       map[string]string
 		after         func(dir string)
 	}{
-		"no version":     {"0.1", `-version "0.1" is no version`, nil, nil},
-		"no changes":     {"v0.3.0", `has no section "## 0.3.0"`, nil, nil},
-		"a changed tree": {"v0.1.0", "commit them first", nil, func(dir string) { write(t, dir, "pay.go", "package pay\n") }},
-		"a tag again":    {"v0.1.0", "the tag v0.1.0 is there", nil, func(dir string) { git(t, dir, "tag", "v0.1.0") }},
+		"no version":                     {"0.1", `-version "0.1" is no version`, nil, nil},
+		"no changes":                     {"v0.3.0", `has no section "## 0.3.0"`, nil, nil},
+		"changes of a pre-release alone": {"v0.4.0", `has no section "## 0.4.0"`, map[string]string{"CHANGELOG.md": "## 0.4.0-rc.1\n"}, nil},
+		"a changed tree":                 {"v0.1.0", "commit them first", nil, func(dir string) { write(t, dir, "pay.go", "package pay\n") }},
+		"a tag again":                    {"v0.1.0", "the tag v0.1.0 is there", nil, func(dir string) { git(t, dir, "tag", "v0.1.0") }},
 		"a module that needs what only the tree has": {"v0.1.0", "example.com/pay/internal/b", map[string]string{
 			"internal/b/go.mod": "module example.com/pay/internal/b\n\ngo 1.24\n", "internal/b/b.go": "package b\n",
 			"store/go.mod": "module example.com/pay/store\n\ngo 1.24\n\nrequire example.com/pay/internal/b v0.0.0\n\n" +

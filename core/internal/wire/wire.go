@@ -49,8 +49,8 @@ func AppendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// Decoder reads an encoded outcome. When it meets something malformed it sets Malformed, and returns zero values from then on,
-// so that callers need to check Malformed only once, at the end.
+// Decoder reads an encoded outcome. When it meets something malformed it sets Malformed, and what it returns from then on has
+// no meaning. So callers check Malformed once, at the end, before they use anything.
 type Decoder struct {
 	b         []byte
 	at        int    // offset in b of what is read next

@@ -250,7 +250,6 @@ func TestADecisionCountsIfTheClientLeavesALongStreamOfFiber(t *testing.T, app Ap
 
 // MTH-07: an event stream.
 func TestAnEventStreamOfFiberWhoseClientLeavesReleasesTheKey(t *testing.T, app App) {
-
 	var runs atomic.Int64
 	url := app(t, adaptertest.NewEngine(t), firstRun(&runs, func(_ context.Context, c *fasthttp.RequestCtx) error {
 		c.Response.Header.Set("Content-Type", "text/event-stream")
