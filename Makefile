@@ -33,13 +33,13 @@ servers:
 
 vet:
 	$(GO) vet ./...
-	@set -e; for module in $(NESTED); do $(GO) -C $$module vet ./...; done
+	@echo $(NESTED) | xargs -n 1 -P 2 sh -c '$(GO) -C $$0 vet ./...'
 	@test -z "$$(gofmt -l .)" || { echo "gofmt wants to change:"; gofmt -l .; exit 1; }
 	@for script in servers unit simulate; do sh -n .ci/$$script || exit 1; done
 
 lint:
 	$(GO) run $(STATICCHECK) ./...
-	@set -e; for module in $(NESTED); do echo "$$module: staticcheck"; (cd $$module && $(GO) run $(STATICCHECK) ./...); done
+	@echo $(NESTED) | xargs -n 1 -P 2 sh -c 'cd $$0 && $(GO) run $(STATICCHECK) ./... || { echo "$$0: staticcheck"; exit 1; }'
 
 unit:
 	@GO=$(GO) NESTED='$(NESTED)' NORACE='$(NORACE)' .ci/unit
