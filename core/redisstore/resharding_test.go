@@ -103,7 +103,7 @@ func (s *splitter) split(c driver.Claim) (end func() int) {
 	slot := int(s.client.ClusterKeySlot(ctx, nameOf(c)).Val())
 	reshard := s.cluster.Reshard(s.t, from, to, slot)
 	for _, key := range s.moves(c) {
-		from.Client(s.t).Migrate(ctx, "127.0.0.1", to.Addr[len("127.0.0.1:"):], key, 0, 5*time.Second)
+		s.cluster.Migrate(s.t, from, to, key)
 	}
 	return reshard.End
 }

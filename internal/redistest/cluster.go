@@ -17,6 +17,7 @@ type Shards struct {
 
 	masters     int
 	handingOver sync.Mutex // held while a Reshard assigns its slots
+	migrating   sync.Mutex // held while a key is moved
 }
 
 // StartCluster starts a cluster of three masters with a replica each for this test; args are for its nodes. It returns when

@@ -83,15 +83,30 @@ func (r *Reshard) Keys(most int) (moved int) {
 		return nil
 	})
 	must(r.tb, err)
-	host, port, _ := strings.Cut(r.to.Addr, ":")
 	for _, cmd := range cmds {
 		for _, key := range cmd.(*redis.StringSliceCmd).Val() {
-			if from.Migrate(ctx, host, port, key, 0, 5*time.Second).Val() == "OK" { // else it is gone
+			if r.cluster.migrate(from, r.to, key) {
 				moved++
 			}
 		}
 	}
 	return moved
+}
+
+// Migrate moves a key from one master to another. It reports whether the key was there.
+func (c *Shards) Migrate(tb testing.TB, from, to *Server, key string) bool {
+	tb.Helper()
+	return c.migrate(from.Client(tb), to, key)
+}
+
+// migrate is Migrate with a client of the master that has the key. It moves one key of the cluster at a time: MIGRATE blocks its
+// server until the other one has the key, so two servers that send each other one would wait for each other, and all clients for
+// them, until the timeout.
+func (c *Shards) migrate(from *redis.Client, to *Server, key string) bool {
+	host, port, _ := strings.Cut(to.Addr, ":")
+	c.migrating.Lock()
+	defer c.migrating.Unlock()
+	return from.Migrate(context.Background(), host, port, key, 0, 5*time.Second).Val() == "OK"
 }
 
 // End moves the keys that are left, and then the slots. It returns how many keys there were.
