@@ -207,7 +207,7 @@ func TestWhatIsTooLongForAnItemIsRefused(t *testing.T) {
 func TestALongResponseWithoutBlobsIsReplayedWithoutItsBody(t *testing.T) {
 	t.Parallel()
 	engine := servicetest.NewEngine(t, sharedTable(t).store(), func(c *core.Config) {
-		c.Lease.Duration, c.Limits.StoreTimeout = time.Second, time.Second/2
+		c.Lease.Duration, c.Limits.StoreTimeout = patientLease, patientLease/2
 	})
 	key, long := rand.Text(), strings.Repeat("a long response ", 32<<10)
 	first, runs := post(t, engine, key, long)
