@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -55,25 +54,13 @@ func Start(tb testing.TB) *Server {
 	return s
 }
 
-var shared struct {
-	sync.Mutex
-	server *Server
-}
+var shared needs.Shared[*Server]
 
 // Shared returns the server that the tests of this process share. It ends with the process.
 func Shared(tb testing.TB) *Server {
 	tb.Helper()
 	dir := Directory(tb)
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.server == nil {
-		server, err := start(dir)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		shared.server = server
-	}
-	return shared.server
+	return shared.Get(tb, func() (*Server, error) { return start(dir) })
 }
 
 // program listens on a free port, and prints it.

@@ -4,6 +4,7 @@ package needs
 
 import (
 	"os"
+	"sync"
 	"testing"
 )
 
@@ -24,4 +25,28 @@ func Missing(tb testing.TB, what string) {
 		tb.Fatal(what)
 	}
 	tb.Skip(what)
+}
+
+// Shared is a server that the tests of a process share. It ends with the process. The zero value is ready to use.
+type Shared[T any] struct {
+	mu        sync.Mutex
+	isStarted bool
+	server    T
+}
+
+// Get returns the server, and starts it if no test has done so. If that fails, the test ends, and the next one tries again. Get is
+// safe for concurrent use.
+func (s *Shared[T]) Get(tb testing.TB, start func() (T, error)) T {
+	tb.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isStarted {
+		return s.server
+	}
+	server, err := start()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.server, s.isStarted = server, true
+	return server
 }

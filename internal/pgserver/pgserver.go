@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -74,24 +73,13 @@ func Start(tb testing.TB, settings ...string) *Server {
 	return s
 }
 
-var shared struct {
-	sync.Mutex
-	server *Server
-}
+var shared needs.Shared[*Server]
 
 // Shared returns the server that the tests of this process share. It ends with the process.
 func Shared(tb testing.TB) *Server {
 	tb.Helper()
 	binaries := Binaries(tb)
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.server == nil {
-		var err error
-		if shared.server, err = start(binaries, nil); err != nil {
-			tb.Fatal(err)
-		}
-	}
-	return shared.server
+	return shared.Get(tb, func() (*Server, error) { return start(binaries, nil) })
 }
 
 // databases counts the databases that [Database] has made.

@@ -73,29 +73,20 @@ func startWith(tb testing.TB, env, args []string) *Server {
 	return s
 }
 
-var shared struct {
-	sync.Mutex
-	server *Server
-}
+var shared needs.Shared[*Server]
 
 // Shared returns the server that the tests of this process share. It ends with the process.
 func Shared(tb testing.TB) *Server {
 	tb.Helper()
 	binary := Binary(tb)
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.server != nil {
-		return shared.server
-	}
-	dir, err := os.MkdirTemp("", "redistest")
-	if err == nil {
-		shared.server, err = start(binary, dir, nil, nil)
-	}
-	if err != nil {
-		tb.Fatal(err)
-	}
-	_ = os.RemoveAll(dir) // it writes nothing
-	return shared.server
+	return shared.Get(tb, func() (*Server, error) {
+		dir, err := os.MkdirTemp("", "redistest")
+		if err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(dir) // the server writes nothing
+		return start(binary, dir, nil, nil)
+	})
 }
 
 // start tries ports until a server answers on one.
