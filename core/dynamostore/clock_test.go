@@ -204,17 +204,20 @@ func TestALocalClockThatIsTooFastIsSetRightByTheNextResponse(t *testing.T) {
 	assert.InDelta(t, time.Now().UnixMicro(), claimed(t, p, time.Minute).Fence, 5e6)
 }
 
+// withoutDate takes the clock of DynamoDB out of all responses.
+var withoutDate = through(func(send transport) transport {
+	return func(r *http.Request) (*http.Response, error) {
+		response, err := send(r)
+		if err == nil {
+			response.Header.Del("Date")
+		}
+		return response, err
+	}
+})
+
 func TestWithoutADateNothingIsClaimed(t *testing.T) {
 	t.Parallel()
-	store := sharedTable(t).store(through(func(send transport) transport {
-		return func(r *http.Request) (*http.Response, error) {
-			response, err := send(r)
-			if err == nil {
-				response.Header.Del("Date")
-			}
-			return response, err
-		}
-	}))
+	store := sharedTable(t).store(withoutDate)
 	c := claimed(t, sharedTable(t).store(), time.Minute)
 	_, err := store.Begin(ctx, rival(c))
 	assert.ErrorContains(t, err, "no Date header field")
