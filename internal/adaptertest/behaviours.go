@@ -129,6 +129,12 @@ func (s *Behaviours) TestKeyPresence() {
 // KEY-05, KEY-06 and KEY-08 to KEY-17: spellings of one key are replayed for each other, and what is no key is refused before the
 // store is called. Requests that no proper client sends go out as raw bytes.
 func (s *Behaviours) TestKeySyntax() {
+	s.keysThatAreEqual()
+	s.keysThatAreRefused()
+}
+
+// keysThatAreEqual plays which spellings name one key, and which do not.
+func (s *Behaviours) keysThatAreEqual() {
 	for _, c := range []struct{ name, first, second string }{
 		{"KEY-05 a quoted key", `"K"`, `"K"`},
 		{"KEY-06 quotes are not part of the key", `"K"`, `K`},
@@ -151,6 +157,10 @@ func (s *Behaviours) TestKeySyntax() {
 		s.False(svc.Post("ABC", "B").Replayed())
 		s.ran(svc, 2)
 	})
+}
+
+// keysThatAreRefused plays keys that are malformed, too short or repeated.
+func (s *Behaviours) keysThatAreRefused() {
 	for _, c := range []struct{ name, key, code string }{
 		{"KEY-08 an unknown escape", `"a\xb"`, "key-malformed"},
 		{"KEY-09 an open quote", `"abc`, "key-malformed"},
@@ -274,6 +284,13 @@ func (s *Behaviours) TestFirstExecutionEqualsAServerWithoutTheEngine() {
 // RPL-02 to RPL-28, but for RPL-10, RPL-26 and RPL-27: a replay repeats the status, the body and what describes the resource. It
 // leaves out what belongs to one exchange; a cookie that is replayed would let one client into the session of another.
 func (s *Behaviours) TestReplay() {
+	s.replayBodies()
+	s.replayFields()
+	s.replaySnapshots()
+}
+
+// replayBodies plays the status and the body of replays, also where there is none.
+func (s *Behaviours) replayBodies() {
 	s.Run("RPL-02 RPL-03 RPL-04 RPL-13 a hundred retries get the first answer", func() {
 		svc := s.serve(OK(), nil)
 		first := svc.Post("K", "B")
@@ -302,6 +319,10 @@ func (s *Behaviours) TestReplay() {
 		s.Equal(200, first.Status)
 		s.replay(first, svc.Post("K", "B"))
 	})
+}
+
+// replayFields plays which header fields a replay has from the first response, and which are its own.
+func (s *Behaviours) replayFields() {
 	s.Run("RPL-11 the date is the replay's own", func() {
 		svc := s.serve(script(Response{Status: 200, Header: http.Header{"Date": {"Mon, 02 Jan 2006 15:04:05 GMT"}}, Body: "x"}), nil)
 		svc.Post("K", "B")
@@ -352,6 +373,10 @@ func (s *Behaviours) TestReplay() {
 			s.Equal(id == "second", r.Replayed())
 		}
 	})
+}
+
+// replaySnapshots plays that a replay is what was stored, and that only the engine marks it.
+func (s *Behaviours) replaySnapshots() {
 	s.Run("RPL-24 a replay is a snapshot", func() {
 		state := "as created"
 		svc := s.serve(func(Request) Response { return Response{Status: 200, Body: state} }, nil)
@@ -550,6 +575,12 @@ func (s *Behaviours) TestFingerprints() {
 // ERR-01 to ERR-04, ERR-06, ERR-07 and ERR-09 to ERR-11: the status of a response, or a policy, decides whether it is replayed,
 // frees the key, or lets only the same request run again. A panic or an error of a handler is never stored as an empty 200.
 func (s *Behaviours) TestOutcomes() {
+	s.outcomesByStatus()
+	s.outcomesOfErrors()
+}
+
+// outcomesByStatus plays what the default policy and others do with a status.
+func (s *Behaviours) outcomesByStatus() {
 	for _, status := range []int{400, 402, 404, 409, 410, 412, 422} {
 		s.Run(fmt.Sprintf("ERR-01 %d is kept", status), func() {
 			svc := s.serve(script(Response{Status: status, Body: "no"}, Response{Status: 200}), nil)
@@ -592,6 +623,10 @@ func (s *Behaviours) TestOutcomes() {
 		s.Equal(404, svc.Post("K", "B").Status)
 		s.Equal("yes", svc.Post("K", "B").Body)
 	})
+}
+
+// outcomesOfErrors plays handlers that panic or return an error, and requests that never reach the engine.
+func (s *Behaviours) outcomesOfErrors() {
 	s.Run("ERR-06 a panic reaches the recovery outside, and the key is free", func() {
 		for _, outer := range []map[string]string{nil, {"X-Outer": "around"}} {
 			boom := Response{Header: http.Header{"X-Own": {"of the run"}}, Panics: "boom"}

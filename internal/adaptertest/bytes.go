@@ -58,9 +58,13 @@ var (
 	flush  = act{"flush", func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }}
 	noType = act{"no type", func(w http.ResponseWriter) { w.Header()["Content-Type"] = nil }}
 	noDate = act{"no date", func(w http.ResponseWriter) { w.Header()["Date"] = nil }}
-	HTML   = "<html><body>" + strings.Repeat("text ", 100)
-	Long   = strings.Repeat("0123456789", 400) // longer than net/http's buffer
-	Huge   = strings.Repeat("0123456789", 2000)
+)
+
+// Bodies of responses. net/http finds the type of HTML. Long is longer than its buffer, and Huge than several.
+var (
+	HTML = "<html><body>" + strings.Repeat("text ", 100)
+	Long = strings.Repeat("0123456789", 400)
+	Huge = strings.Repeat("0123456789", 2000)
 )
 
 // shown are the handlers that were shown to differ, and their kin.

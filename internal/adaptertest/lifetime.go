@@ -54,6 +54,12 @@ func (s *Behaviours) TestRetention() {
 // LSE-03 to LSE-06, LSE-14 and LSE-15: a run keeps its key while its lease is renewed, although its client has left or the server
 // shuts down, and not when renewals are lost. The leases are short, so that several of them pass.
 func (s *Behaviours) TestLeases() {
+	s.leasesOfLongRuns()
+	s.leasesAtTheEnd()
+}
+
+// leasesOfLongRuns plays runs that outlast their lease, their process's attention, or their client.
+func (s *Behaviours) leasesOfLongRuns() {
 	s.Run("LSE-03 a handler five times as long as its lease stays the only run", func() {
 		s.True(s.outlives(time.Second), "it was taken over")
 	})
@@ -97,6 +103,10 @@ func (s *Behaviours) TestLeases() {
 		s.True(r.Replayed())
 		s.ran(svc, 1)
 	})
+}
+
+// leasesAtTheEnd plays handlers and servers that end without leaving a claim behind.
+func (s *Behaviours) leasesAtTheEnd() {
 	s.Run("LSE-14 a handler that returns without an answer, copies, or panics leaves no claim behind", func() {
 		for _, a := range []Response{{}, {Panics: "boom"}, {Panics: http.ErrAbortHandler}, {Status: 200, Body: "copied"}} {
 			svc := s.serve(script(a, Response{Status: 200, Body: "second"}), nil)

@@ -52,6 +52,12 @@ func (s *Behaviours) TestKeyOptions() {
 // RPL-28, RPL-30, RPL-33 and ERR-05: a replay may lack its body, since the route or a no-store from anywhere asks for that. It
 // says so, and the handler does not run again. What a handler has decided counts more than its status.
 func (s *Behaviours) TestKeepOptions() {
+	s.omittedBodies()
+	s.keptByDecision()
+}
+
+// omittedBodies plays replays without the body.
+func (s *Behaviours) omittedBodies() {
 	secret := Response{Status: 201, Header: http.Header{"Cache-Control": {"no-store"}, "X-Kept": {"kept"}}, Body: "secret"}
 	for name, omit := range map[string]func(*core.Response) bool{
 		"RPL-28 an answer with no-store": core.OmitNoStore,
@@ -79,6 +85,10 @@ func (s *Behaviours) TestKeepOptions() {
 		s.Empty(second.Body)
 		s.ran(svc, 1)
 	})
+}
+
+// keptByDecision plays what no-store and the handler's decision do to what is kept.
+func (s *Behaviours) keptByDecision() {
 	s.Run("RPL-28 an answer with no-store is one, whoever says so", func() {
 		outer := map[string]string{"Cache-Control": "no-store"}
 		for name, header := range map[string]http.Header{

@@ -54,15 +54,7 @@ func testState(t *testing.T, a Adapter) {
 		is(failure.String(), want.state, want.status)
 	}
 
-	perRoute := func(c *core.Config) { c.Key.PerRoute = true }
-	routed := a.newService(t, Accepted, share, perRoute)
-	routed.pay(keys("routed"))
-	ofRoute := a.State(NewEngine(t, share, perRoute), rpc.Options{})
-	for _, procedure := range []string{Pay, strings.TrimPrefix(Pay, "/")} {
-		found, refused := ofRoute(t.Context(), procedure, "routed")
-		require.Nil(t, refused)
-		assert.Equal(t, "completed", found.State, procedure)
-	}
+	testStateOfARoute(t, a, share)
 
 	begins := store.Calls("begin")
 	foreign, refused := a.State(NewEngine(t, share), rpc.Options{Scope: func(context.Context) string { return "another caller" }})(
@@ -76,4 +68,17 @@ func testState(t *testing.T, a Adapter) {
 	store.Inject("look", storetest.Before, 1)
 	_, refused = ask(t.Context(), Pay, "k")
 	Reply{Status: refused}.assertRefused(t, code.Code_UNAVAILABLE, "store-unavailable")
+}
+
+// testStateOfARoute: with Key.PerRoute a key is one of a procedure, which may be named without its slash.
+func testStateOfARoute(t *testing.T, a Adapter, share func(*core.Config)) {
+	perRoute := func(c *core.Config) { c.Key.PerRoute = true }
+	routed := a.newService(t, Accepted, share, perRoute)
+	routed.pay(keys("routed"))
+	ofRoute := a.State(NewEngine(t, share, perRoute), rpc.Options{})
+	for _, procedure := range []string{Pay, strings.TrimPrefix(Pay, "/")} {
+		found, refused := ofRoute(t.Context(), procedure, "routed")
+		require.Nil(t, refused)
+		assert.Equal(t, "completed", found.State, procedure)
+	}
 }
