@@ -84,6 +84,7 @@ func RunSample(t *testing.T, store driver.Store, f Framework) {
 // cases has the tests that do not depend on the store.
 var cases = []func(*testing.T, Framework){
 	TestABodyIsAsLongAsDeclaredOrNotReplayed,
+	TestADecisionCountsIfTheClientLeavesALongResponse,
 	TestADeadlineInsideHoldsTheKeyUntilTheHandlerReturns,
 	TestAFlushThroughResponseControllerKeepsTheStatus,
 	TestAHijackThatIsRefusedSendsNothing,

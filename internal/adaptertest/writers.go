@@ -232,6 +232,36 @@ func TestAStreamWhoseClientLeavesIsCancelledAndNotReplayedInPart(t *testing.T, f
 	}
 }
 
+// CON-12: a client that leaves while a handler writes a response that is too long to be stored is no failure of the handler, so its
+// decision counts, and a retry is told that the body is missing.
+func TestADecisionCountsIfTheClientLeavesALongResponse(t *testing.T, f Framework) {
+	onNetHTTP(t, f, func(t *testing.T, wrap Mounter) {
+		var runs atomic.Int64
+		m := Mount(t, wrap, func(w http.ResponseWriter, r *http.Request) {
+			runs.Add(1)
+			core.Decide(r.Context(), core.Keep)
+			for range 1000 {
+				if _, err := io.WriteString(w, strings.Repeat("x", 64<<10)); err != nil {
+					return
+				}
+			}
+		})
+		req, err := http.NewRequest("POST", m.Guarded, strings.NewReader("B"))
+		require.NoError(t, err)
+		req.Header.Set("Idempotency-Key", "K")
+		res, err := http.DefaultTransport.RoundTrip(req)
+		require.NoError(t, err)
+		_, err = io.ReadFull(res.Body, make([]byte, 4))
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		<-m.Kept
+		second := m.Post(m.Guarded)
+		assert.True(t, second.Replayed())
+		assert.Equal(t, "omitted", second.Header.Get("Idempotent-Body"))
+		assert.EqualValues(t, 1, runs.Load())
+	})
+}
+
 // FRM-03: trailers that were announced, and ones that were not, reach the first client behind a body that is held back or
 // streamed. They are not stored, so a replay announces none.
 func TestTrailersReachTheFirstClient(t *testing.T, f Framework) {
