@@ -13,8 +13,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -267,13 +269,19 @@ func (n *night) refused() {
 
 func (n *night) full() {
 	send(n.handler(), "alice", nightKey, "")
-	n.server.Config(n.t, "maxmemory", "50mb")
+	n.server.Config(n.t, "maxmemory", "1gb")
 	ctx, stop := context.WithCancel(n.t.Context())
 	client, ended := n.server.Client(n.t), make(chan bool)
-	go func() {
+	go func() { // one write a sample is a growth, and all writes of minutes do not reach the limit
 		defer close(ended)
-		for ctx.Err() == nil {
-			client.Append(ctx, "data", strings.Repeat("x", 4<<10))
+		next := time.NewTicker(10 * time.Millisecond)
+		defer next.Stop()
+		for i := 0; ctx.Err() == nil; i++ {
+			client.Set(ctx, "data"+strconv.Itoa(i), strings.Repeat("x", 65<<10), 0)
+			select {
+			case <-next.C:
+			case <-ctx.Done():
+			}
 		}
 	}()
 	printed, code := n.run()

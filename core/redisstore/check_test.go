@@ -169,6 +169,18 @@ func TestCheckGrowthSeesThatMemoryEndsWithinADay(t *testing.T) {
 	assert.Empty(t, unlimited, "a server without a limit is not waited for")
 }
 
+func TestCheckGrowthSeesThatMemoryHasEnded(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--maxmemory", "100mb")
+	client := server.Client(t)
+	require.NoError(t, client.Set(ctx, "data", strings.Repeat("x", 2<<20), 0).Err())
+	server.Config(t, "maxmemory", "2mb")
+	found, err := redisstore.CheckGrowth(ctx, client, 0)
+	require.NoError(t, err)
+	require.Len(t, found, 1, "data that cannot grow is no store that is well")
+	assert.Equal(t, "it has ended, and every claim is refused", found[0].Why)
+}
+
 func TestCheckGrowthCanBeInterrupted(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t, "--maxmemory", "100mb").Client(t)

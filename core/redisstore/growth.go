@@ -19,9 +19,9 @@ const (
 )
 
 // CheckGrowth reads how much data the servers have, waits, and reads it again. It returns a finding for each server whose
-// maxmemory is reached within a day if its data grows on like this. A server without a maxmemory has none. After the retention
-// of the first records the growth ends by itself, so a finding of a new store may be no problem: compare it with the memory that
-// is planned.
+// maxmemory is reached within a day if its data grows on like this, or is reached now: the data of a full server grows no more. A
+// server without a maxmemory has none. After the retention of the first records the growth ends by itself, so a finding of a new
+// store may be no problem: compare it with the memory that is planned.
 func CheckGrowth(ctx context.Context, client redis.UniversalClient, wait time.Duration) ([]driver.Finding, error) {
 	first, err := readMemory(ctx, client)
 	if err != nil || len(first) == 0 {
@@ -78,20 +78,26 @@ func readMemory(ctx context.Context, client redis.UniversalClient) (map[string]m
 	return found, nil
 }
 
-// check returns a finding if the memory ends soon. The rest is divided by the growth of the data, as if it went on evenly.
+// check returns a finding if the memory has ended or ends soon. The rest is divided by the growth of the data, as if it went on
+// evenly.
 func (m memory) check(addr string, before memory) []driver.Finding {
-	growth, took := m.data-before.data, m.readAt.Sub(before.readAt)
-	if growth < leastGrowth {
+	rest, growth, took := m.max-m.used, m.data-before.data, m.readAt.Sub(before.readAt)
+	var why string
+	switch {
+	case rest < leastGrowth:
+		why = "it has ended, and every claim is refused"
+	case growth < leastGrowth:
 		return nil
-	}
-	left := time.Duration(float64(took) * float64(max(m.max-m.used, 0)) / float64(growth))
-	if left > memoryHorizon {
-		return nil
+	default:
+		left := time.Duration(float64(took) * float64(rest) / float64(growth))
+		if left > memoryHorizon {
+			return nil
+		}
+		why = fmt.Sprintf("it ends in %v at the growth of the last %v, and then every claim is refused", left.Round(time.Minute),
+			took.Round(time.Second))
 	}
 	return []driver.Finding{{
-		Setting: "maxmemory of " + addr, Found: fmt.Sprintf("%d bytes, of which %d are used", m.max, m.used),
-		Why: fmt.Sprintf("it ends in %v at the growth of the last %v, and then every claim is refused", left.Round(time.Minute),
-			took.Round(time.Second)),
+		Setting: "maxmemory of " + addr, Found: fmt.Sprintf("%d bytes, of which %d are used", m.max, m.used), Why: why,
 		Fix: "compare it with idem plan, and give the server more memory or the records a shorter Keep.Retention",
 	}}
 }
