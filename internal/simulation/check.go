@@ -151,9 +151,8 @@ func (h *history) checkHooksOf(d *do, delivery *consumer.Delivery[string]) {
 	}
 }
 
-// checkDead checks that a message that is dead had all its attempts. A claim that its owner
-// could not end counts, and so does a delivery that was about to run without protection (see consumer.Config.MaxAttempts). The caller
-// holds mu.
+// checkDead checks that a message that is dead had all its attempts. A claim that its owner had not ended when another one replaced
+// it counts, and so does a delivery that was about to run without protection (see consumer.Config.MaxAttempts). The caller holds mu.
 func (h *history) checkDead(d *do, why error) {
 	isUnhandled := strings.Contains(why.Error(), "another payload") || errors.Is(why, core.ErrOutcomeUnknown)
 	attempts := 0
@@ -161,7 +160,7 @@ func (h *history) checkDead(d *do, why error) {
 		for _, c := range r.claims {
 			isFree := c.run != nil && c.run.isFree()
 			wasUnprotected := c.do.counts["unprotected"] > 0
-			if !c.hasEnded || c.do.runs > 0 && !isFree || wasUnprotected {
+			if !c.hasEnded || c.wasOpen || c.do.runs > 0 && !isFree || wasUnprotected {
 				attempts++
 			}
 		}

@@ -73,6 +73,7 @@ type claim struct {
 	isLost       bool                    // in a failover
 	hasLostEnd   bool                    // a failover has lost its Complete or Fail, which its owner does not repeat
 	taken        time.Duration           // when another claim replaced it; 0: never
+	wasOpen      bool                    // when another claim replaced it; a failover takes the claims back, and not what that owner knows
 	next         *claim                  // the claim that replaced it
 	renewed      time.Duration           // when the last extension was sent whose reply the process has got, or when the run started
 	confirmed    time.Duration           // when the process got the reply to an extension that was executed after taken
@@ -214,7 +215,7 @@ func (h *history) claimed(d *do, p *process, c *driver.Claim, fence int64) {
 	next := &claim{do: d, process: p, fence: fence, owner: c.Owner, calls: map[*time.Duration]bool{}}
 	next.lease, next.leaseEnd = c.Lease, h.now()+c.Lease
 	if last := r.last; last != nil {
-		last.taken, last.next = h.now(), next
+		last.taken, last.next, last.wasOpen = h.now(), next, last.wasOpen || !last.hasEnded
 		if !last.hasEnded && h.couldHold(last) {
 			h.broken("no takeover from an owner that can extend", "%s takes %s from %s", d, d.record(), last.do)
 		}
