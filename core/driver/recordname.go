@@ -23,7 +23,8 @@ func ParseRecordName(text string) (name [32]byte, ok bool) {
 		return name, false
 	}
 	strict := base64.RawURLEncoding.Strict()
-	_, scopeErr := strict.Decode(name[:ScopeBytes], []byte(text[:11]))
-	_, keyErr := strict.Decode(name[ScopeBytes:], []byte(text[12:]))
-	return name, scopeErr == nil && keyErr == nil
+	scope, scopeErr := strict.Decode(name[:ScopeBytes], []byte(text[:11]))
+	key, keyErr := strict.Decode(name[ScopeBytes:], []byte(text[12:]))
+	isWhole := scope+key == len(name) // line breaks are ignored, and stand for no byte
+	return name, isWhole && scopeErr == nil && keyErr == nil
 }

@@ -24,6 +24,7 @@ import (
 // testPackages are those whose tests can notice a mistake, the quickest ones first.
 var testPackages = []*testPackage{
 	{path: "core/internal/*"},
+	{path: "core/driver"},
 	{path: "core/consumer", of: "^core/consumer/"},
 	{path: "adapters/client", of: "^adapters/(client|internal/attempts)/"},
 	{path: "core", of: "^core/"}, // also those of internal packages without tests of their own
