@@ -256,3 +256,46 @@ func TestAContextCostsItsChannel(t *testing.T) {
 		}))
 	}
 }
+
+func TestAContextMayEndBeforeAnybodyAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, mode := range []Mode{CancelAtOnce, CancelLazily, CancelNever} {
+			var queue Queue
+			var cancelled, late Context
+			cancelled.Init(&queue, context.Background(), time.Now().Add(time.Hour), mode)
+			cancelled.Cancel()
+			cancelled.Cancel()
+			assert.True(t, isOver(&cancelled), "the channel is closed when Done returns it")
+			assert.Equal(t, context.Canceled, cancelled.Err())
+
+			late.Init(&queue, context.Background(), time.Now(), mode)
+			assert.True(t, isOver(&late), "the deadline has passed when Done is called")
+			assert.Equal(t, context.DeadlineExceeded, late.Err())
+			assert.Zero(t, queue.Len())
+		}
+	})
+}
+
+func TestAContextHasOneChannel(t *testing.T) {
+	var queue Queue
+	ctx := queue.WithDeadline(context.Background(), time.Now().Add(time.Hour))
+	first := ctx.Done()
+	assert.Equal(t, first, ctx.Done())
+	ctx.Cancel()
+	<-first
+}
+
+func TestADetachedContextMayEndBeforeAnybodyAsks(t *testing.T) {
+	parent, cancel := context.WithTimeout(context.Background(), time.Hour)
+	defer cancel()
+	for _, parent := range []context.Context{context.Background(), parent} {
+		for cause, want := range map[error]error{nil: context.Canceled, errCause: errCause} {
+			var ctx Detached
+			ctx.Init(parent)
+			ctx.Cancel(cause)
+			assert.True(t, isOver(&ctx))
+			assert.Equal(t, context.Canceled, ctx.Err())
+			assert.Equal(t, want, context.Cause(&ctx))
+		}
+	}
+}

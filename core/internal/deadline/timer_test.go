@@ -25,7 +25,7 @@ func pause(d time.Duration) {
 // FuzzTimer does the same to timers of a queue and to timers of package time: each byte of the input is one call or a pause. The
 // same calls happen at the same times, and Stop reports the same.
 func FuzzTimer(f *testing.F) {
-	for _, seed := range []string{"", "\x00\x10\x20", "\x03\x02\x01\x00\xff\xff", "aBcDeF0123456789", "\x00\x80\x00\x01\x81\xc0\x41\xff"} {
+	for _, seed := range []string{"", "\x58\x89\xc8", "\x88\xc9\x19", "\x00\x10\x20", "\x03\x02\x01\x00\xff\xff", "aBcDeF0123456789", "\x00\x80\x00\x01\x81\xc0\x41\xff"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, calls []byte) {
