@@ -42,8 +42,10 @@ func TestNewNamesEachBadField(t *testing.T) {
 	assert.ErrorContains(t, err, "MaxUnreadable")
 	_, err = consumer.New(nil, consumer.Config{})
 	assert.ErrorContains(t, err, "engine")
-	_, err = consumer.New(engine, consumer.Config{MaxAttempts: 999_999})
-	assert.NoError(t, err)
+	for _, cfg := range []consumer.Config{{MaxAttempts: 999_999}, {MaxUnreadable: time.Millisecond}, {MaxUnreadable: 100 * 365 * 24 * time.Hour}} {
+		_, err = consumer.New(engine, cfg)
+		assert.NoError(t, err)
+	}
 }
 
 // Rules of the inner consumer are never dropped in silence (FRM-06).

@@ -179,6 +179,22 @@ func TestAnExtensionUnderWayChangesNothingAfterStop(t *testing.T) {
 	}
 }
 
+// A timer that fires when Stop is called comes too late.
+func TestATimerThatFiresAfterStopChangesNothing(t *testing.T) {
+	start(t, &holder{}, 15*second, func(r *renewing) {
+		pass(12 * second)
+		r.Stop()
+		assert.False(t, r.limit.Stop(), "no timer runs on")
+		assert.False(t, r.expiry.Stop())
+		r.markOverdue()
+		r.markLost(Silent, nil)
+		r.extend()
+		assert.Equal(t, []string{"10s extend"}, r.log)
+		assert.False(t, r.IsOverdue())
+		assert.False(t, r.wasLost())
+	})
+}
+
 func TestARenewerAllocatesNothingBeforeItsFirstExtension(t *testing.T) {
 	const runs = 100
 	var timers deadline.Queue

@@ -85,7 +85,7 @@ func Instance(name [32]byte) string {
 // for any other text.
 func ParseInstance(text string) (part [32 - scopeBytes]byte, ok bool) {
 	text = strings.TrimPrefix(text, instancePrefix)
-	if base64.RawURLEncoding.DecodedLen(len(text)) != len(part) {
+	if len(text) != base64.RawURLEncoding.EncodedLen(len(part)) {
 		return part, false
 	}
 	n, err := base64.RawURLEncoding.Strict().Decode(part[:], []byte(text)) // skips line breaks

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,4 +131,37 @@ func TestAnExpiredRecordGetsNoSecondChance(t *testing.T) {
 	c.put(2, "x")
 	c.put(3, "x")
 	assert.NotNil(t, c.get(2))
+}
+
+func TestAnUnknownKeyIsNotEvicted(t *testing.T) {
+	c := New[string](2 * RecordBytes)
+	c.put(1, "x")
+	k := key(2)
+	c.Evict(&k)
+	assert.NotNil(t, c.get(1))
+}
+
+func TestARecordMayFillTheCache(t *testing.T) {
+	c := New[string](RecordBytes + 3)
+	c.put(1, "xxxx")
+	assert.Nil(t, c.get(1), "a byte too long")
+	c.put(1, "xx")
+	k := key(1)
+	c.Prepare(&k, []byte("xx"), "y", 2)
+	assert.Empty(t, c.get(1).Prepared, "a byte too long")
+	c.Prepare(&k, []byte("xx"), "y", 1)
+	assert.Equal(t, "y", c.get(1).Prepared)
+	c.put(2, "xxx")
+	assert.NotNil(t, c.get(2))
+}
+
+func TestARecordThatNobodyHasAskedForTakesNoSecondChance(t *testing.T) {
+	c := New[string]((secondChances + 2) * (RecordBytes + 1))
+	for i := range secondChances + 2 {
+		c.put(i, "x")
+	}
+	c.get(secondChances) // the last but one
+	c.put(1000, strings.Repeat("x", secondChances*(RecordBytes+1)+1))
+	assert.NotNil(t, c.get(secondChances), "its chance was not taken by those before it")
+	assert.Nil(t, c.get(secondChances+1))
 }

@@ -1,8 +1,10 @@
 package retry
 
 import (
+	"container/heap"
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -229,5 +231,84 @@ func TestACallThatReturnsDidNotHang(t *testing.T) {
 			assert.Equal(t, want, err)
 			assert.False(t, hung)
 		}
+	})
+}
+
+// What waits is a heap, in which each waiter knows its place.
+func TestAnAttemptThatGivesUpLeavesTheOthersInTheirOrder(t *testing.T) {
+	for gone := range 7 {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLimiter()
+			assert.True(t, l.isGranted())
+			var order, want []int
+			for i, attempts := range []int{5, 2, 6, 0, 4, 1, 3} {
+				deadline := in(time.Hour)
+				if i == gone {
+					deadline = in(time.Minute)
+				} else {
+					want = append(want, attempts)
+				}
+				go func() {
+					if l.acquire(attempts, deadline) {
+						order = append(order, attempts)
+						l.release(false)
+					}
+				}()
+				synctest.Wait()
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			assert.Len(t, l.waiters, 6)
+			for range 6 {
+				l.release(false)
+				time.Sleep(time.Second)
+				l.mu.Lock()
+				l.inFlight++ // for the next release
+				l.mu.Unlock()
+			}
+			synctest.Wait()
+			slices.Sort(want)
+			assert.Equal(t, want, order)
+			assert.Empty(t, l.waiters)
+		})
+	}
+}
+
+func TestASlotThatWasGrantedIsNotWithdrawn(t *testing.T) {
+	l := newLimiter()
+	w := &waiter{granted: make(chan struct{})}
+	heap.Push(&l.waiters, w)
+	l.grant()
+	assert.False(t, l.withdraw(w), "the attempt has its slot, and must use it")
+}
+
+func TestACallThatReturnsAfterItHungHasItsResult(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter()
+		for _, expected := range []error{nil, errTest} {
+			time.AfterFunc(time.Millisecond, l.responded)
+			var inside context.Context
+			err, hung := l.call(t.Context(), 0, func(ctx context.Context) error {
+				inside = ctx
+				<-ctx.Done()
+				return expected
+			})
+			assert.Equal(t, expected, err)
+			assert.Equal(t, expected != nil, hung)
+			assert.Error(t, inside.Err())
+		}
+		var inside context.Context
+		_, _ = l.call(t.Context(), 0, func(ctx context.Context) error { inside = ctx; return nil })
+		assert.Error(t, inside.Err(), "the call leaves no context behind")
+	})
+}
+
+func TestAResponseMakesNoPauseLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter()
+		l.lowerMaxPause(time.Millisecond)
+		l.failed()
+		l.responded()
+		assert.Equal(t, in(time.Millisecond), l.nextGrant)
 	})
 }

@@ -227,3 +227,87 @@ func TestManyCommitsAreNoHerd(t *testing.T) {
 		assert.LessOrEqual(t, most, maxLimit)
 	})
 }
+
+func TestOfTwoCommitsOfARecordTheLaterClaimIsFound(t *testing.T) {
+	q := NewQueue[*script]()
+	older, newer, same := &script{}, &script{}, &script{}
+	for _, add := range []struct {
+		fence  int64
+		commit *script
+	}{{2, newer}, {1, older}, {2, same}} {
+		q.Add(Claim{Lease: lease, Fence: add.fence}, add.commit)
+		assert.Same(t, newer, q.Find(&[32]byte{}).Commit)
+	}
+	assert.Equal(t, MaxPause, q.limiter.maxPause)
+	short := q.Add(Claim{Lease: 600 * ms, Record: [32]byte{1}}, older)
+	assert.Equal(t, 100*ms, q.limiter.maxPause, "a sixth of the shortest lease")
+	assert.EqualValues(t, 4, q.count.Load())
+	q.Remove(short)
+	assert.EqualValues(t, 3, q.count.Load(), "without commits, no request looks for one")
+}
+
+func TestTheAttemptsOfACommitAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{send: failing(3), extend: mustNotExtend}
+		p := s.start()
+		p.Run(s.began)
+		assert.Equal(t, 4, p.attempts)
+	})
+}
+
+// A store that extends the claim is available. It is given longer and longer before it gets the commit again that it refuses.
+func TestAStoreThatRefusesACommitGetsItAgainLater(t *testing.T) {
+	runs(t, "", never, extended, func(t *testing.T, s *script) {
+		var pauses []time.Duration
+		extended := time.Duration(-1)
+		for i, name := range s.log {
+			switch {
+			case name == "extend":
+				extended = s.at[i]
+			case name == "send" && extended >= 0:
+				pauses, extended = append(pauses, s.at[i]-extended), -1
+			}
+		}
+		assert.Equal(t, []time.Duration{20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 500 * ms, 500 * ms}, pauses[:7])
+	})
+}
+
+func TestASettledCommitWhoseCallHungIsNotSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{extend: mustNotExtend}
+		p := s.start()
+		s.send = func() bool { p.hung++; return true }
+		p.Run(s.began)
+		assert.Equal(t, "send", s.calls())
+	})
+}
+
+// The first extension after a silence says only that the store is back.
+func TestACommitIsRefusedByAStoreThatHasAcceptedTwoExtensions(t *testing.T) {
+	began, extensions := time.Time{}, 0
+	extend := func() Extension {
+		if time.Since(began) < 2*lease {
+			return NotExtended
+		}
+		extensions++
+		return Extended
+	}
+	send := func() bool {
+		if began.IsZero() {
+			began = time.Now()
+		}
+		return extensions == 3
+	}
+	runs(t, "", send, extend, func(t *testing.T, s *script) {
+		accepted := 0
+		for i, name := range s.log {
+			if name == "extend" && s.at[i] >= 2*lease {
+				accepted++
+			}
+			if name == "refused" {
+				break
+			}
+		}
+		assert.Equal(t, 2, accepted)
+	})
+}

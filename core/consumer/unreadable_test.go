@@ -1,0 +1,44 @@
+package consumer
+
+import (
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+const life = time.Hour
+
+func TestARecordIsUnreadableSinceItWasFirstSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := newUnreadable()
+		for _, step := range []struct{ pause, expected time.Duration }{
+			{0, 0}, {life / 2, life / 2}, {life - 1, life/2 + life - 1}, {life, 0}, {time.Second, time.Second},
+		} {
+			time.Sleep(step.pause)
+			assert.Equal(t, step.expected, u.since(name{"group", "1"}, life))
+		}
+		assert.Zero(t, u.since(name{"group", "2"}, life), "of another message")
+		assert.Zero(t, u.since(name{"another group", "1"}, life))
+	})
+}
+
+func TestSoManyUnreadableRecordsAreRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := newUnreadable()
+		for i := range maxSightings {
+			assert.Zero(t, u.since(name{"group", strconv.Itoa(i)}, life))
+		}
+		time.Sleep(life / 2)
+		assert.Zero(t, u.since(name{"group", "one more"}, life))
+		assert.Len(t, u.of, maxSightings)
+		assert.Equal(t, life/2, u.since(name{"group", "7"}, life), "one that is remembered")
+
+		time.Sleep(life / 2)
+		assert.Zero(t, u.since(name{"group", "one more"}, life))
+		assert.Len(t, u.of, 2, "what was not seen for as long as records live makes room")
+		assert.Equal(t, life, u.since(name{"group", "7"}, life), "it was seen since")
+	})
+}
