@@ -142,3 +142,32 @@ func TestAnErrorOfTheStoreIsThatOfTheSubscription(t *testing.T) {
 	defer w.Close()
 	assert.ErrorIs(t, w.Subscribe(t.Context(), in(time.Second), func(func()) (func(), error) { return nil, broken }), broken)
 }
+
+func TestAPlaceIsFreeAsSoonAsOneOfAKeyHasLeft(t *testing.T) {
+	l := NewLimiter()
+	first, second := l.Waiter(key, limits, in(time.Hour)), l.Waiter(key, limits, in(time.Hour))
+	first.Close()
+	third := l.Waiter(key, limits, in(time.Hour))
+	require.NotNil(t, third)
+	assert.Nil(t, l.Waiter(key, limits, in(time.Hour)), "one place was free, and not two")
+	second.Close()
+	third.Close()
+	assert.Empty(t, l.keys)
+}
+
+func TestASubscriptionIsNotAwaitedForLongerThanTheRequestWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, hang := time.Now(), make(chan struct{})
+		w := NewLimiter().Waiter(key, limits, in(time.Second))
+		err := w.Subscribe(t.Context(), in(time.Hour), func(func()) (func(), error) {
+			<-hang
+			return nil, errors.New("too late")
+		})
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, time.Second, time.Since(began))
+		close(hang)
+		synctest.Wait()
+		assert.Empty(t, w.notified, "a subscription that failed has missed nothing")
+		w.Close()
+	})
+}
