@@ -3,7 +3,9 @@ package consumer_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -72,4 +74,44 @@ func TestAConsumerInsideAnotherWithOtherSettingsFails(t *testing.T) {
 		return nil, handle(ctx)
 	})
 	assert.Equal(t, consumer.Failed, batch[0].Verdict)
+
+	two := []consumer.Message{{Group: "g", ID: "3"}, {Group: "g", ID: "4"}}
+	message.ID = "4" // the second of its batch
+	batch = consumer.Batch(t.Context(), outer, two, func(ctx context.Context, _ []consumer.Message) ([]int, error) {
+		return nil, handle(ctx)
+	})
+	assert.Equal(t, consumer.Failed, batch[1].Verdict)
+}
+
+func TestTheContextOfABatchEndsWithItsCall(t *testing.T) {
+	c, err := consumer.New(newEngine(t), consumer.Config{})
+	require.NoError(t, err)
+	var inside context.Context
+	consumer.Batch(t.Context(), c, []consumer.Message{{Group: "g", ID: "1"}}, func(ctx context.Context, _ []consumer.Message) ([]int, error) {
+		inside = ctx
+		assert.NoError(t, ctx.Err())
+		return []int{1}, nil
+	})
+	assert.ErrorIs(t, inside.Err(), context.Canceled)
+}
+
+// The panic of one message reaches the caller, also if the goroutine of another ends after it.
+func TestAPanicInABatchIsNotLostBehindAGoroutineThatEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hooks := core.Hooks{Begin: func(_ context.Context, e core.Event) {
+			if e.Route == "second" {
+				time.Sleep(time.Second) // until the first has ended
+				runtime.Goexit()
+			}
+			panic("a hook of the first")
+		}}
+		engine, err := core.New(core.Config{Store: memstore.New(), Scope: core.SingleTenant, Hooks: hooks})
+		require.NoError(t, err)
+		c, err := consumer.New(engine, consumer.Config{})
+		require.NoError(t, err)
+		messages := []consumer.Message{{Group: "first", ID: "1"}, {Group: "second", ID: "1"}}
+		assert.PanicsWithValue(t, "a hook of the first", func() {
+			consumer.Batch(t.Context(), c, messages, func(context.Context, []consumer.Message) ([]int, error) { return nil, nil })
+		})
+	})
 }

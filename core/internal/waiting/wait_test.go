@@ -171,3 +171,19 @@ func TestASubscriptionIsNotAwaitedForLongerThanTheRequestWaits(t *testing.T) {
 		w.Close()
 	})
 }
+
+func TestTheCallThatEndsASubscriptionIsCountedWhileItLasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, hang := NewLimiter(), make(chan struct{})
+		w := l.Waiter(key, limits, in(time.Hour))
+		require.NoError(t, w.Subscribe(t.Context(), in(time.Hour), func(func()) (func(), error) { return func() { <-hang }, nil }))
+		synctest.Wait()
+		assert.Zero(t, l.calls)
+		w.Close()
+		synctest.Wait()
+		assert.Equal(t, 1, l.calls)
+		close(hang)
+		synctest.Wait()
+		assert.Zero(t, l.calls)
+	})
+}
