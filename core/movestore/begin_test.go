@@ -323,6 +323,35 @@ func TestForgetForgetsWhatBothStoresHave(t *testing.T) {
 	})
 }
 
+// An outcome that nobody has seen is not forgotten with a record that was seen before it, or behind it.
+func TestForgetLeavesAnOutcomeThatWasNotSeen(t *testing.T) {
+	inEachStep(t, func(m *move) {
+		for _, store := range []*memstore.Store{m.own, m.other} {
+			c := storetest.NewClaim(lease, retention)
+			absent, err := m.store.Look(m.Context(), c.Key)
+			require.NoError(m, err)
+			require.NoError(m, store.Complete(m.Context(), m.claim(store, c), []byte("kept")))
+			assert.ErrorIs(m, m.store.Forget(m.Context(), absent), driver.ErrLost)
+			assert.Equal(m, driver.Completed, m.state(store, c))
+		}
+		c := m.claim(m.other, storetest.NewClaim(lease, retention))
+		require.NoError(m, m.other.Fail(m.Context(), c, driver.Failure{NoEffects: true, NotRun: true}))
+		released, err := m.store.Look(m.Context(), c.Key)
+		require.NoError(m, err)
+		require.True(m, released.IsReleased())
+		require.NoError(m, m.store.Complete(m.Context(), m.claim(m.store, retry(c)), []byte("kept")))
+		assert.ErrorIs(m, m.store.Forget(m.Context(), released), driver.ErrLost)
+		seen, err := m.store.Look(m.Context(), c.Key)
+		require.NoError(m, err)
+		require.Equal(m, driver.Completed, seen.State)
+		for range 2 {
+			require.NoError(m, m.store.Forget(m.Context(), seen), "also if it is forgotten already")
+			assert.ErrorIs(m, m.own.Complete(m.Context(), c, nil), driver.ErrGone)
+			assert.ErrorIs(m, m.other.Complete(m.Context(), c, nil), driver.ErrGone)
+		}
+	})
+}
+
 // A run whose claim is in one store is told of a run that vanished in the other one.
 func TestATakeoverIsReportedFromEitherStore(t *testing.T) {
 	inEachStep(t, func(m *move) {

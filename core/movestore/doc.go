@@ -47,7 +47,7 @@
 //   - A Fail without a fence, which withdraws a Begin without a reply, goes to both stores.
 //   - Watch subscribes to both stores.
 //   - Look, Steps and Outcome show the record that Begin would act on. Scan finds the records of both stores. Forget also forgets what
-//     the store that is not shown has under the name.
+//     the store that is not shown has under the name, and nothing if another record is shown than the one that was seen.
 //   - There are no sessions, so InTx of core/pgstore and core/sqlitestore returns an error in a handler. A service can use InTx of its
 //     new store from the step 3 on, and cannot leave a store without a stop as long as its handlers use InTx of that.
 //

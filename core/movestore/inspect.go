@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/go-idem/idem/core/driver"
 )
@@ -22,26 +21,31 @@ func hides(seen, other *driver.Record) bool {
 	return slices.Index(precedence, seen.State) < slices.Index(precedence, other.State)
 }
 
-// find looks at both stores. It returns the record that is shown, and the store that has it.
-func (s *Store) find(ctx context.Context, name [32]byte) (seen driver.Record, in side, err error) {
-	own, err := s.own.Look(ctx, name)
-	if err != nil {
-		return seen, in, err
+// found is a record, and the store that has it.
+type found struct {
+	driver.Record
+	in side
+}
+
+// find looks at both stores. It returns the record that is shown, and that which it hides.
+func (s *Store) find(ctx context.Context, name [32]byte) (shown, hidden found, err error) {
+	own, other := found{in: s.own}, found{in: s.other}
+	if own.Record, err = s.own.Look(ctx, name); err != nil {
+		return shown, hidden, err
 	}
-	other, err := s.other.Look(ctx, name)
-	if err != nil {
-		return seen, in, err
+	if other.Record, err = s.other.Look(ctx, name); err != nil {
+		return shown, hidden, err
 	}
-	if hides(&own, &other) {
-		return own, s.own, nil
+	if hides(&own.Record, &other.Record) {
+		return own, other, nil
 	}
-	return other, s.other, nil
+	return other, own, nil
 }
 
 // Look implements driver.Inspector.
 func (s *Store) Look(ctx context.Context, name [32]byte) (driver.Record, error) {
-	seen, in, err := s.find(ctx, name)
-	return in.mark(seen), err
+	shown, _, err := s.find(ctx, name)
+	return shown.in.mark(shown.Record), err
 }
 
 // mark makes the version of a record say which store has it.
@@ -53,11 +57,11 @@ func (s side) mark(seen driver.Record) driver.Record {
 }
 
 // Scan implements driver.Inspector. A name of which both stores have a record is found twice.
-func (s *Store) Scan(ctx context.Context, filter driver.Filter, found func(driver.Record) bool) error {
+func (s *Store) Scan(ctx context.Context, filter driver.Filter, each func(driver.Record) bool) error {
 	for _, in := range []side{s.other, s.own} {
 		isOver := false
 		err := in.Scan(ctx, filter, func(seen driver.Record) bool {
-			isOver = !found(in.mark(seen))
+			isOver = !each(in.mark(seen))
 			return !isOver
 		})
 		if err != nil || isOver {
@@ -67,37 +71,31 @@ func (s *Store) Scan(ctx context.Context, filter driver.Filter, found func(drive
 	return nil
 }
 
-// Forget implements driver.Inspector. What the other store has under the name is forgotten, too, if nothing runs there.
+// Forget implements driver.Inspector. What the other store has under the name is forgotten, too, if nothing runs there. A record that
+// hides the one that was seen is left with it, since nobody has decided to forget that.
 func (s *Store) Forget(ctx context.Context, seen driver.Record) error {
-	store, version, isMarked := strings.Cut(seen.Version, ":")
-	in, other := s.own, s.other
+	shown, hidden, err := s.find(ctx, seen.Name)
 	switch {
-	case !isMarked && seen.Version != "":
-		return driver.ErrLost
-	case store == s.other.name:
-		in, other = s.other, s.own
-	}
-	hidden, err := other.Look(ctx, seen.Name)
-	if err != nil {
+	case err != nil:
 		return err
-	}
-	if hidden.State == driver.InProgress || hidden.State == driver.Unreadable {
+	case shown.Version != "" && shown.in.mark(shown.Record).Version != seen.Version:
+		return driver.ErrLost
+	case hidden.State == driver.InProgress, hidden.State == driver.Unreadable:
 		return driver.ErrLost
 	}
-	seen.Version = version
-	if err := in.Forget(ctx, seen); err != nil || hidden.State == driver.Absent {
+	if err := shown.in.Forget(ctx, shown.Record); err != nil || hidden.State == driver.Absent {
 		return err
 	}
-	return other.Forget(ctx, hidden)
+	return hidden.in.Forget(ctx, hidden.Record)
 }
 
 // Steps implements driver.Inspector.
 func (s *Store) Steps(ctx context.Context, name [32]byte) (map[string][]byte, error) {
-	_, in, err := s.find(ctx, name)
+	shown, _, err := s.find(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	return in.Steps(ctx, name)
+	return shown.in.Steps(ctx, name)
 }
 
 // Outcome implements driver.OutcomeReader.
