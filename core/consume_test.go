@@ -281,6 +281,32 @@ func TestWhatTheHandlerOfAMessageDecides(t *testing.T) {
 			return receipt{1}, nil
 		})
 		assert.Equal(t, want, d.Verdict, "decision %v", decision)
+		if decision == core.Keep {
+			continue
+		}
+		other := consumer.Message{Group: "billing", ID: "event-2"}
+		unkept := consumer.Consume(ctx, f.consumer, other, func(ctx context.Context) (func(), error) {
+			core.Decide(ctx, decision)
+			return func() {}, nil
+		})
+		assert.Equal(t, want, unkept.Verdict, "decision %v on a result that can not be kept", decision)
+	}
+}
+
+// A message that is said to be dead is kept as such, so that no later delivery says something else, and an operator can revive it.
+func TestAMessageIsDeadWhateverItsHandlerHasDecidedForItsLastAttempt(t *testing.T) {
+	for _, decision := range []core.Disposition{core.Keep, core.Retry, core.LeaveUnknown} {
+		f := consuming(t, consumer.Config{MaxAttempts: 1})
+		failed := f.consume(message, func(ctx context.Context) (receipt, error) {
+			core.Decide(ctx, decision)
+			return fails(ctx)
+		})
+		assert.Equal(t, consumer.Dead, failed.Verdict)
+		again := f.consume(message, f.numbered)
+		assert.Equal(t, consumer.Dead, again.Verdict, "decision %v", decision)
+		assert.EqualError(t, again.Err, errTest.Error())
+		require.NoError(t, f.Resolve(ctx, core.Task{Kind: consumer.Kind, Scope: message.Group, Key: message.ID}, nil))
+		assert.Equal(t, consumer.Done, f.consume(message, f.numbered).Verdict)
 	}
 }
 

@@ -95,15 +95,20 @@ func consume[T any](ctx context.Context, c *Consumer, m Message, onWait func() f
 	return d
 }
 
-// outcome is what the engine keeps of the handler's result, or the error with which the run fails.
+// outcome is what the engine keeps of the handler's result, or the error with which the run fails. The error of the last attempt is
+// kept even if the handler has decided to keep nothing, because a dead message is one that is kept as such.
 func (c *Consumer) outcome(ctx context.Context, result any, err error) (*core.Response, error) {
-	if err == nil {
-		return c.result(result)
-	}
 	if errors.Is(err, errNotHandled) {
 		core.Decide(ctx, core.Release)
 	}
-	if run, _ := core.FromContext(ctx); run.Decision != core.Release && c.isExhausted(ctx, 0) {
+	run, _ := core.FromContext(ctx)
+	switch {
+	case err == nil && run.Decision != core.Keep: // nothing is kept
+		return &core.Response{Status: statusDone}, nil
+	case err == nil:
+		return c.result(result)
+	case run.Decision != core.Release && c.isExhausted(ctx, 0):
+		core.Decide(ctx, core.Keep)
 		return dead(err), nil
 	}
 	return nil, err
