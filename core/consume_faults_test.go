@@ -555,6 +555,25 @@ func TestABatchLeavesOutWhatIsLostBeforeItsCall(t *testing.T) {
 	})
 }
 
+// A handler that returns the error of a batch inside it has been called, whatever became of the messages of that batch.
+func TestAHandlerAroundABatchThatCameTooLateHasFailed(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		f := consuming(t, consumer.Config{MaxAttempts: 1})
+		inner := newFixture(t, func(c *core.Config) { c.Hooks.Begin = func(context.Context, core.Event) { time.Sleep(time.Second) } })
+		d := f.consume(message, func(context.Context) (receipt, error) {
+			soon, cancel := context.WithTimeout(ctx, time.Second/2)
+			defer cancel()
+			late := consumer.Batch(soon, inner.consumer, letters("a"), each)
+			assert.Equal(t, consumer.Busy, late[0].Verdict)
+			require.ErrorIs(t, late[0].Err, context.DeadlineExceeded)
+			return receipt{}, late[0].Err
+		})
+		assert.Equal(t, consumer.Dead, d.Verdict, "its attempt counts")
+		again := consumer.Batch(ctx, inner.consumer, letters("a"), each)
+		assert.Equal(t, 1, again[0].Attempt, "that of a message without a call does not")
+	})
+}
+
 // keyOf is the record of a message of group billing.
 func keyOf(t *testing.T, id string) (key [32]byte) {
 	t.Helper()

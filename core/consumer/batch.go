@@ -59,10 +59,11 @@ func waves(messages []Message) (waves [][]int) {
 	return waves
 }
 
-var (
-	errPanicked   = errors.New("idem: the handler of a batch panicked")
-	errNotHandled = errors.New("idem: the run was over before the handler of its batch was called")
-)
+var errPanicked = errors.New("idem: the handler of a batch panicked")
+
+// notHandled marks the error of a message whose run was over before the handler of its batch was called. It does not leave the
+// package, because a handler around the batch may return what it gets, and has been called.
+type notHandled struct{ error }
 
 // batch is one call of Batch. Each message has a run of its own, in a goroutine of its own. When all runs of a wave have
 // begun, or turned out not to be necessary, the batch calls the handler for them. A run goes on when its call has returned.
@@ -161,6 +162,9 @@ func (b *batch[T]) one(i int) Delivery[T] {
 	if m != nil && !m.called {
 		d.Verdict = Busy
 	}
+	if unhandled, isMarked := d.Err.(notHandled); isMarked {
+		d.Err = unhandled.error
+	}
 	return d
 }
 
@@ -212,7 +216,7 @@ func (b *batch[T]) call(members []*member[T]) {
 	defer cancel(nil)
 	members = slices.DeleteFunc(members, func(m *member[T]) bool {
 		if m.run.Err() != nil {
-			m.err = fmt.Errorf("%w: %w", errNotHandled, context.Cause(m.run))
+			m.err = notHandled{fmt.Errorf("idem: the run was over before the handler of its batch was called: %w", context.Cause(m.run))}
 		}
 		return m.err != nil
 	})

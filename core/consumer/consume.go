@@ -98,7 +98,7 @@ func consume[T any](ctx context.Context, c *Consumer, m Message, onWait func() f
 // outcome is what the engine keeps of the handler's result, or the error with which the run fails. The error of the last attempt is
 // kept even if the handler has decided to keep nothing, because a dead message is one that is kept as such.
 func (c *Consumer) outcome(ctx context.Context, result any, err error) (*core.Response, error) {
-	if errors.Is(err, errNotHandled) {
+	if _, isUnhandled := err.(notHandled); isUnhandled { // and not by errors.As, since another batch may be inside the handler
 		core.Decide(ctx, core.Release)
 	}
 	run, _ := core.FromContext(ctx)
