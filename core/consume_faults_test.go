@@ -273,6 +273,29 @@ func TestAPanicForOneMessageOfABatchPassesOnToTheCaller(t *testing.T) {
 			assert.Equal(t, want, f.consume(batch[i], f.numbered).Verdict)
 		}
 	})
+	t.Run("when those are handled that are in the batch twice", func(t *testing.T) {
+		for name, change := range map[string]func(*core.Config){
+			"of the handler": func(*core.Config) {},
+			"of a hook": func(c *core.Config) {
+				c.Hooks.Failed = func(context.Context, core.Event) { panic("poison") }
+			},
+		} {
+			f, failsFirst := newFixture(t, change), true
+			assert.PanicsWithValue(t, "poison", func() {
+				consumer.Batch(ctx, f.consumer, letters("aba"), func(ctx context.Context, m []consumer.Message) ([]receipt, error) {
+					if !failsFirst {
+						return each(ctx, m)
+					}
+					failsFirst = false
+					if name == "of a hook" {
+						return nil, errTest
+					}
+					panic("poison")
+				})
+			}, name)
+			assert.Equal(t, consumer.Duplicate, f.consume(letters("a")[0], f.numbered).Verdict, name)
+		}
+	})
 	t.Run("and so does the end of its goroutine", func(t *testing.T) {
 		f := newFixture(t, func(c *core.Config) { c.Hooks.Begin = func(context.Context, core.Event) { runtime.Goexit() } })
 		returned, ended := false, make(chan struct{})

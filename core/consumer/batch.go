@@ -35,9 +35,7 @@ func Batch[T any](
 		ctx: ctx, consumer: c, messages: messages, handle: handle,
 		deliveries: make([]Delivery[T], len(messages)), store: make(chan struct{}, maxAtStore),
 	}
-	for _, wave := range waves(messages) {
-		b.consume(wave)
-	}
+	b.consumeAll(waves(messages))
 	return b.deliveries
 }
 
@@ -90,6 +88,15 @@ type member[T any] struct {
 	called bool            // the handler was called with this message
 	result T
 	err    error
+}
+
+// consumeAll handles the waves one after the other. A panic, or runtime.Goexit, goes on when all are handled.
+func (b *batch[T]) consumeAll(waves [][]int) {
+	if len(waves) == 0 {
+		return
+	}
+	defer b.consumeAll(waves[1:])
+	b.consume(waves[0])
 }
 
 // consume handles a wave: messages that have different names.
