@@ -394,7 +394,7 @@ func TestAClusterLosesAMasterAndThenItsMajority(t *testing.T) {
 	began := time.Now()
 	c.Nodes[0].Kill()
 	s.away(s.post(hit[0]))
-	for _, key := range hit { // the other masters' keys are answered all the time
+	for _, key := range hit { // the other masters' keys are refused for about a second, until the replica is elected
 		s.soon(key, 30*time.Second)
 	}
 	took := time.Since(began)

@@ -44,7 +44,11 @@ func clusterFlags() []cli.Flag {
 		&cli.FloatFlag{Name: "node-network", Value: 5e9, Usage: "`BITS` per second of a master in each direction"},
 		&cli.DurationFlag{Name: "lag", Value: 10 * time.Millisecond, Usage: "by which replicas are behind"},
 		&cli.BoolFlag{Name: "wait", Usage: "redisstore.WaitReplicas(1, ...)"},
-		&cli.DurationFlag{Name: "away", Value: 16 * time.Second, Usage: "until a replica has taken over: cluster-node-timeout and a second"},
+		&cli.DurationFlag{Name: "node-timeout", Value: 15 * time.Second, Usage: "cluster-node-timeout of the servers"},
+		&cli.DurationFlag{Name: "reload", Value: time.Second, Usage: "ClusterStateReloadInterval of the clients"},
+		&cli.DurationFlag{Name: "read-timeout", Value: 5 * time.Second, Usage: "ReadTimeout of the clients"},
+		&cli.BoolFlag{Name: "partial", Usage: "the servers have cluster-require-full-coverage no"},
+		&cli.DurationFlag{Name: "away", Usage: "how long requests of the keys of a lost master get 503. Default: by the flags above"},
 		&cli.IntFlag{Name: "seconds", Value: 10, Usage: "`N` seconds to simulate"},
 		&cli.Uint64Flag{Name: "seed", Value: 1, Usage: "one `SEED` gives one result"},
 	}
@@ -92,7 +96,11 @@ func (p *program) simulate(load plan.Load, cmd *cli.Command) error {
 	c := plan.Cluster{
 		Load: load, Nodes: cmd.Int("nodes"), Replays: cmd.Float("replays"), Hottest: cmd.Float("hottest"), Costs: costs,
 		Busy: cmd.Float("busy"), Memory: cmd.Int("node-memory"), Network: cmd.Float("node-network"),
-		Lag: cmd.Duration("lag"), Wait: cmd.Bool("wait"), Away: cmd.Duration("away"), Seconds: cmd.Int("seconds"), Seed: cmd.Uint64("seed"),
+		Lag: cmd.Duration("lag"), Wait: cmd.Bool("wait"), Seconds: cmd.Int("seconds"), Seed: cmd.Uint64("seed"),
+		Outage: plan.Outage{
+			NodeTimeout: cmd.Duration("node-timeout"), Reload: cmd.Duration("reload"), Read: cmd.Duration("read-timeout"),
+			Partial: cmd.Bool("partial"), Away: cmd.Duration("away"),
+		},
 	}
 	if err := c.Validate(); err != nil {
 		return fail(badUsage, "%v", err)

@@ -38,7 +38,13 @@ func TestPlanSimulatesACluster(t *testing.T) {
 		"--rate 1000000 --batches --server valkey --nodes 30": {"by CPU 11", "here 30"},
 		"--nodes 3 --json": {`"masters":{"for_cpu":1,"for_memory":3,"for_network":1}`, `"slots":5461`, `"lost_outcomes":`},
 		"--nodes 3 --wait": {"No record is lost"},
-		"--nodes 501":      {"Redis Cluster is made for at most 1,000 nodes, replicas included"},
+		"--nodes 3 --node-timeout 2s --read-timeout 1s":  {"get 503 for 2.5s to 7s"},
+		"--nodes 3 --node-timeout 2s --reload 3s --json": {`"shortest_outage_seconds":2.5,"longest_outage_seconds":13.0`},
+		"--nodes 3 --away 5s":                            {"get 503 for 5s,", "up to 6 times"},
+		"--nodes 3 --away 2m":                            {"After a minute it gives up, with 54% of them"},
+		"--nodes 3":                                      {"With cluster-require-full-coverage yes, the default, those of other keys get 503 for 1s"},
+		"--nodes 3 --partial":                            {"With cluster-require-full-coverage no, requests of other keys notice nothing."},
+		"--nodes 501":                                    {"Redis Cluster is made for at most 1,000 nodes, replicas included"},
 	} {
 		got := call(t, "", nil, append([]string{"plan", "--simulate"}, strings.Fields(args)...)...)
 		assert.Equal(t, 0, got.code, got.stderr)
@@ -72,6 +78,9 @@ func TestPlanNamesABadFlag(t *testing.T) {
 		"--simulate --node-network 1":  "--node-network 1: must be at least 1e6",
 		"--simulate --lag 2m":          "--lag 2m0s: must be 0 to 1m",
 		"--simulate --away -1s":        "--away -1s: must be 0 to 1h",
+		"--simulate --node-timeout 0":  "--node-timeout 0s: must be 100ms to 1h",
+		"--simulate --reload 0":        "--reload 0s: must be 10ms to 1h",
+		"--simulate --read-timeout 0":  "--read-timeout 0s: must be 10ms to 1h",
 		"--simulate --seconds 0":       "--seconds 0: must be 1 to 60",
 		"--simulate --server dynamodb": "--server dynamodb: must be redis or valkey",
 		"--simulate --quantum 3":       "--quantum 3: must be 8 or 16",

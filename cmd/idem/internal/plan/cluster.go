@@ -28,7 +28,7 @@ type Cluster struct {
 	Network float64       // bits per second of a node, in each direction
 	Lag     time.Duration // by which replicas are behind their masters
 	Wait    bool          // redisstore.WaitReplicas: no call counts before a replica has it
-	Away    time.Duration // until a replica has taken over for a master that was lost
+	Outage  Outage        // what decides how long clients notice that a master was lost
 	Seconds int           // to simulate
 	Seed    uint64
 }
@@ -60,7 +60,7 @@ func (c Cluster) Validate() error {
 	check(c.Memory >= 1<<20, "node-memory", c.Memory, "at least 1 MiB, in bytes")
 	check(c.Network >= 1e6, "node-network", c.Network, "at least 1e6, in bits per second")
 	check(c.Lag >= 0 && c.Lag <= time.Minute, "lag", c.Lag, "0 to 1m")
-	check(c.Away >= 0 && c.Away <= time.Hour, "away", c.Away, "0 to 1h")
+	c.Outage.validate(check)
 	check(c.Seconds >= 1 && c.Seconds <= 60, "seconds", c.Seconds, "1 to 60")
 	check(c.Load.Rate*(1+c.Replays)*float64(c.Seconds) <= 1e9, "seconds", c.Seconds, "so few that at most 1e9 requests are drawn")
 	if err := errors.Join(errs...); err != nil {
@@ -166,10 +166,15 @@ type Node struct {
 
 // Loss is what becomes of the requests when the busiest master is lost.
 type Loss struct {
-	Node     int `json:"node"`             // its index
-	Claims   int `json:"lost_claims"`      // whose run goes on, while a retry may begin another one
-	Outcomes int `json:"lost_outcomes"`    // which were acknowledged: a retry runs again
-	Refused  int `json:"refused_requests"` // with 503 until a replica has taken over
+	Node      int `json:"node"`             // its index
+	Claims    int `json:"lost_claims"`      // whose run goes on, while a retry may begin another one
+	Outcomes  int `json:"lost_outcomes"`    // which were acknowledged: a retry runs again
+	Refused   int `json:"refused_requests"` // of its keys, with 503, in the longest outage
+	Elsewhere int `json:"refused_requests_of_other_keys"`
+
+	Shortest Seconds `json:"shortest_outage_seconds"`
+	Longest  Seconds `json:"longest_outage_seconds"`
+	Retries  Retries `json:"retries"`
 }
 
 // Simulate draws the keys of some seconds, and what is lost with the busiest master. One seed gives one result.
@@ -216,10 +221,11 @@ func (c Cluster) finish(n *Node) {
 	n.In, n.Out = used.in, used.out
 }
 
-// lose draws what is lost with the busiest node: what its replica has not got, and the requests until the replica takes over.
+// lose draws what is lost with the busiest node: what its replica has not got, and the requests that are refused meanwhile.
 func (c Cluster) lose(random *rand.Rand, nodes []Node) Loss {
-	busiest := 0
+	busiest, all := 0, 0.0
 	for i := range nodes {
+		all += nodes[i].New + nodes[i].Replays
 		if nodes[i].CPU > nodes[busiest].CPU {
 			busiest = i
 		}
@@ -229,7 +235,11 @@ func (c Cluster) lose(random *rand.Rand, nodes []Node) Loss {
 		lost.Claims = poisson(random, n.New*min(c.Lag, c.Load.Handler).Seconds()) // the others have ended, with an outcome
 		lost.Outcomes = poisson(random, n.New*c.Lag.Seconds())
 	}
-	lost.Refused = poisson(random, (n.New+n.Replays)*c.Away.Seconds())
+	shortest, longest := c.Outage.bounds()
+	lost.Shortest, lost.Longest = Seconds(shortest), Seconds(longest)
+	lost.Refused = poisson(random, (n.New+n.Replays)*longest.Seconds())
+	lost.Elsewhere = poisson(random, (all-n.New-n.Replays)*c.Outage.elsewhere().Seconds())
+	lost.Retries = retries(random, longest)
 	return lost
 }
 

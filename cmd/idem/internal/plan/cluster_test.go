@@ -28,7 +28,7 @@ func planned(n int) Cluster {
 		Load: Load{Rate: float64(n), Lease: time.Minute, Handler: time.Millisecond, Retention: time.Hour, Body: 512, Headers: 51, Ratio: 1,
 			Quantum: 16},
 		Nodes: 3, Replays: 0.05, Costs: KnownCosts["redis"], Busy: 0.5, Memory: 1 << 30, Network: 1e9,
-		Lag: 10 * time.Millisecond, Away: 16 * time.Second, Seconds: 10, Seed: 1,
+		Lag: 10 * time.Millisecond, Outage: Outage{NodeTimeout: 15 * time.Second, Reload: time.Second, Away: 16 * time.Second}, Seconds: 10, Seed: 1,
 	}
 }
 
