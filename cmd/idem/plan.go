@@ -39,6 +39,9 @@ func clusterFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "batches", Usage: "redisstore.Batch, with enough requests at once to fill the batches"},
 		&cli.FloatFlag{Name: "replays", Value: 0.05, Usage: "`N` replays for each new key"},
 		&cli.FloatFlag{Name: "hottest", Usage: "the `PART` of all requests that are replays of one key"},
+		&cli.FloatFlag{Name: "zipf",
+			Usage: "spread replays over the keys of a retention by Zipf's law with exponent `S`: 0 to 3. Default: evenly"},
+		&cli.FloatFlag{Name: "tenant", Usage: "the `PART` of all new keys that one scope has"},
 		&cli.FloatFlag{Name: "busy", Value: 0.5, Usage: "the `PART` of its core that a server may use for these calls"},
 		&cli.IntFlag{Name: "node-memory", Value: 32_000_000_000, Usage: "`BYTES` of a master for records"},
 		&cli.FloatFlag{Name: "node-network", Value: 5e9, Usage: "`BITS` per second of a master in each direction"},
@@ -94,7 +97,8 @@ func (p *program) simulate(load plan.Load, cmd *cli.Command) error {
 		return fail(badUsage, "--server %s: must be redis or valkey", cmd.String("server"))
 	}
 	c := plan.Cluster{
-		Load: load, Nodes: cmd.Int("nodes"), Replays: cmd.Float("replays"), Hottest: cmd.Float("hottest"), Costs: costs,
+		Load: load, Nodes: cmd.Int("nodes"), Replays: cmd.Float("replays"), Hottest: cmd.Float("hottest"), Zipf: cmd.Float("zipf"),
+		Tenant: cmd.Float("tenant"), Costs: costs,
 		Busy: cmd.Float("busy"), Memory: cmd.Int("node-memory"), Network: cmd.Float("node-network"),
 		Lag: cmd.Duration("lag"), Wait: cmd.Bool("wait"), Seconds: cmd.Int("seconds"), Seed: cmd.Uint64("seed"),
 		Outage: plan.Outage{

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"sort"
 	"strconv"
 	"time"
 )
@@ -22,6 +21,8 @@ type Cluster struct {
 	Nodes   int           // masters; 0 for as many as the limits need
 	Replays float64       // replays for each new key
 	Hottest float64       // the part of all requests that are replays of one key
+	Zipf    float64       // the exponent by which the replays are spread over the keys; 0 spreads them evenly
+	Tenant  float64       // the part of all new keys that one scope has; 0 draws none
 	Costs   Costs         // of the servers, for a response of 512 bytes
 	Busy    float64       // the part of a core that a node may use
 	Memory  int           // the bytes of a node for records
@@ -56,6 +57,9 @@ func (c Cluster) Validate() error {
 	check(c.Nodes >= 0 && c.Nodes <= mostNodes, "nodes", c.Nodes, "0 to 1000, which is the most that Redis Cluster is made for")
 	check(c.Replays >= 0 && c.Replays <= 100, "replays", c.Replays, "0 to 100")
 	check(c.Hottest >= 0 && c.Hottest < 1, "hottest", c.Hottest, "0 or above, and below 1")
+	check(c.Zipf >= 0 && c.Zipf <= maxZipf, "zipf", c.Zipf, "0 to 3; above that nearly all replays are of one key, so use --hottest for it")
+	check(!(c.Zipf > 0 && c.Replays == 0), "zipf", c.Zipf, "0 if --replays is 0, since it spreads replays; or set --replays above 0")
+	check(c.Tenant >= 0 && c.Tenant <= 1, "tenant", c.Tenant, "0 to 1")
 	check(c.Busy > 0 && c.Busy <= 1, "busy", c.Busy, "above 0 and at most 1")
 	check(c.Memory >= 1<<20, "node-memory", c.Memory, "at least 1 MiB, in bytes")
 	check(c.Network >= 1e6, "node-network", c.Network, "at least 1e6, in bits per second")
@@ -69,6 +73,9 @@ func (c Cluster) Validate() error {
 	size, enough := c.Size(), "so much that 16384 masters suffice, as many as a Cluster has slots, or --rate lower"
 	if c.Hottest > 0 {
 		enough += "; the replays of --hottest all go to one of them, so lower that, too"
+	}
+	if c.Zipf > 0 {
+		enough += "; the replays of one key all go to one of them, so lower --zipf or --replays, too"
 	}
 	check(size.CPU <= slots, "busy", c.Busy, enough)
 	check(size.Memory <= slots, "node-memory", c.Memory, enough)
@@ -124,32 +131,53 @@ type Size struct {
 	Network int `json:"for_network"`
 }
 
-// Size returns how many masters each limit needs, so that the one with the most slots and with the hottest key stays within it.
+// Size returns how many masters each limit needs, so that the one with the most slots and with the hottest key stays within it. With
+// Zipf, other keys with many replays can meet on one master, so the masters are counted for the slots that Seed has drawn for them.
 func (c Cluster) Size() Size {
-	spread, hot := c.perSecond(c.Load.Rate, c.Load.Rate*c.Replays), c.perSecond(0, c.hot())
+	popular := c.popular()
 	return Size{
-		CPU:     leastMasters(func(share float64) bool { return share*spread.cpu+hot.cpu <= c.Busy }),
-		Memory:  leastMasters(func(share float64) bool { return c.part(share) <= c.Memory }),
-		Network: leastMasters(func(share float64) bool { return share*spread.network()+hot.network() <= c.Network }),
+		CPU:     leastMasters(func(masters int) bool { return c.most(popular, masters).cpu <= c.Busy }),
+		Memory:  leastMasters(func(masters int) bool { return c.part(mostSlots(masters)) <= c.Memory }),
+		Network: leastMasters(func(masters int) bool { return c.most(popular, masters).network() <= c.Network }),
 	}
 }
 
-// leastMasters returns the least number of masters of which the one with the most slots stays within a limit. That master has this
-// share of all slots. leastMasters returns slots+1 if no number suffices.
-func leastMasters(staysWithin func(share float64) bool) int {
-	return 1 + sort.Search(slots, func(i int) bool {
-		most := (slots + i) / (i + 1) // of i+1 masters
-		return staysWithin(float64(most) / slots)
-	})
+// most returns what a master with the most slots and the most replays of popular keys has to do.
+func (c Cluster) most(popular popular, masters int) use {
+	share := mostSlots(masters)
+	return c.perSecond(share*c.Load.Rate, share*c.Load.Rate*c.Replays*popular.rest+c.hot()+popular.most(masters))
 }
 
-// masters returns how many masters there are.
+// mostSlots returns the share of all slots that the master with the most of them has.
+func mostSlots(masters int) float64 { return float64((slots+masters-1)/masters) / slots }
+
+// leastMasters returns the least number of masters that stay within a limit, and slots+1 if no number does. Masters with one slot
+// each have the least to do, so if they do not stay within it, no others do.
+func leastMasters(stayWithin func(masters int) bool) int {
+	if !stayWithin(slots) {
+		return slots + 1
+	}
+	for masters := 1; ; masters++ {
+		if stayWithin(masters) {
+			return masters
+		}
+	}
+}
+
+// masters returns how many masters there are. With Zipf one more master can put two hot keys on one of them, so masters goes on until
+// all limits hold.
 func (c Cluster) masters() int {
 	if c.Nodes > 0 {
 		return c.Nodes
 	}
-	s := c.Size()
-	return max(s.CPU, s.Memory, s.Network)
+	size, popular := c.Size(), c.popular()
+	n := max(size.CPU, size.Memory, size.Network)
+	for ; n < slots; n++ {
+		if most := c.most(popular, n); most.cpu <= c.Busy && most.network() <= c.Network {
+			break
+		}
+	}
+	return n
 }
 
 // Node is what one master had to do.
@@ -157,6 +185,7 @@ type Node struct {
 	Slots   int     `json:"slots"`
 	New     float64 `json:"new_keys_per_second"`
 	Replays float64 `json:"replays_per_second"`
+	Tenant  float64 `json:"new_keys_of_tenant_per_second,omitempty"`
 	Peak    int     `json:"requests_in_the_busiest_second"`
 	CPU     float64 `json:"cpu"` // the part of a core in that second
 	Memory  int     `json:"memory_bytes"`
@@ -184,9 +213,9 @@ func (c Cluster) Simulate() ([]Node, Loss) {
 	for slot := range slots {
 		nodes[slot*len(nodes)/slots].Slots++
 	}
-	hottest := random.IntN(slots) * len(nodes) / slots
+	hottest, popular := random.IntN(slots)*len(nodes)/slots, c.popular()
 	for range c.Seconds {
-		c.second(random, nodes, hottest)
+		c.second(random, nodes, hottest, popular)
 	}
 	for i := range nodes {
 		c.finish(&nodes[i])
@@ -195,27 +224,39 @@ func (c Cluster) Simulate() ([]Node, Loss) {
 }
 
 // second adds the requests of one second to the sums of the nodes.
-func (c Cluster) second(random *rand.Rand, nodes []Node, hottest int) {
+func (c Cluster) second(random *rand.Rand, nodes []Node, hottest int, popular popular) {
 	fresh, replays := make([]int, len(nodes)), make([]int, len(nodes))
 	for range poisson(random, c.Load.Rate) {
-		fresh[random.IntN(slots)*len(nodes)/slots]++
+		node := random.IntN(slots) * len(nodes) / slots
+		fresh[node]++
+		if c.Tenant > 0 && random.Float64() < c.Tenant {
+			nodes[node].Tenant++
+		}
 	}
-	for range poisson(random, c.Load.Rate*c.Replays) {
+	for range poisson(random, c.Load.Rate*c.Replays*popular.rest) {
 		replays[random.IntN(slots)*len(nodes)/slots]++
+	}
+	for _, key := range popular.keys {
+		replays[key.slot*len(nodes)/slots] += poisson(random, key.replays)
 	}
 	replays[hottest] += poisson(random, c.hot())
 	for i := range nodes {
-		n := &nodes[i]
-		n.New += float64(fresh[i])
-		n.Replays += float64(replays[i])
-		n.Peak = max(n.Peak, fresh[i]+replays[i])
-		n.CPU = max(n.CPU, c.perSecond(float64(fresh[i]), float64(replays[i])).cpu)
+		c.add(&nodes[i], fresh[i], replays[i])
 	}
+}
+
+// add adds the requests of one second to the sums of a node.
+func (c Cluster) add(n *Node, fresh, replays int) {
+	n.New += float64(fresh)
+	n.Replays += float64(replays)
+	n.Peak = max(n.Peak, fresh+replays)
+	n.CPU = max(n.CPU, c.perSecond(float64(fresh), float64(replays)).cpu)
 }
 
 // finish makes rates of the sums of a node.
 func (c Cluster) finish(n *Node) {
-	n.New, n.Replays = n.New/float64(c.Seconds), n.Replays/float64(c.Seconds)
+	seconds := float64(c.Seconds)
+	n.New, n.Replays, n.Tenant = n.New/seconds, n.Replays/seconds, n.Tenant/seconds
 	n.Memory = c.part(float64(n.Slots) / slots)
 	used := c.perSecond(n.New, n.Replays)
 	n.In, n.Out = used.in, used.out

@@ -31,6 +31,9 @@ func (c Cluster) Draw(w io.Writer) {
 	if len(nodes) > drawn {
 		fmt.Fprintf(w, "and %d more, which are less busy\n", len(nodes)-drawn)
 	}
+	if c.Tenant > 0 {
+		c.explainTenant(w, nodes)
+	}
 	c.explainLoss(w, loss)
 }
 
@@ -87,6 +90,16 @@ func (r Retries) explain() string {
 		seen += fmt.Sprintf(" After a minute it gives up, with %.0f%% of them.", 100*r.GivenUp)
 	}
 	return seen
+}
+
+// explainTenant prints what a big tenant has of each master.
+func (c Cluster) explainTenant(w io.Writer, nodes []Node) {
+	least, most := 1.0, 0.0
+	for _, n := range nodes {
+		least, most = min(least, n.Tenant/n.New), max(most, n.Tenant/n.New)
+	}
+	fmt.Fprintf(w, "A tenant with %.4g%% of all new keys has %.1f%% to %.1f%% of those of each master, and %s of records in all.\n",
+		100*c.Tenant, 100*least, 100*most, Approximate(int(c.Tenant*float64(memoryOf(nodes)))))
 }
 
 // busiest returns the indices of at most n nodes, the busiest first.
