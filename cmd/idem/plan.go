@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"github.com/urfave/cli/v3"
@@ -53,6 +54,7 @@ func clusterFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "partial", Usage: "the servers have cluster-require-full-coverage no"},
 		&cli.DurationFlag{Name: "away", Usage: "how long requests of the keys of a lost master get 503. Default: by the flags above"},
 		&cli.IntFlag{Name: "seconds", Value: 10, Usage: "`N` seconds to simulate"},
+		&cli.StringFlag{Name: "svg", TakesFile: true, Usage: "write a picture of the masters, and of what a lost one costs, to a `FILE`, too"},
 		&cli.Uint64Flag{Name: "seed", Value: 1, Usage: "one `SEED` gives one result"},
 	}
 }
@@ -68,6 +70,9 @@ func (p *program) plan(_ context.Context, cmd *cli.Command) error {
 	}
 	if cmd.Bool("simulate") {
 		return p.simulate(load, cmd)
+	}
+	if file := cmd.String("svg"); file != "" {
+		return fail(badUsage, "--svg %s: needs --simulate, of which it is a picture", file)
 	}
 	if err := load.Validate(); err != nil {
 		return fail(badUsage, "%v", err)
@@ -108,6 +113,11 @@ func (p *program) simulate(load plan.Load, cmd *cli.Command) error {
 	}
 	if err := c.Validate(); err != nil {
 		return fail(badUsage, "%v", err)
+	}
+	if file := cmd.String("svg"); file != "" {
+		if err := os.WriteFile(file, []byte(c.Picture()), 0o644); err != nil { // #nosec G306: it is a picture for everybody
+			return fail(badUsage, "--svg: %v", err)
+		}
 	}
 	if !cmd.Bool("json") {
 		c.Draw(p.stdout)

@@ -90,6 +90,8 @@ func TestPlanNamesABadFlag(t *testing.T) {
 		"--simulate --read-timeout 0":                               "--read-timeout 0s: must be 10ms to 1h",
 		"--simulate --zipf 1 --replays 0":                           "--zipf 1: must be 0 if --replays is 0, since it spreads replays; or set --replays above 0",
 		"--simulate --zipf 3 --replays 5 --rate 1e5 --retention 1h": "so lower --zipf or --replays, too",
+		"--simulate --svg /nowhere/a.svg":                           "--svg: open /nowhere/a.svg: no such file or directory",
+		"--svg a.svg":                                               "--svg a.svg: needs --simulate",
 		"--simulate --seconds 0":                                    "--seconds 0: must be 1 to 60",
 		"--simulate --server dynamodb":                              "--server dynamodb: must be redis or valkey",
 		"--simulate --quantum 3":                                    "--quantum 3: must be 8 or 16",

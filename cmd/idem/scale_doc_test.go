@@ -15,34 +15,41 @@ import (
 	"github.com/go-idem/idem/cmd/idem/internal/plan"
 )
 
-var update = flag.Bool("update", false, "write the figures of docs/scale.md anew")
+var update = flag.Bool("update", false, "write the figures of docs/scale.md and its picture anew")
 
-const scalePage = "../../docs/scale.md"
+const scalePage, scalePicture = "../../docs/scale.md", "../../docs/scale.svg"
 
 var (
 	transcript  = regexp.MustCompile("(?s)```console\n\\$ idem (plan [^\n]*)\n.*?```")
+	inDocs      = regexp.MustCompile(`--svg (\S+)`)
 	tableOfRate = regexp.MustCompile(`(?s)<!-- table of rates -->\n.*?<!-- end -->`)
 )
 
-// The figures of the page are what the command prints: `go test . -run TestTheFiguresOfScale -update` writes them.
+// The figures of the page are what the command prints, and its picture what the command draws: `go test . -run TestTheFiguresOfScale -update` writes them.
 func TestTheFiguresOfScaleAreThoseOfThePlan(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(scalePage)
 	require.NoError(t, err)
-	seen := 0
+	seen, pictures := 0, t.TempDir()
 	made := transcript.ReplaceAllStringFunc(string(page), func(block string) string {
 		command := transcript.FindStringSubmatch(block)[1]
-		result := call(t, "", nil, strings.Fields(command)...)
+		result := call(t, "", nil, strings.Fields(inDocs.ReplaceAllString(command, "--svg "+pictures+"/$1"))...)
 		require.Equal(t, 0, result.code, result.stderr)
 		seen++
 		return "```console\n$ idem " + command + "\n" + result.stdout + "```"
 	})
 	made = tableOfRate.ReplaceAllString(made, "<!-- table of rates -->\n\n"+ratesTable()+"\n<!-- end -->")
 	assert.Equal(t, 7, seen, "commands on the page")
+	drawn, err := os.ReadFile(pictures + "/scale.svg")
+	require.NoError(t, err, "one of the commands makes the picture")
 	if *update {
+		require.NoError(t, os.WriteFile(scalePicture, drawn, 0o644))     // #nosec G306: it is a picture
 		require.NoError(t, os.WriteFile(scalePage, []byte(made), 0o644)) // #nosec G306: it is a page
 	}
 	assert.Equal(t, made, string(page), "docs/scale.md is stale: run this test with -update")
+	picture, err := os.ReadFile(scalePicture)
+	require.NoError(t, err)
+	assert.Equal(t, string(drawn), string(picture), "docs/scale.svg is stale: run this test with -update")
 }
 
 // ratesTable returns the table of how many masters each limit asks for.

@@ -43,6 +43,14 @@ func (o Outage) elsewhere() time.Duration {
 	return min(election, longest)
 }
 
+// afterElection returns for how long clients may ask the lost master although its replica is elected.
+func (o Outage) afterElection() time.Duration {
+	if o.Away > 0 {
+		return 0
+	}
+	return o.Reload + o.Read
+}
+
 func (o Outage) validate(check func(ok bool, name string, value any, must string)) {
 	check(o.NodeTimeout >= 100*time.Millisecond && o.NodeTimeout <= time.Hour, "node-timeout", o.NodeTimeout, "100ms to 1h")
 	check(o.Reload >= 10*time.Millisecond && o.Reload <= time.Hour, "reload", o.Reload, "10ms to 1h")
