@@ -18,12 +18,12 @@ type script struct{ text, hash any }
 // newScript hashes the text of a script.
 func newScript(text string) *script { return &script{text, redis.NewScript(text).Hash()} }
 
-// query is one script or one SET on one record, with the commands that are pipelined with it. Each call of the store makes
-// one query, or a second one if the first changed nothing. The arguments point into the query, because a value in an
+// query is one script or one plain command on one record, with the commands that are pipelined with it. Each call of the store
+// makes one query, or another one if the first changed nothing. The arguments point into the query, because a value in an
 // interface would be a copy on the heap. One goroutine at a time uses a query: its caller, or the batch that sends it. After
 // an early end of the caller in a batch it belongs to the batch.
 type query struct {
-	script        *script // nil for a SET
+	script        *script // nil for a plain command
 	name          string  // Redis key of the record
 	owner         ownerArgument
 	fingerprint   fingerprintArgument
@@ -31,12 +31,12 @@ type query struct {
 	lease         int64 // µs
 	retention     int64 // ms
 	record        bytesArgument
-	args          []any  // of the command: EVALSHA, the script, the number of keys, the keys, and the script's own arguments; or SET
+	args          []any  // of the command: EVALSHA, the script, the number of keys, the keys, and the script's own arguments; or a plain command
 	second        any    // a command that reads the record or its expiry, pipelined behind the first; nil for none
 	asking        bool   // send ASKING first: the node has the record, but not yet its slot
 	durableStatus string // a reply that begins so must be as safe as WaitReplicas demands; "" for none
 
-	reply       *redis.Cmd // of the script or the SET
+	reply       *redis.Cmd // of the script or the plain command
 	secondReply *redis.Cmd // of the second command; nil if there was none
 	waitReply   *redis.Cmd // of the WAIT or WAITAOF; nil if there was none
 	argsArray   [12]any    // memory for args
@@ -123,18 +123,19 @@ func (q *query) firstKey() any {
 func (q *query) newCommand(ctx context.Context) redis.Cmder {
 	q.reply = redis.NewCmd(ctx, q.args...)
 	if q.script == nil {
-		return setCmd{q.reply}
+		return plainCmd{q.reply}
 	}
 	q.reply.SetFirstKeyPos(3)
 	return q.reply
 }
 
-// setCmd is a SET. A reply without a value is no error of it: with GET it found no record and has made one, and with IFEQ it
-// found another record than it compares with. For go-redis such a reply is an error, which it classifies with 17 allocations.
-type setCmd struct{ *redis.Cmd }
+// plainCmd is a command without a script. A reply without a value is no error of it: SET with NX and GET has found no record and
+// has made one, SET with IFEQ has found another record than it compares with, and GET none. For go-redis such a reply is an
+// error, which it classifies with 17 allocations.
+type plainCmd struct{ *redis.Cmd }
 
 // SetErr implements redis.Cmder.
-func (c setCmd) SetErr(err error) {
+func (c plainCmd) SetErr(err error) {
 	if err != redis.Nil {
 		c.Cmd.SetErr(err)
 	}
@@ -157,11 +158,7 @@ func (s *Store) sendToNode(ctx context.Context, q *query) error {
 			return err
 		}
 	}
-	if s.batches != nil {
-		err = s.batches.forNode(node).send(ctx, q)
-	} else {
-		err = q.roundTrip(ctx, node, s.durability)
-	}
+	err = s.exchange(ctx, node, q)
 	if err != nil && (redis.HasErrorPrefix(err, "NOSCRIPT") || isRedirect(err)) {
 		err = s.resend(ctx, node, q, err)
 	}
@@ -170,6 +167,14 @@ func (s *Store) sendToNode(ctx context.Context, q *query) error {
 		return err
 	}
 	return s.durability.check(q.waitReply)
+}
+
+// exchange sends q to a node, in a batch or alone, and returns the error of the script.
+func (s *Store) exchange(ctx context.Context, node redis.UniversalClient, q *query) error {
+	if s.batches != nil {
+		return s.batches.forNode(node).send(ctx, q)
+	}
+	return q.roundTrip(ctx, node, s.durability)
 }
 
 // roundTrip sends q alone: as one command if that is all, otherwise as a pipeline.

@@ -84,6 +84,7 @@ type Store struct {
 
 	plainBegin, plainComplete ability      // whether the server has the commands of beginNative and completeNative
 	claims                    atomic.Int64 // how many beginNative has tried to make
+	replays                   atomic.Int32 // how many replays it has found in a row; more than replaysOfBurst are not counted
 }
 
 // Option changes a Store. Pass options to New and Check.
