@@ -51,11 +51,11 @@ type Part struct {
 	Measure func(*Bench) ([]report.Row, error)
 }
 
-// Parts are all parts, in the order in which they are measured. loads and duels have whole requests, and allocations serves them
+// Parts are all parts, in the order in which they are measured. loads, duels and newer have whole requests, and allocations serves them
 // without a network. scripts, commands, pipelines and live have the calls to Redis alone. memory and codecs weigh what the calls
 // have stored.
 var Parts = []Part{
-	{"loads", loads}, {"duels", duels}, {"allocations", allocations}, {"scripts", scripts},
+	{"loads", loads}, {"duels", duels}, {"newer", newer}, {"allocations", allocations}, {"scripts", scripts},
 	{"commands", commands}, {"pipelines", pipelines}, {"live", live}, {"memory", memory}, {"codecs", codecs},
 }
 

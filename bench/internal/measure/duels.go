@@ -1,6 +1,9 @@
 package measure
 
 import (
+	"os"
+	"path/filepath"
+
 	"github.com/go-idem/idem/bench/internal/report"
 	"github.com/go-idem/idem/bench/internal/subject"
 )
@@ -17,6 +20,8 @@ var pairings = []struct {
 	{subject.AutoHand, subject.Raw, allNew},
 	{subject.Batched, subject.Raw, allNew},
 	{subject.Redis, subject.Raw, allReplays},
+	{subject.Redis, subject.FiberOnRedis, allReplays},
+	{subject.Batched, subject.FiberOnRedis, allReplays},
 	{subject.Local, subject.Bare, allReplays},
 }
 
@@ -30,8 +35,8 @@ func duels(b *Bench) (rows []report.Row, err error) {
 	for _, f := range subject.Frameworks {
 		for _, p := range pairings {
 			own, beside := b.find(f.Name, p.own), b.find(f.Name, p.beside)
-			if own < 0 {
-				continue // there is no guard by hand on this framework
+			if own < 0 || beside < 0 {
+				continue // only some frameworks have a guard by hand, and only Fiber has Fiber's middleware
 			}
 			row, err := b.duel(own, beside, p.workload)
 			if err != nil {
@@ -63,4 +68,29 @@ func (b *Bench) duel(own, beside int, w workload) (row report.Row, err error) {
 			"rate": median(rates), "rate_low": quantile(rates, 0.25), "rate_high": quantile(rates, 0.75), "cpu": median(cpu),
 		},
 	}, nil
+}
+
+// newer measures the pairings with new keys on other servers, those of MORE_SERVERS: where a server can compare and set, outcomes
+// need no script either, and the two raw script calls are what they are everywhere. A row has the name of the server first.
+func newer(b *Bench) (rows []report.Row, err error) {
+	usual := os.Getenv("REDIS_SERVER")
+	defer func() { _ = os.Setenv("REDIS_SERVER", usual) }()
+	for _, binary := range filepath.SplitList(os.Getenv("MORE_SERVERS")) {
+		_ = os.Setenv("REDIS_SERVER", binary)
+		there, err := New(b.tb, b.Plan)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range subject.Frameworks {
+			for _, own := range []string{subject.Redis, subject.Batched} {
+				row, err := there.duel(there.find(f.Name, own), there.find(f.Name, subject.Raw), allNew)
+				if err != nil {
+					return nil, err
+				}
+				row.Name = append([]string{report.ServerName(there.ServerInfo())}, row.Name...)
+				rows = append(rows, row)
+			}
+		}
+	}
+	return rows, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/go-idem/idem/bench/internal/subject"
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
+	"github.com/go-idem/idem/internal/redistest"
 )
 
 var ctx = context.Background()
@@ -171,8 +172,9 @@ func TestLiveKeysAreRecordsThatReplay(t *testing.T) {
 // Each part finds figures, and each figure is a positive number.
 func TestEveryPartFindsFigures(t *testing.T) {
 	b := newTestBench(t)
+	t.Setenv("MORE_SERVERS", redistest.Binary(t))
 	rows := map[string]int{
-		"loads": 2 * len(b.subjects), "duels": 2*len(pairings) + 2*(len(pairings)-2), "allocations": 4, "scripts": 6, "commands": 6,
+		"loads": 2 * len(b.subjects), "duels": 4*(len(pairings)-4) + 2*2 + 2, "newer": 8, "allocations": 4, "scripts": 6, "commands": 12,
 		"pipelines": 6, "live": 4, "memory": 6, "codecs": 20,
 	}
 	for _, part := range Parts {

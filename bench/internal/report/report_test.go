@@ -40,7 +40,7 @@ func TestTheReportIsShort(t *testing.T) {
 }
 
 func TestResultsThatLackAFigureAreNotRendered(t *testing.T) {
-	for _, part := range []string{"loads", "duels", "allocations", "scripts", "commands", "pipelines", "live", "memory", "codecs"} {
+	for _, part := range []string{"loads", "duels", "newer", "allocations", "scripts", "commands", "pipelines", "live", "memory", "codecs"} {
 		r := committed(t)
 		delete(r, part)
 		assert.Error(t, r.Render(t.TempDir()), part)

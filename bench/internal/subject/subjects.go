@@ -42,6 +42,8 @@ const (
 	Raw      = "two raw script calls"
 	ByHand   = "a guard by hand"
 	AutoHand = "a guard by hand in AutoPipeline"
+
+	FiberOnRedis = "gofiber idempotency, storage/redis"
 )
 
 // guardReason says why a guard by hand may be faster than this library.
@@ -120,7 +122,7 @@ var others = map[string][]*Subject{
 	"fiber": {
 		ownFiber("gofiber idempotency, memory", Memory, func(Clients) fiber.Storage { return nil },
 			"requests are not compared, and there are no scopes, leases or fences"),
-		ownFiber("gofiber idempotency, storage/redis", Redis,
+		ownFiber(FiberOnRedis, Redis,
 			func(c Clients) fiber.Storage { return fiberredis.NewFromConnection(c.Plain) },
 			"its lock is in the process, so two processes run twice; a replay is a plain GET, and requests are not compared"),
 	},
