@@ -191,3 +191,95 @@ func BenchmarkPairs(b *testing.B) {
 		}
 	}
 }
+
+// held is a hook that holds round trips until the test lets them go, and notes what they have.
+type held struct {
+	underWay chan []redis.Cmder
+	release  chan struct{}
+	deadline chan time.Time
+}
+
+func (h *held) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (h *held) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (h *held) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if cmds[0].Name() != "set" { // a connection introduces itself with a pipeline
+			return next(ctx, cmds)
+		}
+		h.underWay <- cmds
+		<-h.release
+		deadline, _ := ctx.Deadline()
+		h.deadline <- deadline
+		return next(ctx, cmds)
+	}
+}
+
+// queued returns a store of which two round trips are under way, so that the next calls are a batch, and the hook that holds both.
+func queued(t *testing.T) (*redisstore.Store, *redis.Client, *held) {
+	client := redistest.Start(t).Client(t)
+	store := redisstore.New(client, redisstore.Batch())
+	claimed(t, store, time.Minute)
+	if client.Do(ctx, "PEXPIRETIME", "no key").Err() != nil {
+		t.Skip("this server has no PEXPIRETIME, so a claim is no pipeline")
+	}
+	h := &held{make(chan []redis.Cmder), make(chan struct{}), make(chan time.Time, 10)}
+	client.AddHook(h)
+	for range 2 {
+		go func() { _, _ = store.Begin(ctx, storetest.NewClaim(time.Minute, time.Hour)) }()
+		<-h.underWay
+	}
+	return store, client, h
+}
+
+// letGo lets the two held round trips go on, and returns the commands of the batch behind them, and its deadline.
+func (h *held) letGo() (batch []redis.Cmder, deadline time.Time) {
+	for range 2 {
+		h.release <- struct{}{}
+		<-h.deadline
+	}
+	batch = <-h.underWay
+	h.release <- struct{}{}
+	return batch, <-h.deadline
+}
+
+func TestABatchHasTheLatestDeadlineOfItsCalls(t *testing.T) {
+	store, client, h := queued(t)
+	late := time.Now().Add(time.Hour)
+	var ended sync.WaitGroup
+	for _, deadline := range []time.Time{late.Add(-time.Minute), late, late.Add(-2 * time.Minute)} {
+		c, cancel := context.WithDeadline(ctx, deadline)
+		defer cancel()
+		started := make(chan struct{})
+		ended.Go(func() {
+			close(started)
+			_, err := store.Begin(c, storetest.NewClaim(time.Minute, time.Hour))
+			assert.NoError(t, err)
+		})
+		<-started
+		time.Sleep(20 * time.Millisecond) // it joins the batch; nothing tells when
+	}
+	batch, deadline := h.letGo()
+	ended.Wait()
+	require.Len(t, batch, 6, "three claims and their expiries were no batch")
+	assert.True(t, deadline.Equal(late))
+	assert.EqualValues(t, 6, client.DBSize(ctx).Val())
+}
+
+func TestACallWhoseContextIsOverIsNotQueued(t *testing.T) {
+	store, client, h := queued(t)
+	over, cancel := context.WithCancelCause(ctx)
+	cancel(context.DeadlineExceeded)
+	_, err := store.Begin(over, storetest.NewClaim(time.Minute, time.Hour))
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, err := store.Begin(ctx, storetest.NewClaim(time.Minute, time.Hour))
+		assert.NoError(t, err)
+	}()
+	time.Sleep(20 * time.Millisecond) // it joins the batch; nothing tells when
+	batch, _ := h.letGo()
+	<-ended
+	assert.Len(t, batch, 2, "the call that is over was sent")
+	assert.EqualValues(t, 4, client.DBSize(ctx).Val())
+}

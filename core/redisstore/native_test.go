@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -325,4 +326,72 @@ func TestANativeClaimNotesAWithdrawnOwner(t *testing.T) {
 	withdrawn.Owner[1]--
 	_, err := store.Begin(ctx, withdrawn)
 	assert.ErrorIs(t, err, driver.ErrLost, "the noted owner stays noted")
+}
+
+// refusal is an error that the server replies with.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+func (r refusal) RedisError()   {}
+
+// refusing is a hook that refuses commands with these names, as a proxy may that does not know them, and counts round trips.
+type refusing struct {
+	roundTrips
+	replies map[string]refusal
+}
+
+func (r *refusing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		r.n.Add(1)
+		var sent []redis.Cmder
+		for _, cmd := range cmds {
+			if reply, isRefused := r.replies[cmd.Name()]; isRefused {
+				cmd.SetErr(reply)
+				continue
+			}
+			sent = append(sent, cmd)
+		}
+		if len(sent) == 0 {
+			return cmds[0].Err()
+		}
+		return next(ctx, sent)
+	}
+}
+
+func TestWhatTheServerRefusesOfANativeClaimIsLeftToTheScript(t *testing.T) {
+	for name, test := range map[string]struct {
+		replies map[string]refusal
+		trips   []int64 // of three claims in a row
+	}{
+		"a SET that it does not know":         {map[string]refusal{"set": "ERR syntax error"}, []int64{2, 1, 1}},
+		"a SET that the user may not send":    {map[string]refusal{"set": "NOPERM no right"}, []int64{2, 1, 1}},
+		"a SET that it has no memory for":     {map[string]refusal{"set": "OOM no memory"}, []int64{2, 2, 2}},
+		"the expiry":                          {map[string]refusal{"pexpiretime": "NOPERM no right"}, []int64{2, 2, 2}},
+		"the expiry, since the server starts": {map[string]refusal{"pexpiretime": "LOADING"}, []int64{2, 2, 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, client := nativeStore(t)
+			claimed(t, store, time.Minute) // pipelines have connections of their own, which introduce themselves
+			hook := &refusing{replies: test.replies}
+			client.AddHook(hook)
+			for i, want := range test.trips {
+				before := hook.n.Load()
+				c := claimed(t, store, time.Minute)
+				assert.Equal(t, want, hook.n.Load()-before, "claim %d", i)
+				assert.NoError(t, store.Extend(ctx, c))
+				assert.NoError(t, store.Complete(ctx, c, []byte("kept")))
+			}
+		})
+	}
+}
+
+func TestAUserWithoutPEXPIRETIMEIsAskedOnce(t *testing.T) {
+	client := withoutRight(t, "-pexpiretime")
+	trips := &roundTrips{}
+	client.AddHook(trips)
+	store := redisstore.New(client)
+	claimed(t, store, time.Minute)
+	before := trips.n.Load()
+	claimed(t, store, time.Minute)
+	assert.EqualValues(t, 1, trips.n.Load()-before)
 }

@@ -33,8 +33,13 @@ func TestStoreKeepsTheContract(t *testing.T) {
 // engines are what records are kept on. Each has a replica, so that a write can be confirmed.
 var engines = map[string]func(*testing.T) redis.UniversalClient{
 	"a server with a replica": func(t *testing.T) redis.UniversalClient { client, _ := replicated(t); return client },
-	"behind sentinel":         func(t *testing.T) redis.UniversalClient { client, _ := redistest.Sentinel(t); return client },
-	"on a cluster":            func(t *testing.T) redis.UniversalClient { return redistest.Cluster(t) },
+	"a server that can compare and set, with a replica": func(t *testing.T) redis.UniversalClient {
+		client, _ := replicated(t)
+		canCompare(client)
+		return client
+	},
+	"behind sentinel": func(t *testing.T) redis.UniversalClient { client, _ := redistest.Sentinel(t); return client },
+	"on a cluster":    func(t *testing.T) redis.UniversalClient { return redistest.Cluster(t) },
 }
 
 // ways are how a store sends what it sends.
