@@ -4,10 +4,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
 )
 
@@ -47,4 +49,75 @@ func TestABurstOfReplaysTakesOneCommandEach(t *testing.T) {
 	other := rivalOf(kept)
 	other.Fingerprint[0] ^= 1
 	expect("another request that ends the burst", other, driver.Mismatch, 3, 1)
+}
+
+func TestReplaysWithOtherRequestsBetweenThemAreNoBurst(t *testing.T) {
+	store, client := nativeStore(t)
+	kept, _ := nativeClaim(t, store, client, time.Minute)
+	require.NoError(t, store.Complete(ctx, kept, []byte("kept")))
+	running := claimed(t, store, time.Minute)
+	other := rivalOf(kept)
+	other.Fingerprint[0] ^= 1
+	for name, c := range map[string]driver.Claim{"a new key": {}, "a run in progress": rivalOf(running), "another request": other} {
+		gets := executions(t, client, "get")
+		for i := range 20 {
+			if i%5 == 4 {
+				if c.Lease == 0 {
+					claimed(t, store, time.Minute)
+					continue
+				}
+				_, err := store.Begin(ctx, c)
+				require.NoError(t, err)
+				continue
+			}
+			entry, err := store.Begin(ctx, rivalOf(kept))
+			require.NoError(t, err)
+			require.Equal(t, driver.Completed, entry.State)
+		}
+		assert.Equal(t, gets, executions(t, client, "get"), "replays and %s", name)
+	}
+}
+
+// A user who may not send GET replays all the same, and is not asked each time.
+func TestABurstOfReplaysWithoutGETGoesOnWithSET(t *testing.T) {
+	store, client := nativeStore(t)
+	kept, _ := nativeClaim(t, store, client, time.Minute)
+	require.NoError(t, store.Complete(ctx, kept, []byte("kept")))
+	hook := &refusing{replies: map[string]refusal{"get": "NOPERM no right"}}
+	client.AddHook(hook)
+	for i := range 30 {
+		before := hook.n.Load()
+		entry, err := store.Begin(ctx, rivalOf(kept))
+		require.NoError(t, err)
+		require.Equal(t, "kept", string(entry.Outcome))
+		want := int64(1)
+		if i > 0 && i%8 == 0 {
+			want = 2
+		}
+		assert.Equal(t, want, hook.n.Load()-before, "replay %d", i)
+	}
+}
+
+// The reply is lost, and go-redis may not send the commands again: nobody knows whether they were executed, so the caller decides.
+func TestAPlainCommandWithoutAReplyIsAnError(t *testing.T) {
+	_, client := nativeStore(t)
+	network := &lossy{}
+	options := *client.Options()
+	options.Dialer, options.PoolSize, options.PipelinePoolSize, options.MaxRetries = network.dial, 1, -1, -1
+	losing := redis.NewClient(&options)
+	t.Cleanup(func() { _ = losing.Close() })
+	trips := &roundTrips{}
+	losing.AddHook(trips)
+	store := redisstore.New(losing)
+	claimed(t, store, time.Minute)
+	claimed(t, store, time.Minute)
+	c := storetest.NewClaim(time.Minute, time.Hour)
+	before := trips.n.Load()
+	network.lose(1)
+	_, err := store.Begin(ctx, c)
+	assert.Error(t, err)
+	assert.EqualValues(t, 1, trips.n.Load()-before)
+	entry, err := store.Begin(ctx, c)
+	require.NoError(t, err)
+	assert.Equal(t, driver.Claimed, entry.State, "the claim recognises itself")
 }

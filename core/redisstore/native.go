@@ -25,7 +25,7 @@ import (
 // server's replies. Processes of a version that knows only scripts refuse requests whose key was claimed by a plain command,
 // until the claim ends: use Scripts while such processes run.
 func Scripts() Option {
-	return func(s *Store) { s.plainBegin.off(); s.plainComplete.off() }
+	return func(s *Store) { s.plainBegin.off() } // which is asked for outcomes, too
 }
 
 // ability is what the store knows of a command: whether the server has it. It is safe for concurrent use: the requests that
@@ -48,7 +48,7 @@ func (a *ability) learn(err error) {
 	switch {
 	case err == nil:
 		a.state.CompareAndSwap(unprobed, available)
-	case isReply(err) && (strings.HasPrefix(err.Error(), "ERR ") || strings.HasPrefix(err.Error(), "NOPERM ")):
+	case strings.HasPrefix(err.Error(), "ERR "), strings.HasPrefix(err.Error(), "NOPERM "):
 		a.off()
 	}
 }
@@ -56,7 +56,7 @@ func (a *ability) learn(err error) {
 // isReply reports whether err is an error that the server has replied with, so that it did not execute the command.
 func isReply(err error) bool {
 	var reply redis.Error
-	return err != nil && errors.As(err, &reply)
+	return errors.As(err, &reply)
 }
 
 // beginNative claims an absent key, or returns the outcome of this request, with SET. It reports false if lua/begin.lua must
@@ -87,10 +87,10 @@ func (s *Store) beginNative(ctx context.Context, c *driver.Claim) (driver.Entry,
 		return entry, found, nil
 	}
 	s.countReplay(false)
-	expires, err := q.secondReply.Int64()
+	expires, _ := q.secondReply.Int64() // 0 after an error
 	fence := (expires-q.retention)*1000 + last
 	return driver.Entry{State: driver.Claimed, Fence: fence, Attempt: 1, Remaining: microseconds(q.lease), Operation: fence},
-		err == nil && fence > 0, nil // otherwise lua/begin.lua recognises the claim
+		fence > 0, nil // otherwise lua/begin.lua recognises the claim
 }
 
 // replaysOfBurst is after how many replays in a row Begin reads the record with GET first, which takes a server half the time of
@@ -146,7 +146,7 @@ func (s *Store) completeNative(ctx context.Context, c *driver.Claim, outcome []b
 		s.plainComplete.learn(err)
 		return false, nil
 	}
-	return err == nil && q.status() == "OK", err
+	return q.status() == "OK", err
 }
 
 // newPlainQuery returns a query of a command on the record of c. A reply without a value is no error of it.

@@ -340,6 +340,17 @@ type refusing struct {
 	replies map[string]refusal
 }
 
+func (r *refusing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		r.n.Add(1)
+		if reply, isRefused := r.replies[cmd.Name()]; isRefused {
+			cmd.SetErr(reply)
+			return reply
+		}
+		return next(ctx, cmd)
+	}
+}
+
 func (r *refusing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		r.n.Add(1)
