@@ -34,6 +34,9 @@ var testPackages = []*testPackage{
 	{path: "adapters_test", of: "^core/|^adapters/[^c]", skip: "Soak|Process|Redis|TestAdapters|TestFrameworks|Killed|WithoutTTL", runs: []string{
 		"^TestAdapters$/^memory$/^http$", "^TestAdapters$/^memory$/^gin$", "^TestAdapters$/^memory$/^echo$", "^TestAdapters$/^memory$/^fiber$",
 		"^TestFrameworks$/^http$", "^TestFrameworks$/^gin$", "^TestFrameworks$/^echo$", "^TestFrameworks$/^fiber$"}},
+	{path: "adapters_test/bare", of: "^core/capture/|^adapters/(http|gin|echo|fiber|internal)/", skip: "V5"},
+	{path: "adapters_test/bare/fiberv3", of: "^adapters/internal/fiberadapter/"},
+	{path: "adapters/fiberv3", of: "^adapters/internal/fiberadapter/", skip: "Soak|Process|Suite", runs: []string{"^TestTheSuiteOfAllAdapters$/^once$"}},
 }
 
 // testPackage is a package of tests, built with all mutants.
@@ -132,9 +135,9 @@ func (s *goSet) build(p *testPackage) error {
 	return p.trace(s.dir)
 }
 
-// buildTests builds the tests of a package. Vet is off, since mutants are wrong on purpose.
+// buildTests builds the tests of a package, in its own module if it is in one. Vet is off, since mutants are wrong on purpose.
 func buildTests(path, binary, overlay string) error {
-	out, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", binary, "./"+path).CombinedOutput()
+	out, err := exec.Command("go", "test", "-C", path, "-c", "-vet=off", "-overlay", overlay, "-o", binary, ".").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s: %s", path, out)
 	}

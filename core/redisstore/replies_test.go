@@ -1,0 +1,309 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/redisstore"
+	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/redistest"
+)
+
+// givenReplies is a hook that replies to commands in place of the server, which does not get them: with an error, or with a
+// value. A command for which it returns nil goes to the server.
+type givenReplies func(redis.Cmder) any
+
+func (givenReplies) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (g givenReplies) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if g.reply(cmd) {
+			return cmd.Err()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (g givenReplies) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if cmds = slices.DeleteFunc(slices.Clone(cmds), g.reply); len(cmds) == 0 {
+			return nil
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// reply replies to a command, if the hook has a reply to it.
+func (g givenReplies) reply(cmd redis.Cmder) bool {
+	switch reply := g(cmd).(type) {
+	case nil:
+		return false
+	case error:
+		cmd.SetErr(reply)
+	default:
+		cmd.(interface{ SetVal(any) }).SetVal(reply)
+	}
+	return true
+}
+
+// isSplit reports whether a command is a script with more than one key, which a server refuses while their slot moves.
+func isSplit(cmd redis.Cmder) bool {
+	if cmd.Name() != "evalsha" && cmd.Name() != "eval" {
+		return false
+	}
+	keys, _ := cmd.Args()[2].(int)
+	return keys > 1
+}
+
+// recordCall is a call for a record that prepare has made.
+type recordCall struct {
+	prepare func(*testing.T, *redisstore.Store) driver.Claim
+	do      func(*redisstore.Store, driver.Claim) error
+	whole   bool // only while the slot stays
+	begins  bool // it would wait for a claim
+	waits   int  // how many of its writes must be durable
+	splits  int  // how many must while the slot moves
+}
+
+// running prepares a run with a step and a LateRetry, so that its calls have all keys.
+func running(t *testing.T, store *redisstore.Store) driver.Claim {
+	c := claimed(t, store, time.Minute)
+	require.NoError(t, store.Checkpoint(ctx, c, "early", []byte("done")))
+	c.Steps, c.LateRetry = true, time.Hour
+	return c
+}
+
+// completed prepares an outcome, which Lua does not return if it is long.
+func completed(outcome string) func(*testing.T, *redisstore.Store) driver.Claim {
+	return func(t *testing.T, store *redisstore.Store) driver.Claim {
+		c := running(t, store)
+		require.NoError(t, store.Complete(ctx, c, []byte(outcome)))
+		return c
+	}
+}
+
+var longOutcome = strings.Repeat("x", 10_000)
+
+func begin(store *redisstore.Store, c driver.Claim) error {
+	_, err := store.Begin(ctx, c)
+	return err
+}
+
+// recordCalls are the calls for one record, by their names.
+var recordCalls = map[string]recordCall{
+	"Begin": {
+		prepare: func(*testing.T, *redisstore.Store) driver.Claim {
+			c := storetest.NewClaim(time.Minute, time.Hour)
+			c.LateRetry = time.Hour
+			return c
+		},
+		do: begin, waits: 1, splits: 1,
+	},
+	"Begin of a long outcome": {prepare: completed(longOutcome), do: begin, begins: true},
+	"Begin of another long outcome": {
+		prepare: completed(longOutcome),
+		do: func(store *redisstore.Store, c driver.Claim) error {
+			if err := begin(store, c); err != nil {
+				return err
+			}
+			return begin(store, c)
+		},
+		begins: true, whole: true,
+	},
+	"Extend": {prepare: running, do: func(store *redisstore.Store, c driver.Claim) error { return store.Extend(ctx, c) }},
+	"Complete": {
+		prepare: running, waits: 1, splits: 2,
+		do: func(store *redisstore.Store, c driver.Claim) error { return store.Complete(ctx, c, []byte("kept")) },
+	},
+	"Fail": {
+		prepare: running,
+		do:      func(store *redisstore.Store, c driver.Claim) error { return store.Fail(ctx, c, driver.Failure{}) },
+	},
+	"Reopen": {
+		prepare: completed("kept"), waits: 1, splits: 1,
+		do: func(store *redisstore.Store, c driver.Claim) error { return store.Reopen(ctx, c, []byte("kept")) },
+	},
+	"Checkpoint": {
+		prepare: running,
+		do:      func(store *redisstore.Store, c driver.Claim) error { return store.Checkpoint(ctx, c, "late", nil) },
+	},
+	"Checkpoints": {
+		prepare: running,
+		do:      func(store *redisstore.Store, c driver.Claim) error { _, err := store.Checkpoints(ctx, c); return err },
+	},
+	"Look": {
+		prepare: running, whole: true,
+		do: func(store *redisstore.Store, c driver.Claim) error { _, err := store.Look(ctx, c.Key); return err },
+	},
+	"Steps": {
+		prepare: running, whole: true,
+		do: func(store *redisstore.Store, c driver.Claim) error { _, err := store.Steps(ctx, c.Key); return err },
+	},
+	"Outcome": {
+		prepare: completed(longOutcome),
+		do:      func(store *redisstore.Store, c driver.Claim) error { _, err := store.Outcome(ctx, c.Key); return err },
+	},
+	"Forget": {
+		prepare: completed("kept"), whole: true, waits: 1,
+		do: func(store *redisstore.Store, c driver.Claim) error {
+			seen, err := store.Look(ctx, c.Key)
+			if err != nil {
+				return err
+			}
+			return store.Forget(ctx, seen)
+		},
+	},
+}
+
+// eachCall tries each call while the slot stays, and while it moves. prepare makes a record for it.
+func eachCall(t *testing.T, try func(t *testing.T, call recordCall, prepare func() driver.Claim, isMoving bool)) {
+	store := redisstore.New(redistest.Shared(t).Client(t), redisstore.Scripts())
+	for name, call := range recordCalls {
+		_ = call.do(store, call.prepare(t, store)) // the server learns the scripts
+		for _, isMoving := range []bool{false, true} {
+			if isMoving && call.whole {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s, moving %t", name, isMoving), func(t *testing.T) {
+				try(t, call, func() driver.Claim { return call.prepare(t, store) }, isMoving)
+			})
+		}
+	}
+}
+
+// answered makes a call with a client whose server is replaced by replies, and by that of a slot that moves.
+func answered(t *testing.T, call recordCall, c driver.Claim, isMoving bool, replies givenReplies, opts ...redisstore.Option) error {
+	client := redistest.Shared(t).Client(t)
+	client.AddHook(givenReplies(func(cmd redis.Cmder) any {
+		if isMoving && isSplit(cmd) {
+			return refusal("TRYAGAIN the slot moves")
+		}
+		return replies(cmd)
+	}))
+	return call.do(redisstore.New(client, append(opts, redisstore.Scripts())...), c)
+}
+
+// A call of several commands ends with the first that is refused: a caller who does not know of the error would run or replay
+// something that is not there. Only a GET of a record that has moved is replaced by a script.
+func TestACallReturnsTheErrorOfEachOfItsCommands(t *testing.T) {
+	t.Parallel()
+	const unreadable, moved = refusal("WRONGTYPE it is refused"), refusal("MOVED 1 refused:1")
+	eachCall(t, func(t *testing.T, call recordCall, prepare func() driver.Claim, isMoving bool) {
+		for _, text := range []refusal{unreadable, moved} {
+			c := prepare()
+			for at, sent := 1, 1; sent >= at-1; at++ {
+				var refused string
+				sent = 0
+				err := answered(t, call, c, isMoving, func(cmd redis.Cmder) any {
+					if name := cmd.Name(); name == "evalsha" || name == "eval" || name == "get" {
+						if sent++; sent == at {
+							refused = name
+							return text
+						}
+					}
+					return nil
+				})
+				if refused == "" || refused == "get" && text == moved {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, string(text), "command %d", at)
+				}
+			}
+		}
+	})
+}
+
+// A reply that no script gives comes from another program, or from a proxy. It is neither a claim nor a success.
+func TestAReplyThatNoScriptGivesIsAnError(t *testing.T) {
+	t.Parallel()
+	eachCall(t, func(t *testing.T, call recordCall, prepare func() driver.Claim, isMoving bool) {
+		c := prepare()
+		for _, reply := range []any{"nonsense", "claimed 1 2", int64(7), []any{"ok", "step"}} {
+			sent := 0
+			err := answered(t, call, c, isMoving, func(cmd redis.Cmder) any {
+				if cmd.Name() != "evalsha" {
+					return nil
+				}
+				sent++
+				return reply
+			})
+			values, _ := reply.([]any)
+			if sent > 0 && (values == nil || !strings.HasSuffix(t.Name(), "/Steps,_moving_false")) { // fewer values are no steps
+				assert.Error(t, err, "%v", reply)
+			}
+		}
+	})
+}
+
+// What Begin, Complete, Reopen and Forget write is durable, or the call says that it is not. The others wait for nothing.
+func TestEachWriteThatCountsWaitsForReplicas(t *testing.T) {
+	t.Parallel()
+	eachCall(t, func(t *testing.T, call recordCall, prepare func() driver.Claim, isMoving bool) {
+		want, refused := call.waits, 0
+		if isMoving {
+			want = call.splits
+		}
+		for at, sent := 1, 1; sent >= at-1; at++ {
+			sent = 0
+			err := answered(t, call, prepare(), isMoving, func(cmd redis.Cmder) any {
+				if cmd.Name() != "wait" {
+					return nil
+				}
+				assert.Equal(t, []any{"WAIT", 2, int64(300)}, cmd.Args())
+				if sent++; sent == at {
+					return int64(1)
+				}
+				return int64(2)
+			}, redisstore.WaitReplicas(2, 300*time.Millisecond), redisstore.Batch())
+			if err != nil {
+				require.ErrorIs(t, err, driver.ErrNotDurable)
+				refused++
+			}
+			if want == 0 && !call.begins {
+				require.Zero(t, sent, "a wait that nothing needs")
+			}
+		}
+		assert.Equal(t, want, refused)
+	})
+}
+
+func TestWaitAOFCountsTheServersThatHaveWrittenToDisk(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		reply any
+		want  string // in the error
+	}{
+		"all have":               {[]any{int64(1), int64(2)}, ""},
+		"more than needed":       {[]any{int64(1), int64(3)}, ""},
+		"the master has not":     {[]any{int64(0), int64(2)}, driver.ErrNotDurable.Error()},
+		"a replica has not":      {[]any{int64(1), int64(1)}, driver.ErrNotDurable.Error()},
+		"one number":             {[]any{int64(1)}, "1 numbers"},
+		"three numbers":          {[]any{int64(1), int64(2), int64(2)}, "3 numbers"},
+		"no number":              {"nonsense", "unexpected type"},
+		"the command is unknown": {refusal("ERR unknown command"), "unknown command"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := answered(t, recordCalls["Begin"], storetest.NewClaim(time.Minute, time.Hour), false, func(cmd redis.Cmder) any {
+				if cmd.Name() != "waitaof" {
+					return nil
+				}
+				assert.Equal(t, []any{"WAITAOF", 1, 2, int64(300)}, cmd.Args())
+				return test.reply
+			}, redisstore.WaitAOF(2, 300*time.Millisecond))
+			if test.want == "" {
+				assert.NoError(t, err)
+				return
+			}
+			assert.ErrorContains(t, err, test.want)
+		})
+	}
+}
