@@ -406,3 +406,29 @@ func TestAUserWithoutPEXPIRETIMEIsAskedOnce(t *testing.T) {
 	claimed(t, store, time.Minute)
 	assert.EqualValues(t, 1, trips.n.Load()-before)
 }
+
+// Rule 4: the expiry counts in ms, and a lease must not end before its time for that.
+func TestTheLeaseOfANativeClaimDoesNotEndEarly(t *testing.T) {
+	store, client := nativeStore(t)
+	for range 50 {
+		before := client.Time(ctx).Val()
+		c, _ := nativeClaim(t, store, client, time.Minute)
+		entry, err := store.Begin(ctx, rivalOf(c))
+		require.NoError(t, err)
+		require.Equal(t, driver.InProgress, entry.State)
+		ends := client.Time(ctx).Val().Add(entry.Remaining) // or a little earlier
+		require.False(t, ends.Before(before.Add(c.Lease)), "%v early", before.Add(c.Lease).Sub(ends))
+	}
+}
+
+// A key that notes a withdrawn owner and then moves to another node stays that of its owner.
+func TestANativeClaimThatNotesAnOwnerAndHasMovedStaysThatOfItsOwner(t *testing.T) {
+	store, client := nativeStore(t)
+	for name, call := range ownersCalls {
+		c, record := nativeClaim(t, store, client, time.Minute)
+		require.ErrorIs(t, store.Fail(ctx, rivalOf(c), driver.Failure{NotRun: true}), driver.ErrLost)
+		dump, left := client.Dump(ctx, record).Val(), client.PTTL(ctx, record).Val()
+		require.NoError(t, client.RestoreReplace(ctx, record, left+5*time.Second, dump).Err())
+		assert.NoError(t, call(store, c), name)
+	}
+}
