@@ -146,7 +146,7 @@ func (s *Store) completeNative(ctx context.Context, c *driver.Claim, outcome []b
 		s.plainComplete.learn(err)
 		return false, nil
 	}
-	return q.status() == "OK", err
+	return err == nil && q.status() == "OK", err // a call whose context is over has no reply
 }
 
 // newPlainQuery returns a query of a command on the record of c. A reply without a value is no error of it.
