@@ -32,7 +32,6 @@ func TestStoreKeepsTheContract(t *testing.T) {
 
 // engines are what records are kept on. Each has a replica, so that a write can be confirmed.
 var engines = map[string]func(*testing.T) redis.UniversalClient{
-	"a server with a replica": func(t *testing.T) redis.UniversalClient { client, _ := replicated(t); return client },
 	"a server that can compare and set, with a replica": func(t *testing.T) redis.UniversalClient {
 		client, _ := replicated(t)
 		canCompare(client)
