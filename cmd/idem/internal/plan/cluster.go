@@ -37,12 +37,13 @@ type Cluster struct {
 // Costs is the CPU time of the server for one call, in µs.
 type Costs struct{ Claim, Outcome, Replay float64 }
 
-// KnownCosts are medians of the part commands of bench/results.json, of 64 clients one by one and of 256 in batches.
+// KnownCosts are medians of the part commands of bench/results.json, of 64 clients one by one and of 256 in batches. A replay is one of
+// a burst.
 var KnownCosts = map[string]Costs{
-	"redis":          {8.5, 12.6, 7.5},
-	"redis batches":  {3.1, 7.8, 2.7},
-	"valkey":         {7.4, 6.6, 6.9},
-	"valkey batches": {3.0, 2.1, 2.4},
+	"redis":          {5.7, 8.4, 4.6},
+	"redis batches":  {1.9, 5.1, 0.9},
+	"valkey":         {5.4, 4.9, 4.3},
+	"valkey batches": {1.7, 1.3, 0.7},
 }
 
 // Validate returns an error that lists every value out of bounds, with the name of its flag.
