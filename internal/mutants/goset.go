@@ -25,6 +25,7 @@ import (
 var testPackages = []*testPackage{
 	{path: "core/internal/*"},
 	{path: "core/driver"},
+	{path: "core/capture"},
 	{path: "core/consumer", of: "^core/consumer/"},
 	{path: "adapters/client", of: "^adapters/(client|internal/attempts)/"},
 	{path: "core/capture"},
