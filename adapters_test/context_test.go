@@ -7,9 +7,11 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/gofiber/fiber/v2"
+	"github.com/labstack/echo/v4"
 	"github.com/stretchr/testify/assert"
 	"github.com/valyala/fasthttp"
 
+	idemecho "github.com/go-idem/idem/adapters/echo"
 	idemfiber "github.com/go-idem/idem/adapters/fiber"
 	idemgin "github.com/go-idem/idem/adapters/gin"
 	"github.com/go-idem/idem/core"
@@ -54,6 +56,21 @@ func TestTheOwnContextOfTheFrameworkForgetsTheRun(t *testing.T) {
 			return c.SendStatus(201)
 		})
 		assert.Equal(t, 201, adaptertest.Submit(t, serveFiber(t, app), "B").Status)
+		assert.Equal(t, []bool{false, true, false}, []bool{before, inside, after}, "before, inside, after")
+	})
+	t.Run("echo, the context of its request", func(t *testing.T) {
+		app := echo.New()
+		var before, after, inside bool
+		app.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+			return func(c echo.Context) error {
+				before = known(c.Request().Context())
+				err := next(c)
+				after = known(c.Request().Context())
+				return err
+			}
+		}, idemecho.Echo(adaptertest.NewEngine(t)))
+		app.POST("/", func(c echo.Context) error { inside = known(c.Request().Context()); return c.NoContent(201) })
+		assert.Equal(t, 201, adaptertest.Submit(t, adaptertest.NewServer(t, app), "B").Status)
 		assert.Equal(t, []bool{false, true, false}, []bool{before, inside, after}, "before, inside, after")
 	})
 	t.Run("the same after a panic", func(t *testing.T) {

@@ -48,8 +48,11 @@ func startProxy(e *core.Engine, h adaptertest.Handler, o adaptertest.Setup) func
 	if err != nil {
 		panic(err)
 	}
-	scope := idemhttp.Scope(func(r *http.Request) string { return r.Header.Get(o.Scope) })
-	stopProxy := adaptertest.ServeAround(adaptertest.BesideStatus(proxy, idemhttp.Status(e, scope)), o)
+	var opts []idemhttp.Option
+	if o.Scope != "" {
+		opts = append(opts, idemhttp.Scope(func(r *http.Request) string { return r.Header.Get(o.Scope) }))
+	}
+	stopProxy := adaptertest.ServeAround(adaptertest.BesideStatus(proxy, idemhttp.Status(e, opts...)), o)
 	return func(ctx context.Context) error { return errors.Join(stopProxy(ctx), stopService(ctx)) }
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/middleware/adaptor"
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
 	"github.com/stretchr/testify/assert"
@@ -61,6 +63,7 @@ func TestGinLeavesHeaderLinesWithTheErrors(t *testing.T) {
 		r.Use(func(c *gin.Context) {
 			if around != "" {
 				c.Header("X-Around", around)
+				c.Header("X-Gone", around)
 			}
 			c.Next()
 			c.String(http.StatusTeapot, c.Errors.String())
@@ -68,6 +71,7 @@ func TestGinLeavesHeaderLinesWithTheErrors(t *testing.T) {
 		r.Use(before...)
 		r.POST("/", func(c *gin.Context) {
 			c.Header("X-Own", "mine")
+			c.Writer.Header().Del("X-Gone")
 			_ = c.Error(errors.New("no"))
 		})
 		return adaptertest.NewServer(t, r)
@@ -76,6 +80,7 @@ func TestGinLeavesHeaderLinesWithTheErrors(t *testing.T) {
 		bare, guarded := router(around), router(around, idemgin.Gin(adaptertest.NewEngine(t)))
 		want := adaptertest.Submit(t, bare, "B")
 		assert.Equal(t, "mine", want.Header.Get("X-Own"))
+		assert.Empty(t, want.Header.Get("X-Gone"))
 		assert.Equal(t, want, adaptertest.Submit(t, guarded, "B"))
 	}
 }
@@ -201,28 +206,211 @@ func TestThePatternOfTheMuxIsSeenOutside(t *testing.T) {
 	assert.Equal(t, "POST /orders/{id}", <-pattern)
 }
 
-// FRM-09: what calls net/http middleware around handlers of Gin leaves them Gin's own writer. Such a response was sent past the
-// engine, so a replay says that the body is missing.
+// FRM-09: what calls net/http middleware around handlers of Gin leaves them Gin's own writer. A response that was sent to it was sent
+// past the engine, so a replay says that the body is missing. One that was sent by the writer of the middleware is replayed whole.
 func TestAResponseThatIsSentPastTheMiddlewareIsNotReplayedAsAnEmptyOne(t *testing.T) {
-	var runs atomic.Int64
-	guard := idemhttp.HTTP(adaptertest.NewEngine(t))
-	router := gin.New()
+	for name, test := range map[string]struct {
+		before  func(*gin.Context) // the middleware, at the first request
+		handler func(*gin.Context, http.ResponseWriter)
+		status  int
+		body    string // of the replay
+		omitted string
+		kept    string // a header field of the replay
+	}{
+		"past it": {
+			handler: func(c *gin.Context, _ http.ResponseWriter) { c.String(http.StatusCreated, "made") },
+			status:  http.StatusCreated, omitted: "omitted",
+		},
+		"a stream by its writer": {
+			handler: func(_ *gin.Context, w http.ResponseWriter) {
+				_, _ = io.WriteString(w, "made")
+				w.(http.Flusher).Flush()
+			},
+			status: http.StatusOK, body: "made",
+		},
+		"a stream without a body": {
+			handler: func(_ *gin.Context, w http.ResponseWriter) {
+				w.Header().Set("X-Kept", "kept")
+				w.WriteHeader(http.StatusCreated)
+				w.(http.Flusher).Flush()
+			},
+			status: http.StatusCreated, kept: "kept",
+		},
+		"nothing": {handler: func(*gin.Context, http.ResponseWriter) {}, status: http.StatusOK},
+		"nothing, after a response of middleware outside": {
+			before:  func(c *gin.Context) { c.String(http.StatusCreated, "made outside") },
+			handler: func(*gin.Context, http.ResponseWriter) {}, status: http.StatusOK,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var runs, requests atomic.Int64
+			guard, router := idemhttp.HTTP(adaptertest.NewEngine(t)), gin.New()
+			router.Use(func(c *gin.Context) {
+				if requests.Add(1) == 1 && test.before != nil {
+					test.before(c)
+				}
+				wasCalled := false
+				guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					wasCalled, c.Request = true, r
+					c.Set("writer", w)
+					c.Next()
+				})).ServeHTTP(c.Writer, c.Request)
+				if !wasCalled {
+					c.Abort()
+				}
+			})
+			router.POST("/", func(c *gin.Context) { runs.Add(1); test.handler(c, c.MustGet("writer").(http.ResponseWriter)) })
+			url := adaptertest.NewServer(t, router)
+			adaptertest.Submit(t, url, "B")
+			second := adaptertest.Submit(t, url, "B")
+			assert.Equal(t, test.status, second.Status)
+			assert.True(t, second.Replayed())
+			assert.Equal(t, test.body, second.Body)
+			assert.Equal(t, test.omitted, second.Header.Get("Idempotent-Body"))
+			assert.Equal(t, test.kept, second.Header.Get("X-Kept"))
+			assert.EqualValues(t, 1, runs.Load())
+		})
+	}
+}
+
+// Middleware outside, such as one for logs, reads the header of a response that was sent past the engine, too.
+func TestTheHeaderOfAResponseThatIsSentPastTheMiddlewareIsSeenOutside(t *testing.T) {
+	guard, router, types := idemhttp.HTTP(adaptertest.NewEngine(t)), gin.New(), make(chan string, 1)
 	router.Use(func(c *gin.Context) {
-		wasCalled := false
-		guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			wasCalled, c.Request = true, r
-			c.Next()
-		})).ServeHTTP(c.Writer, c.Request)
-		if !wasCalled {
-			c.Abort()
-		}
+		guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { c.Next() })).ServeHTTP(c.Writer, c.Request)
+		types <- c.Writer.Header().Get("Content-Type")
 	})
-	router.POST("/", func(c *gin.Context) { runs.Add(1); c.String(http.StatusCreated, "made") })
+	router.POST("/", func(c *gin.Context) { c.String(http.StatusCreated, "made") })
+	assert.Equal(t, "made", adaptertest.Submit(t, adaptertest.NewServer(t, router), "B").Body)
+	assert.Equal(t, "text/plain; charset=utf-8", <-types)
+}
+
+// WrapMiddleware has the name of Echo's bridge.
+func WrapMiddleware(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) { h(w, r) }
+}
+
+// FRM-09: what a framework makes of handlers of its own is no bridge, and neither is a function of the application that has the
+// name of one.
+func TestHandlersThatAreNotABridgeAreGuarded(t *testing.T) {
+	app := fiber.New(fiber.Config{DisableStartupMessage: true})
+	app.Post("/", func(c *fiber.Ctx) error { return c.SendStatus(201) })
+	for name, h := range map[string]http.Handler{
+		"an app of Fiber": adaptor.FiberApp(app), "the application's": WrapMiddleware(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := adaptertest.NewServer(t, idemhttp.HTTP(adaptertest.NewEngine(t))(h))
+			for _, replayed := range []bool{false, true} {
+				r := adaptertest.Submit(t, url+"/", "B")
+				assert.Equal(t, 201, r.Status)
+				assert.Equal(t, replayed, r.Replayed())
+			}
+		})
+	}
+}
+
+// A handler's own error is its response, whatever header fields it has set.
+func TestFiberKeepsAnErrorWithTheHeaderOfTheRouters(t *testing.T) {
+	app := newFiber(t, fiber.Config{})
+	app.Post("/", func(c *fiber.Ctx) error {
+		c.Set(fiber.HeaderAllow, "GET")
+		return fiber.NewError(http.StatusConflict, "no")
+	})
+	url := serveFiber(t, app)
+	for _, replayed := range []bool{false, true} {
+		r := adaptertest.Submit(t, url, "B")
+		assert.Equal(t, http.StatusConflict, r.Status)
+		assert.Equal(t, replayed, r.Replayed())
+	}
+}
+
+// A middleware outside of Gin's adapter sees whether the handlers were kept from running.
+func TestGinIsAbortedOnlyIfNoHandlerHasRun(t *testing.T) {
+	router, aborted := gin.New(), make(chan bool, 1)
+	router.Use(func(c *gin.Context) { c.Next(); aborted <- c.IsAborted() }, idemgin.Gin(adaptertest.NewEngine(t)))
+	router.POST("/", func(c *gin.Context) { c.Status(201) })
 	url := adaptertest.NewServer(t, router)
-	first, second := adaptertest.Submit(t, url, "B"), adaptertest.Submit(t, url, "B")
-	assert.Equal(t, "made", first.Body)
-	assert.Equal(t, []int{http.StatusCreated, http.StatusCreated}, []int{first.Status, second.Status})
-	assert.True(t, second.Replayed())
-	assert.Equal(t, "omitted", second.Header.Get("Idempotent-Body"))
-	assert.EqualValues(t, 1, runs.Load())
+	for _, replayed := range []bool{false, true} {
+		assert.Equal(t, replayed, adaptertest.Submit(t, url, "B").Replayed())
+		assert.Equal(t, replayed, <-aborted)
+	}
+}
+
+// Gin ignores a status that is none, and one that comes too late.
+func TestTheStatusOfGinsWriterIsThatOfTheResponse(t *testing.T) {
+	for name, h := range map[string]gin.HandlerFunc{
+		"none":     func(c *gin.Context) { c.Status(0) },
+		"too late": func(c *gin.Context) { c.String(201, "made"); c.Writer.WriteHeader(404) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			statuses := make(chan int, 1)
+			router := func(before ...gin.HandlerFunc) string {
+				r := gin.New()
+				r.Use(before...)
+				r.POST("/", func(c *gin.Context) { h(c); statuses <- c.Writer.Status() })
+				return adaptertest.NewServer(t, r)
+			}
+			want, wantStatus := adaptertest.Submit(t, router(), "B"), <-statuses
+			assert.Equal(t, want, adaptertest.Submit(t, router(idemgin.Gin(adaptertest.NewEngine(t))), "B"))
+			assert.Equal(t, wantStatus, <-statuses)
+			assert.Equal(t, want.Status, wantStatus)
+		})
+	}
+}
+
+// Errors that a middleware outside of the engine turns into the response are a failure of the run, and the response has the fields of
+// the engine.
+func TestGinFailsARunThatOnlyCollectsErrors(t *testing.T) {
+	failed := make(chan core.Event, 1)
+	engine, err := core.New(core.Config{
+		Store: memstore.New(), Scope: core.SingleTenant, Keep: core.KeepConfig{EchoKey: true},
+		Hooks: core.Hooks{Failed: func(_ context.Context, e core.Event) { failed <- e }},
+	})
+	require.NoError(t, err)
+	r := gin.New()
+	r.Use(func(c *gin.Context) { c.Next(); c.String(http.StatusTeapot, c.Errors.String()) }, idemgin.Gin(engine))
+	r.POST("/", func(c *gin.Context) { c.Header("Idempotency-Key", "mine"); _ = c.Error(errors.New("no")) })
+	reply := adaptertest.Submit(t, adaptertest.NewServer(t, r), "B")
+	assert.Equal(t, http.StatusTeapot, reply.Status)
+	assert.Equal(t, []string{`"K"`}, reply.Header.Values("Idempotency-Key"))
+	assert.Len(t, failed, 1)
+}
+
+// Functions that middleware outside has registered find its response in the context, also while a stream is sent.
+func TestEchoShowsItsOuterResponseToWhatIsRegisteredOutside(t *testing.T) {
+	for name, test := range map[string]struct {
+		handler func(*echo.Response)
+		status  int
+		calls   int
+	}{
+		"a stream": {func(r *echo.Response) {
+			_, _ = io.WriteString(r, "a")
+			r.Flush()
+			_, _ = io.WriteString(r, "b")
+		}, 200, 3},
+		"a switch of protocols": {func(r *echo.Response) {
+			r.WriteHeader(http.StatusSwitchingProtocols)
+			r.Flush()
+		}, 101, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			app, calls := echo.New(), 0
+			app.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+				return func(c echo.Context) error {
+					outer := c.Response()
+					shows := func() { calls++; assert.Same(t, outer, c.Response()) }
+					outer.Before(shows)
+					outer.After(shows)
+					return next(c)
+				}
+			}, idemecho.Echo(adaptertest.NewEngine(t)))
+			app.POST("/", func(c echo.Context) error { test.handler(c.Response()); return nil })
+			r := httptest.NewRequest("POST", "/", strings.NewReader("B"))
+			r.Header.Set("Idempotency-Key", "K")
+			w := httptest.NewRecorder()
+			app.ServeHTTP(w, r)
+			assert.Equal(t, test.status, w.Code)
+			assert.Equal(t, test.calls, calls)
+		})
+	}
 }

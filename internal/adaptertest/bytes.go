@@ -110,6 +110,7 @@ var shown = [][]act{
 	{write("body"), set(http.TrailerPrefix+"X-More", "5")},
 	{write(Long), set(http.TrailerPrefix+"X-More", "5")},
 	{flush, write("body"), set(http.TrailerPrefix+"X-More", "5")},
+	{set(http.TrailerPrefix+"X-More", "5"), write(Long), del(http.TrailerPrefix + "X-More")},
 	{set(http.TrailerPrefix+"X-More", "5"), status(204)},
 	{set("Trailer", "X-Sum"), status(204), set("X-Sum", "4")},
 	{set("Trailer", "X-Sum"), set("Content-Length", "4"), write("body"), set("X-Sum", "4")},

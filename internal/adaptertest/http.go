@@ -7,6 +7,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 
 	idemhttp "github.com/go-idem/idem/adapters/http"
@@ -132,16 +133,38 @@ func nestHTTP(t *testing.T, outer, inner *core.Engine, run func()) string {
 // httpRouters are the services of TestAMistypedRouteDoesNotUseItsKey.
 var httpRouters = map[string]func(*testing.T, *core.Engine) (url string){
 	"http": func(t *testing.T, e *core.Engine) string {
-		mux := http.NewServeMux()
-		mux.HandleFunc("POST /orders", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) })
-		mux.HandleFunc("POST /missing", http.NotFound)
-		mux.HandleFunc("POST /forbidden", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(405) })
-		mux.HandleFunc("GET /read-only", func(http.ResponseWriter, *http.Request) {})
 		if e == nil {
-			return NewServer(t, mux)
+			return NewServer(t, httpRoutes())
 		}
-		return NewServer(t, idemhttp.HTTP(e)(mux))
+		return NewServer(t, idemhttp.HTTP(e)(httpRoutes()))
 	},
+	"http, a router of another kind": func(t *testing.T, e *core.Engine) string {
+		h, route := otherRouter(httpRoutes())
+		if e == nil {
+			return NewServer(t, h)
+		}
+		return NewServer(t, idemhttp.HTTP(e, idemhttp.Route(func(r *http.Request) string {
+			return strings.TrimSuffix(route(r), "/orders") // A handler that responds 201 is one, also if its route is not known.
+		}))(h))
+	},
+}
+
+func httpRoutes() *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /orders", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) })
+	mux.HandleFunc("POST /missing", http.NotFound)
+	mux.HandleFunc("POST /forbidden", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(405) })
+	mux.HandleFunc("GET /read-only", func(http.ResponseWriter, *http.Request) {})
+	return mux
+}
+
+// otherRouter makes of a mux a router of another kind, which writes its routes otherwise, and a function for the option Route.
+func otherRouter(mux *http.ServeMux) (h http.Handler, route func(*http.Request) string) {
+	return http.HandlerFunc(mux.ServeHTTP), func(r *http.Request) string {
+		_, pattern := mux.Handler(r)
+		_, path, _ := strings.Cut(pattern, " ")
+		return strings.ReplaceAll(path, "{id}", ":id")
+	}
 }
 
 var httpRouted = []Routed{
@@ -157,6 +180,12 @@ var httpRouted = []Routed{
 		mux.Handle("POST /shop/", idemhttp.HTTP(e)(http.NotFoundHandler()))
 		return Recorded(mux)
 	}, "/shop/orders/{id}", "/shop/orders/{id}", "/shop/"},
+	{"net/http, a router of another kind", func(e *core.Engine) func(*http.Request) *http.Response {
+		mux := http.NewServeMux()
+		mux.HandleFunc("POST /shop/orders/{id}", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) })
+		h, route := otherRouter(mux)
+		return Recorded(idemhttp.HTTP(e, idemhttp.Route(route))(h))
+	}, "/shop/orders/:id", "/shop/orders/:id", ""},
 	{"net/http, a mux in a mux", func(e *core.Engine) func(*http.Request) *http.Response {
 		inner, outer := http.NewServeMux(), http.NewServeMux()
 		inner.HandleFunc("POST /orders/{id}", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) })

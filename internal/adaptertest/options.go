@@ -242,6 +242,11 @@ func (s *Behaviours) TestStatus() {
 		s.problem(svc.Send("GET", "/status", "", "Idempotency-Key", key), 401, "scope-missing")
 		s.Equal("no-store", svc.Send("GET", "/status", "").Header.Get("Cache-Control"))
 	})
+	s.Run("OPR-07 without the option Scope the scope is the engine's", func() {
+		svc := s.serve(OK(), nil)
+		s.Equal(201, svc.Post("K", "B").Status)
+		s.Contains(svc.Send("GET", "/status", "", "Idempotency-Key", "K").Body, `"state":"completed"`)
+	})
 }
 
 // A function of the config that panics ends the request, also under a recovery middleware of Gin that does not abort.

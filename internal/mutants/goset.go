@@ -141,7 +141,7 @@ func (s *goSet) build(p *testPackage) error {
 func buildTests(path, binary, overlay string) error {
 	out, err := exec.Command("go", "test", "-C", path, "-c", "-vet=off", "-overlay", overlay, "-o", binary, ".").CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("%s: %s", path, out)
+		return fmt.Errorf("%s: %w: %s", path, err, out)
 	}
 	return nil
 }
