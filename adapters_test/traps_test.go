@@ -358,22 +358,25 @@ func TestTheStatusOfGinsWriterIsThatOfTheResponse(t *testing.T) {
 	}
 }
 
-// Errors that a middleware outside of the engine turns into the response are a failure of the run, and the response has the fields of
-// the engine.
+// Errors that a middleware outside of the engine turns into the response are a failure of the run: the key is free for the same
+// request only. The response has the fields of the engine.
 func TestGinFailsARunThatOnlyCollectsErrors(t *testing.T) {
-	failed := make(chan core.Event, 1)
-	engine, err := core.New(core.Config{
-		Store: memstore.New(), Scope: core.SingleTenant, Keep: core.KeepConfig{EchoKey: true},
-		Hooks: core.Hooks{Failed: func(_ context.Context, e core.Event) { failed <- e }},
-	})
-	require.NoError(t, err)
+	engine := adaptertest.NewEngine(t).With(func(c *core.Config) { c.Keep.EchoKey = true })
 	r := gin.New()
-	r.Use(func(c *gin.Context) { c.Next(); c.String(http.StatusTeapot, c.Errors.String()) }, idemgin.Gin(engine))
+	r.Use(func(c *gin.Context) {
+		c.Next()
+		if !c.Writer.Written() {
+			c.String(http.StatusTeapot, c.Errors.String())
+		}
+	}, idemgin.Gin(engine))
 	r.POST("/", func(c *gin.Context) { c.Header("Idempotency-Key", "mine"); _ = c.Error(errors.New("no")) })
-	reply := adaptertest.Submit(t, adaptertest.NewServer(t, r), "B")
-	assert.Equal(t, http.StatusTeapot, reply.Status)
-	assert.Equal(t, []string{`"K"`}, reply.Header.Values("Idempotency-Key"))
-	assert.Len(t, failed, 1)
+	url := adaptertest.NewServer(t, r)
+	for body, status := range map[string]int{"B": http.StatusTeapot, "another body": http.StatusUnprocessableEntity} {
+		adaptertest.Submit(t, url, "B")
+		reply := adaptertest.Submit(t, url, body)
+		assert.Equal(t, status, reply.Status)
+		assert.Equal(t, []string{`"K"`}, reply.Header.Values("Idempotency-Key"))
+	}
 }
 
 // Functions that middleware outside has registered find its response in the context, also while a stream is sent.
