@@ -28,7 +28,6 @@ var testPackages = []*testPackage{
 	{path: "core/capture"},
 	{path: "core/consumer", of: "^core/consumer/"},
 	{path: "adapters/client", of: "^adapters/(client|internal/attempts)/"},
-	{path: "core/capture"},
 	{path: "core", of: "^core/"}, // also those of internal packages without tests of their own
 	{path: "core/operator", of: `^core/\w+\.go`},
 	{path: "internal/simulation", of: "^core/", skip: ".", runs: []string{"^TestHistoriesKeepThePromises$"}, env: "HISTORIES=2000"},
