@@ -98,7 +98,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	s.hasFailed = true
 	n, err := s.source.Read(p)
 	s.hasFailed = err != nil && !errors.Is(err, io.EOF)
-	s.isComplete = s.isComplete || errors.Is(err, io.EOF)
+	s.isComplete = errors.Is(err, io.EOF)
 	s.sent += n
 	if s.fits() {
 		s.response.Body = append(s.response.Body, p[:n]...)
@@ -175,17 +175,17 @@ func (s *stream) Close() (err error) {
 	return err
 }
 
-// settle ends the run: with an error if the source failed, else with the response. The response is Unfinished if the body is not
-// complete.
+// settle ends the run: with an error if the source failed or did not have the declared length, else with the response. The
+// response is Unfinished if the client left before the end.
 func (s *stream) settle() {
 	defer s.clientCtx.detach()
 	switch {
 	case s.end == nil:
-	case s.hasFailed:
+	case s.hasFailed, s.isComplete && s.size >= 0 && s.sent != s.size:
 		s.end(nil, errBrokeOff)
 	default:
 		r := &s.response
-		r.Sent, r.Unfinished = true, !s.isComplete || s.size >= 0 && s.sent != s.size
+		r.Sent, r.Unfinished = true, !s.isComplete
 		if r.Omitted = r.Unfinished || !s.fits(); r.Omitted {
 			r.Body = nil
 		}

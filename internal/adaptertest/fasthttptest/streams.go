@@ -111,8 +111,9 @@ func firstRun(runs *atomic.Int64, send Handler) Handler {
 	}
 }
 
-// CON-12: nothing is stored of a stream whose source fails, panics or has another length than declared, so a retry runs. Its
-// length is unknown, under Keep.MaxBody, which the engine reads before anything is sent, or above it.
+// CON-12: nothing is stored of a stream whose source fails, panics or has another length than declared, so a retry runs, also
+// if the handler had decided to keep the outcome. The length is unknown, under Keep.MaxBody, which the engine reads before
+// anything is sent, or above it.
 func TestAStreamOfFiberThatBreaksIsNotKept(t *testing.T, app App) {
 	for name, send := range map[string]Handler{
 		"its source fails":            sending(func() io.Reader { return breaks(10_000, fails) }, -1),
@@ -130,13 +131,19 @@ func TestAStreamOfFiberThatBreaksIsNotKept(t *testing.T, app App) {
 			return nil
 		},
 	} {
-		for _, compressed := range []bool{false, true} {
+		for i := range 4 {
+			compressed, decided := i&1 > 0, i&2 > 0
 			if compressed && strings.Contains(name, "panics") {
 				continue // in a goroutine of fasthttp's compression, with or without the engine
 			}
-			t.Run(fmt.Sprint(name, ", compressed outside: ", compressed), func(t *testing.T) {
+			t.Run(fmt.Sprint(name, ", compressed outside: ", compressed, ", kept by its handler: ", decided), func(t *testing.T) {
 				var runs atomic.Int64
-				url := app(t, adaptertest.NewEngine(t), firstRun(&runs, send), Outside{Compress: compressed})
+				url := app(t, adaptertest.NewEngine(t), firstRun(&runs, func(ctx context.Context, c *fasthttp.RequestCtx) error {
+					if decided {
+						core.Decide(ctx, core.Keep)
+					}
+					return send(ctx, c)
+				}), Outside{Compress: compressed})
 				req, err := http.NewRequest("POST", url, strings.NewReader("B"))
 				require.NoError(t, err)
 				req.Header.Set("Idempotency-Key", "K")
