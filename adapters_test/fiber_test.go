@@ -208,6 +208,7 @@ func TestRequestsToFiber(t *testing.T) {
 	fasthttptest.RunRequests(t, func(t *testing.T, e *core.Engine, h func(*fasthttp.RequestCtx), s fasthttptest.Settings) string {
 		app := fiber.New(fiber.Config{
 			DisableStartupMessage: true, DisableHeaderNormalizing: s.KeepsCase, StreamRequestBody: s.StreamsBodies,
+			DisablePreParseMultipartForm: s.LeavesForms,
 		})
 		app.Use(func(c *fiber.Ctx) error {
 			err := c.Next()

@@ -13,7 +13,10 @@ import (
 
 func TestRequests(t *testing.T) {
 	fasthttptest.RunRequests(t, func(t *testing.T, e *core.Engine, h func(*fasthttp.RequestCtx), s fasthttptest.Settings) string {
-		app := fiber.New(fiber.Config{DisableHeaderNormalizing: s.KeepsCase, StreamRequestBody: s.StreamsBodies})
+		app := fiber.New(fiber.Config{
+			DisableHeaderNormalizing: s.KeepsCase, StreamRequestBody: s.StreamsBodies,
+			DisablePreParseMultipartForm: s.LeavesForms,
+		})
 		app.Use(func(c fiber.Ctx) error {
 			err := c.Next()
 			if s.After != nil {

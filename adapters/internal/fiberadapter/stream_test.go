@@ -40,9 +40,9 @@ func (s *source) Read(p []byte) (n int, err error) {
 // Close implements io.Closer.
 func (s *source) Close() error { return s.closing() }
 
-// breaking is a text whose end is an error.
+// breaking is a text whose end is an error. It does not write itself.
 func breaking() io.Reader {
-	return io.MultiReader(strings.NewReader("paid"), iotest.ErrReader(errSource))
+	return struct{ io.Reader }{io.MultiReader(strings.NewReader("paid"), iotest.ErrReader(errSource))}
 }
 
 // panicking is a source that panics when it is read.
@@ -212,7 +212,7 @@ func TestAStreamIsReadBeforeItIsSentIfItsLengthIsKnown(t *testing.T) {
 		"limited":               {limited(4), -1, true, nil},
 		"limited, and declared": {limited(4), 3, false, errBrokeOff},
 		"limited, but empty":    {limited(4), 0, false, errBrokeOff},
-		"failing":               {breaking(), 4, false, errSource},
+		"failing":               {iotest.ErrReader(errSource), 4, false, errSource},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var response fasthttp.Response

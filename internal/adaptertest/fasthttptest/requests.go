@@ -23,6 +23,7 @@ import (
 type Settings struct {
 	KeepsCase     bool                       // DisableHeaderNormalizing
 	StreamsBodies bool                       // StreamRequestBody
+	LeavesForms   bool                       // DisablePreParseMultipartForm
 	After         func(*fasthttp.RequestCtx) // a middleware outside calls it after the handlers; nil for none
 }
 
@@ -34,6 +35,7 @@ var requests = []func(*testing.T, Server){
 	TestFiberFindsTheKeyInAnyCaseWithoutNormalizing,
 	TestFiberNeverTakesARefusedBodyForTheNextRequest,
 	TestFiberReplaysAMultipartFormThatIsSentAgain,
+	TestFiberParsesNoFormThatTheAppDoesNotParse,
 	TestFiberTakesTheMarkerAwayInAnyCase,
 }
 
@@ -45,7 +47,7 @@ func RunRequests(t *testing.T, serve Server) {
 }
 
 // FPR-01: fasthttp parses a form before the handlers and would write it in another order each time. Ten fields and ten requests
-// find a fingerprint that depends on the order. A file of the same length with other content must be another request.
+// find a fingerprint that depends on the order. A form that differs in any part of the same length must be another request.
 func TestFiberReplaysAMultipartFormThatIsSentAgain(t *testing.T, serve Server) {
 	for name, s := range map[string]Settings{"parsed before the handlers": {}, "read by the engine": {StreamsBodies: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -60,9 +62,23 @@ func TestFiberReplaysAMultipartFormThatIsSentAgain(t *testing.T, serve Server) {
 				assert.Equal(t, "value3", r.Body)
 				assert.Equal(t, i > 0, r.Replayed())
 			}
-			contentType, body = adaptertest.Form(t, "CONTENT")
-			assert.Equal(t, 422, adaptertest.Submit(t, url, body, "Content-Type", contentType).Status)
+			for _, part := range []string{"value3", "field3", "file.bin", "content\r"} {
+				other := strings.Replace(body, part, strings.ToUpper(part), 1)
+				require.NotEqual(t, body, other)
+				assert.Equal(t, 422, adaptertest.Submit(t, url, other, "Content-Type", contentType).Status, part)
+			}
 		})
+	}
+}
+
+// FPR-01: a body that is no form is refused where the form stands for it, and is a body like any other elsewhere.
+func TestFiberParsesNoFormThatTheAppDoesNotParse(t *testing.T, serve Server) {
+	for _, leaves := range []bool{false, true} {
+		var runs atomic.Int64
+		url := serve(t, adaptertest.NewEngine(t), func(c *fasthttp.RequestCtx) { runs.Add(1) }, Settings{StreamsBodies: true, LeavesForms: leaves})
+		r := adaptertest.Submit(t, url, "no form", "Content-Type", "multipart/form-data; boundary=b")
+		assert.Equal(t, leaves, r.Status == 200, r.Body)
+		assert.Equal(t, leaves, runs.Load() == 1)
 	}
 }
 
@@ -101,6 +117,7 @@ func TestFiberNeverTakesARefusedBodyForTheNextRequest(t *testing.T, serve Server
 	for name, head := range map[string]string{
 		"bad key":             fmt.Sprintf("Idempotency-Key: \"K\r\nContent-Length: %d\r\n\r\n", len(hidden)),
 		"too large":           fmt.Sprintf("Idempotency-Key: K\r\nContent-Length: %d\r\n\r\n", len(hidden)),
+		"no chunks":           "Idempotency-Key: K\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
 		"too large in chunks": fmt.Sprintf("Idempotency-Key: K\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n", len(hidden)),
 	} {
 		t.Run(name, func(t *testing.T) {
