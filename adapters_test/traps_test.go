@@ -20,6 +20,7 @@ import (
 	"github.com/labstack/echo/v4/middleware"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/valyala/fasthttp"
 
 	idemecho "github.com/go-idem/idem/adapters/echo"
 	idemfiber "github.com/go-idem/idem/adapters/fiber"
@@ -156,18 +157,45 @@ func TestFiberLeavesNothingOfAnAnswerWithoutAStatusInTheErrors(t *testing.T) {
 	assert.Empty(t, r.Header.Get("Location"))
 }
 
-func TestFiberStreamsOutliveTheirHandlersContext(t *testing.T) {
-	returned := make(chan struct{})
-	app := newFiber(t, fiber.Config{}, func(c *fiber.Ctx) error { defer close(returned); return c.Next() })
-	app.Post("/", func(c *fiber.Ctx) error {
-		ctx := c.UserContext()
-		c.Context().SetBodyStreamWriter(func(w *bufio.Writer) {
-			<-returned
-			_, _ = fmt.Fprint(w, "cancelled: ", context.Cause(ctx))
+// What works on when the handlers have returned, and fasthttp has not used their context again, still reads its values.
+func TestFiberStreamsAndHandlersThatWereTimedOutOutliveTheirContext(t *testing.T) {
+	for name, respond := range map[string]func(c *fasthttp.RequestCtx, report func()){
+		"a stream": func(c *fasthttp.RequestCtx, report func()) {
+			c.SetBodyStreamWriter(func(*bufio.Writer) { report() })
+		},
+		"a handler": func(c *fasthttp.RequestCtx, report func()) {
+			c.TimeoutErrorWithCode("slow", 503)
+			go report()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			returned, reported := make(chan struct{}), make(chan string, 1)
+			app := newFiber(t, fiber.Config{}, func(c *fiber.Ctx) error {
+				defer close(returned)
+				c.Locals("tenant", "first")
+				c.SetUserContext(context.WithoutCancel(c.Context())) // fasthttp has a race between Done and Shutdown.
+				return c.Next()
+			})
+			app.Post("/", func(c *fiber.Ctx) error {
+				ctx := c.UserContext()
+				respond(c.Context(), func() {
+					<-returned
+					reported <- fmt.Sprint("cancelled: ", context.Cause(ctx), ", tenant: ", ctx.Value("tenant"))
+				})
+				return nil
+			})
+			adaptertest.Submit(t, serveFiber(t, app), "B")
+			assert.Equal(t, "cancelled: <nil>, tenant: first", <-reported)
 		})
-		return nil
-	})
-	assert.Equal(t, "cancelled: <nil>", adaptertest.Submit(t, serveFiber(t, app), "B").Body)
+	}
+}
+
+func TestFiberRespondsWhenTheErrorHandlerFails(t *testing.T) {
+	app := newFiber(t, fiber.Config{ErrorHandler: func(*fiber.Ctx, error) error { return errors.New("also this") }})
+	app.Post("/", func(*fiber.Ctx) error { return errors.New("no") })
+	r := adaptertest.Submit(t, serveFiber(t, app), "B")
+	assert.Equal(t, 500, r.Status)
+	assert.Equal(t, "Internal Server Error", r.Body)
 }
 
 // ATT-01: a timeout inside has answered, and the handler works on.

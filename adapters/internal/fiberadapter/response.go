@@ -94,7 +94,6 @@ func (x *exchange[C]) leaveUnknown(ctx context.Context, timedOut *fasthttp.Respo
 	x.setEngineFields(ctx, &timedOut.Header, true)
 	x.response.isTimedOut = true
 	x.response.response = core.Response{Status: timedOut.StatusCode(), Sent: true, Omitted: true, Unfinished: true}
-	x.response.noteChanges(&timedOut.Header, true)
 	return &x.response.response
 }
 
