@@ -56,7 +56,7 @@ func (x *exchange[C]) do(e *core.Engine) (isBypassed bool, err error) {
 	x.response.clientCtx = own
 	result, err := e.Do(ctx, x.request(), x.run)
 	hasResult = err == nil
-	if result.Response != nil && !x.response.isTimedOut {
+	if result.Response != nil { // not if fasthttp sends the response of a stream, a hijack or a timeout
 		x.response.send(c, result.Response)
 		if c.Request.IsBodyStream() { // fasthttp would take the unread rest of the body for the next request.
 			c.SetConnectionClose()

@@ -23,6 +23,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/memstore"
 	"github.com/go-idem/idem/core/storetest"
 	"github.com/go-idem/idem/internal/adaptertest"
@@ -311,47 +312,67 @@ func TestAStreamOfFiberThatNobodyReadsAndWhoseSourcePanicsEndsItsRunAndNotThePro
 	}, 5*time.Second, time.Millisecond)
 }
 
-// unread is the source of a stream that nobody may read.
-type unread struct{ t *testing.T }
+// early is the source of a stream that only fasthttp may read, when the handlers have returned.
+type early struct {
+	t        *testing.T
+	returned *atomic.Bool
+	io.Reader
+}
 
 // Read implements io.Reader.
-func (r unread) Read([]byte) (int, error) { assert.Fail(r.t, "read"); return 0, io.EOF }
+func (r early) Read(p []byte) (int, error) {
+	assert.True(r.t, r.returned.Load(), "read too early")
+	return r.Reader.Read(p)
+}
+
+// losing is a store in which a claim is lost before its run ends.
+type losing struct{ driver.Store }
+
+// Fail implements driver.Store.
+func (losing) Fail(context.Context, driver.Claim, driver.Failure) error { return driver.ErrLost }
+
+// away is a store that cannot be reached when a run begins.
+func away() driver.Store {
+	store := storetest.NewFaulty(memstore.New())
+	store.Inject("begin", storetest.Before, 1)
+	return store
+}
 
 // LSE-08: with DangerouslyFailOpen a response is sent whole although Begin has failed, and it says once that it is unprotected,
 // also if fasthttp sends it past the engine. There is no claim that the end of a stream could settle. A connection that was
-// hijacked gets its response even if the store does not release the key.
+// hijacked gets its response also when the claim is lost.
 func TestAResponseOfFiberIsSentWhenTheStoreIsAway(t *testing.T, app App) {
+	var returned atomic.Bool
+	hijacks := func(c *fasthttp.RequestCtx) {
+		c.SetBodyStream(early{t, &returned, strings.NewReader("sent")}, 4)
+		c.Hijack(func(net.Conn) {})
+	}
 	for name, test := range map[string]struct {
 		send        func(c *fasthttp.RequestCtx)
-		call        string // fails
+		store       driver.Store
 		body        string
 		unprotected []string
 	}{
-		"a body":   {func(c *fasthttp.RequestCtx) { c.SetBodyString("sent") }, "begin", "sent", []string{"true"}},
-		"a stream": {func(c *fasthttp.RequestCtx) { c.SetBodyStream(strings.NewReader("sent"), -1) }, "begin", "sent", []string{"true"}},
+		"a body":   {func(c *fasthttp.RequestCtx) { c.SetBodyString("sent") }, away(), "sent", []string{"true"}},
+		"a stream": {func(c *fasthttp.RequestCtx) { c.SetBodyStream(strings.NewReader("sent"), -1) }, away(), "sent", []string{"true"}},
 		"a stream that is not sent": {func(c *fasthttp.RequestCtx) {
 			c.SetBodyStream(strings.NewReader(""), 0)
 			c.Response.SkipBody = true
-		}, "begin", "", []string{"true"}},
+		}, away(), "", []string{"true"}},
 		"one that was timed out": {func(c *fasthttp.RequestCtx) {
-			c.SetBodyStream(unread{t}, 4)
+			c.SetBodyStream(early{t, &returned, strings.NewReader("late")}, 4)
 			c.TimeoutErrorWithCode("slow", http.StatusOK)
-		}, "begin", "slow", []string{"true"}},
-		"a hijacked connection": {func(c *fasthttp.RequestCtx) {
-			c.SetBodyString("sent")
-			c.Hijack(func(net.Conn) {})
-		}, "begin", "sent", []string{"true"}},
-		"a hijacked connection, at its end": {func(c *fasthttp.RequestCtx) {
-			c.SetBodyString("sent")
-			c.Hijack(func(net.Conn) {})
-		}, "fail", "sent", nil},
+		}, away(), "slow", []string{"true"}},
+		"a hijacked connection":                     {hijacks, away(), "sent", []string{"true"}},
+		"a hijacked connection whose claim is lost": {hijacks, losing{memstore.New()}, "sent", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			store := storetest.NewFaulty(memstore.New())
-			store.Inject(test.call, storetest.Before, 1)
-			engine, err := core.New(core.Config{Store: store, Scope: core.SingleTenant, DangerouslyFailOpen: true})
+			returned.Store(false)
+			engine, err := core.New(core.Config{Store: test.store, Scope: core.SingleTenant, DangerouslyFailOpen: true})
 			require.NoError(t, err)
-			url := app(t, engine, func(_ context.Context, c *fasthttp.RequestCtx) error { test.send(c); return nil }, Outside{})
+			url := app(t, engine, func(_ context.Context, c *fasthttp.RequestCtx) error { test.send(c); return nil }, Outside{
+				TimesOut: func() bool { returned.Store(true); return false },
+			})
 			r := adaptertest.Submit(t, url, "B")
 			assert.Equal(t, http.StatusOK, r.Status)
 			assert.Equal(t, test.body, r.Body)
