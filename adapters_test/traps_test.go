@@ -222,6 +222,28 @@ func TestFiberHoldsTheKeyOfAHandlerThatWasTimedOut(t *testing.T) {
 	require.Eventually(t, func() bool { return adaptertest.Submit(t, url, "B").Body == "takeover true" }, 5*time.Second, 10*time.Millisecond)
 }
 
+// ATT-01: the handler works on, and writes to its response.
+func TestFiberLeavesTheResponseOfAHandlerThatWasTimedOutAloneIfAHookPanics(t *testing.T) {
+	engine := adaptertest.NewEngine(t).With(func(c *core.Config) {
+		c.Hooks.Unknown = func(context.Context, core.Event) { panic("in a hook") }
+	})
+	left := make(chan string, 1)
+	app := fiber.New(fiber.Config{DisableStartupMessage: true})
+	app.Use(func(c *fiber.Ctx) error {
+		defer func() {
+			_ = recover()
+			left <- string(c.Response().Body())
+		}()
+		return c.Next()
+	}, idemfiber.Fiber(engine))
+	app.Post("/", func(c *fiber.Ctx) error {
+		c.Context().TimeoutErrorWithCode("slow", 503)
+		return c.SendString("working")
+	})
+	assert.Equal(t, "slow", adaptertest.Submit(t, serveFiber(t, app), "B").Body)
+	assert.Equal(t, "working", <-left)
+}
+
 func TestThePatternOfTheMuxIsSeenOutside(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /orders/{id}", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.PathValue("id")) })
