@@ -32,7 +32,7 @@ func (s *Store) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error)
 // script and GET saw different records.
 func (s *Store) begin(ctx context.Context, c *driver.Claim) (entry driver.Entry, retry bool, err error) {
 	q := s.beginQuery(c)
-	if err = s.send(ctx, q); isSplitSlot(err) && c.LateRetry > 0 {
+	if err = s.send(ctx, q); isSplitSlot(err) {
 		q, err = s.beginSplit(ctx, c)
 	}
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // isRedirect reports whether a node of a Cluster replied that another node has the key: with MOVED, if the other has the slot
 // from now on, or with ASK, if the slot is moving there and this node does not have the key.
 func isRedirect(err error) bool {
-	return err != nil && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK"))
+	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")
 }
 
 // After a redirect, resend pauses for redirectPause times the number of earlier tries. Nodes do not learn at the same moment
@@ -39,8 +39,8 @@ func (s *Store) resend(ctx context.Context, node redis.UniversalClient, q *query
 		default:
 			return err
 		}
+		defer done() // at the end of all tries, since the next one may go there with the text of the script
 		err = q.roundTrip(ctx, target, s.durability)
-		done()
 		// An ASK counts for one command; after a MOVED the next try goes to the same node.
 		if !q.asking {
 			node = target
@@ -65,7 +65,6 @@ func (s *Store) redirectTarget(ctx context.Context, q *query, err error) (node r
 	if !ok {
 		return nil, nil, err
 	}
-	cluster.ReloadState(ctx) // for later queries
 	if !s.durability.enabled() {
 		return cluster, func() {}, nil
 	}
@@ -74,8 +73,9 @@ func (s *Store) redirectTarget(ctx context.Context, q *query, err error) (node r
 	return clientAt(ctx, cluster, q.name, fields[len(fields)-1])
 }
 
-// clientAt returns a client of the node at addr. The cluster client does not list a node that has no slots yet. For such a node
-// clientAt makes a client with the options of the key's master; the caller closes it with the returned function.
+// clientAt returns a client of the node at addr, after the cluster client has learned which nodes have the slots now. It does not
+// list a node that has no slots yet. For such a node clientAt makes a client with the options of the key's master; the caller
+// closes it with the returned function.
 func clientAt(ctx context.Context, cluster *redis.ClusterClient, key, addr string) (*redis.Client, func(), error) {
 	var mu sync.Mutex
 	var found *redis.Client

@@ -199,7 +199,7 @@ func TestACallReturnsTheErrorOfEachOfItsCommands(t *testing.T) {
 	const unreadable, moved = refusal("WRONGTYPE it is refused"), refusal("MOVED 1 refused:1")
 	eachCall(t, func(t *testing.T, call recordCall, prepare func() driver.Claim, isMoving bool) {
 		for _, text := range []refusal{unreadable, moved} {
-			c := prepare()
+			c, refusals := prepare(), 0
 			for at, sent := 1, 1; sent >= at-1; at++ {
 				var refused string
 				sent = 0
@@ -207,6 +207,7 @@ func TestACallReturnsTheErrorOfEachOfItsCommands(t *testing.T) {
 					if name := cmd.Name(); name == "evalsha" || name == "eval" || name == "get" {
 						if sent++; sent == at {
 							refused = name
+							refusals++
 							return text
 						}
 					}
@@ -218,6 +219,7 @@ func TestACallReturnsTheErrorOfEachOfItsCommands(t *testing.T) {
 					require.ErrorContains(t, err, string(text), "command %d", at)
 				}
 			}
+			require.NotZero(t, refusals, "no command was refused")
 		}
 	})
 }
@@ -305,5 +307,159 @@ func TestWaitAOFCountsTheServersThatHaveWrittenToDisk(t *testing.T) {
 			}
 			assert.ErrorContains(t, err, test.want)
 		})
+	}
+}
+
+// A long outcome that expires between the script and the GET is looked for again, and not for good.
+func TestABeginWhoseRecordVanishesOnEveryReadIsAnError(t *testing.T) {
+	t.Parallel()
+	call := recordCalls["Begin of a long outcome"]
+	c := call.prepare(t, redisstore.New(redistest.Shared(t).Client(t), redisstore.Scripts()))
+	for vanishes, want := range map[int]string{1: "", 2: "", 3: "record changed on every read"} {
+		reads := 0
+		err := answered(t, call, c, false, func(cmd redis.Cmder) any {
+			if cmd.Name() != "get" {
+				return nil
+			}
+			if reads++; reads <= vanishes {
+				return redis.Nil
+			}
+			return nil
+		})
+		if want == "" {
+			assert.NoError(t, err, "%d times", vanishes)
+			continue
+		}
+		assert.ErrorContains(t, err, want)
+		assert.Equal(t, 3, reads)
+	}
+}
+
+// A reply to a claim while the slot moves says no more and no less than any other.
+func TestABeginWhoseSlotMovesKnowsTheRestOfTheRetention(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]driver.State{"of a new key": driver.Claimed, "of an outcome": driver.Completed} {
+		t.Run(name, func(t *testing.T) {
+			c := storetest.NewClaim(time.Minute, time.Hour)
+			if want == driver.Completed {
+				store := redisstore.New(redistest.Shared(t).Client(t))
+				c = claimed(t, store, time.Minute)
+				require.NoError(t, store.Complete(ctx, c, []byte("kept")))
+			}
+			c.LateRetry, c.WantRemaining = time.Hour, true
+			call := recordCall{do: func(store *redisstore.Store, c driver.Claim) error {
+				entry, err := store.Begin(ctx, c)
+				assert.Equal(t, want, entry.State)
+				assert.Positive(t, entry.Remaining)
+				return err
+			}}
+			require.NoError(t, answered(t, call, c, true, func(redis.Cmder) any { return nil }))
+		})
+	}
+}
+
+// A run with steps, and without a LateRetry, names the key of a tombstone and makes none.
+func TestCompleteLeavesATombstoneOnlyForALateRetry(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	for late, want := range map[time.Duration]int64{0: 0, time.Hour: 1} {
+		for _, isMoving := range []bool{false, true} {
+			c := running(t, redisstore.New(client, redisstore.Scripts()))
+			c.LateRetry = late
+			require.NoError(t, answered(t, recordCalls["Complete"], c, isMoving, func(redis.Cmder) any { return nil }))
+			assert.Equal(t, want, client.Exists(ctx, nameOf(c)+":late").Val(), "late retry %v, moving %t", late, isMoving)
+			assert.Zero(t, client.Exists(ctx, nameOf(c)+":steps").Val())
+		}
+	}
+}
+
+func TestNewPanicsForAClientThatCannotKeepRecords(t *testing.T) {
+	ring := redis.NewRing(&redis.RingOptions{})
+	defer ring.Close()
+	assert.Panics(t, func() { redisstore.New(nil) }, "none")
+	assert.Panics(t, func() { redisstore.New(ring) }, "a Ring")
+}
+
+// A node whose WAIT is refused has not said that a replica has the write.
+func TestAWaitThatIsRefusedIsAnError(t *testing.T) {
+	t.Parallel()
+	err := answered(t, recordCalls["Begin"], storetest.NewClaim(time.Minute, time.Hour), false, func(cmd redis.Cmder) any {
+		if cmd.Name() == "wait" {
+			return refusal("NOPERM no right")
+		}
+		return nil
+	}, redisstore.WaitReplicas(1, 300*time.Millisecond))
+	assert.ErrorContains(t, err, "NOPERM no right")
+	assert.NotErrorIs(t, err, driver.ErrNotDurable)
+}
+
+// A GET that a node redirects is replaced by a script, whose error and whose lack of a record are those of the call.
+func TestAnOutcomeThatHasMovedIsReadByAScript(t *testing.T) {
+	t.Parallel()
+	none := storetest.NewClaim(time.Minute, time.Hour)
+	isRefused := false
+	redirected := func(cmd redis.Cmder) any {
+		if cmd.Name() == "get" || isRefused && strings.HasPrefix(cmd.Name(), "eval") {
+			return refusal("MOVED 1 refused:1")
+		}
+		return nil
+	}
+	assert.NoError(t, answered(t, recordCalls["Outcome"], none, false, redirected), "there is none")
+	isRefused = true
+	assert.ErrorContains(t, answered(t, recordCalls["Outcome"], none, false, redirected), "MOVED")
+}
+
+// The scripts of an operator name all keys, so they are sent again until the slot has moved, but not for good.
+func TestWhatAnOperatorAsksForWaitsUntilTheSlotHasMoved(t *testing.T) {
+	t.Parallel()
+	store := redisstore.New(redistest.Shared(t).Client(t))
+	for _, name := range []string{"Look", "Steps", "Forget"} {
+		call := recordCalls[name]
+		for refusals, ends := range map[int]bool{1: true, 16: true, 17: false} {
+			began, sent := time.Now(), 0
+			err := answered(t, call, call.prepare(t, store), false, func(cmd redis.Cmder) any {
+				if isSplit(cmd) {
+					if sent++; sent <= refusals {
+						return refusal("TRYAGAIN the slot moves")
+					}
+				}
+				return nil
+			})
+			if ends {
+				assert.NoError(t, err, "%s, %d", name, refusals)
+			} else {
+				assert.ErrorContains(t, err, "TRYAGAIN", name)
+				assert.Equal(t, 17, sent)
+				assert.Greater(t, time.Since(began), 500*time.Millisecond)
+			}
+		}
+	}
+}
+
+func TestExtendKeepsTheStepsAliveOnTwoNodes(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	for _, isMoving := range []bool{false, true} {
+		c := running(t, redisstore.New(client))
+		require.NoError(t, client.Expire(ctx, nameOf(c)+":steps", time.Minute).Err())
+		require.NoError(t, answered(t, recordCalls["Extend"], c, isMoving, func(redis.Cmder) any { return nil }))
+		assert.Greater(t, client.TTL(ctx, nameOf(c)+":steps").Val(), time.Minute, "moving %t", isMoving)
+	}
+}
+
+// Who does not wait has nobody told of the end.
+func TestTheEndOfARunIsPublishedOnlyToWhoHasSubscribed(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Client(t)
+	store := redisstore.New(client, redisstore.Scripts())
+	for published, subscribed := range []bool{false, true} {
+		c := claimed(t, store, time.Minute)
+		rival := rivalOf(c)
+		rival.Subscribed = subscribed
+		entry, err := store.Begin(ctx, rival)
+		require.NoError(t, err)
+		require.Equal(t, driver.InProgress, entry.State)
+		require.NoError(t, store.Complete(ctx, c, nil))
+		assert.Equal(t, published, executions(t, client, "publish")+executions(t, client, "spublish"))
 	}
 }
