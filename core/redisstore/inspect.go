@@ -59,7 +59,7 @@ func (s *Store) Steps(ctx context.Context, name [32]byte) (map[string][]byte, er
 		return nil, err
 	}
 	values, err := q.reply.Slice()
-	if err != nil || len(values) < 7 {
+	if len(values) < 7 { // there are no steps, or an error
 		return nil, err
 	}
 	fields, _ := values[6].([]any)
@@ -92,7 +92,7 @@ func (s *Store) Outcome(ctx context.Context, name [32]byte) ([]byte, error) {
 // error of the last try begins with TRYAGAIN.
 func (s *Store) sendWhole(ctx context.Context, q *query) error {
 	err := s.send(ctx, q)
-	for tries := 1; isSplitSlot(err) && tries <= maxRedirects && ctx.Err() == nil; tries++ {
+	for tries := 1; isSplitSlot(err) && tries <= maxRedirects; tries++ {
 		pause(ctx, time.Duration(tries)*redirectPause)
 		err = s.send(ctx, q)
 	}

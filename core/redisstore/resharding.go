@@ -88,7 +88,7 @@ func (s *Store) runStepSplit(ctx context.Context, c *driver.Claim, stepAndResult
 		return nil, err
 	}
 	held, err := q.reply.StringSlice()
-	if err != nil || len(held) != 2 {
+	if len(held) != 2 {
 		return held, err
 	}
 	q = s.newQuery(stepsScript, c)

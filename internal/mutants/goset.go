@@ -33,6 +33,9 @@ var testPackages = []*testPackage{
 	{path: "internal/simulation", of: "^core/", skip: ".", runs: []string{"^TestHistoriesKeepThePromises$"}, env: "HISTORIES=2000"},
 	{path: "core/redisstore", of: "^core/(redisstore|driver)/", skip: "OnEveryEngine|Cluster|Sentinel|Promoted|Linearizable"},
 	{path: "adapters/internal/fiberadapter"},
+
+	{path: "core/redisstore", of: "^core/(redisstore|driver)/", skip: "OnEveryEngine|Cluster|Sentinel|Promoted|Linearizable",
+		runs: []string{"^TestAClusterWaitsOnTheNodeOfTheKey$"}},
 	{path: "adapters_test", of: "^core/|^adapters/[^c]", skip: "Soak|Process|Redis|TestAdapters|TestFrameworks|Killed|WithoutTTL", runs: []string{
 		"^TestAdapters$/^memory$/^http$", "^TestAdapters$/^memory$/^gin$", "^TestAdapters$/^memory$/^echo$", "^TestAdapters$/^memory$/^fiber$",
 		"^TestFrameworks$/^http$", "^TestFrameworks$/^gin$", "^TestFrameworks$/^echo$", "^TestFrameworks$/^fiber$"}},
