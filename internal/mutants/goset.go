@@ -31,9 +31,7 @@ var testPackages = []*testPackage{
 	{path: "core", of: "^core/"}, // also those of internal packages without tests of their own
 	{path: "core/operator", of: `^core/\w+\.go`},
 	{path: "internal/simulation", of: "^core/", skip: ".", runs: []string{"^TestHistoriesKeepThePromises$"}, env: "HISTORIES=2000"},
-	{path: "core/redisstore", of: "^core/(redisstore|driver)/", skip: "OnEveryEngine|Cluster|Sentinel|Promoted|Linearizable"},
 	{path: "adapters/internal/fiberadapter"},
-
 	{path: "core/redisstore", of: "^core/(redisstore|driver)/", skip: "OnEveryEngine|Cluster|Sentinel|Promoted|Linearizable",
 		runs: []string{"^TestAClusterWaitsOnTheNodeOfTheKey$"}},
 	{path: "adapters_test", of: "^core/|^adapters/[^c]", skip: "Soak|Process|Redis|TestAdapters|TestFrameworks|Killed|WithoutTTL", runs: []string{
