@@ -66,9 +66,10 @@ var notifying = []test{
 	// A request waits for the end of whichever claim holds its key, not for that of the claim which it found. A store fails
 	// here if a takeover discards the note that requests are subscribed.
 	{"a waiting request is notified when the claim that took over ends", func(s *suite) {
-		c := s.claimed(moment)
-		woken, stop := s.watch(c.Key)
+		c := NewClaim(moment, longer)
+		woken, stop := s.watch(c.Key) // before the claim, since a first watch may take as long as its lease
 		defer stop()
+		s.claim(&c)
 		s.subscribe(c)
 		s.advance(moment + overtime)
 		heir := rival(c)
