@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -510,10 +511,23 @@ func (c *chain) checkEffects() {
 		SELECT count(*) FROM (SELECT version, row_number() OVER (PARTITION BY order_id ORDER BY id) AS place FROM shipping_log WHERE effect) l
 		WHERE version <> place`), "effects out of order")
 	assert.Zero(c.t, c.number("SELECT count(*) - count(DISTINCT (event_id, fence)) FROM shipping_log"), "two runs under one claim")
-	assert.Zero(c.t, c.number("SELECT count(*) FROM shipping_log WHERE NOT effect AND attempt = 1"), "a run that was not needed")
+	c.checkFirstRuns()
 	assert.Zero(c.t, c.number(`
 		SELECT count(*) FROM orders o LEFT JOIN shipments s ON s.order_id = o.id
 		WHERE s.state IS DISTINCT FROM CASE o.state WHEN 'confirmed' THEN 'sent' ELSE 'reserved' END`), "shipments that do not fit their order")
+}
+
+// checkFirstRuns looks for runs that were not needed although they count as the first attempt. There may be one where the connection
+// was cut while an earlier run committed: that run ended with errOutage, and so it does not count.
+func (c *chain) checkFirstRuns() {
+	logs := c.logs()
+	rows, err := c.db.Query(c.t.Context(), "SELECT event_id FROM shipping_log WHERE NOT effect AND attempt = 1")
+	require.NoError(c.t, err)
+	events, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(c.t, err)
+	for _, id := range events {
+		assert.Regexp(c.t, `"msg":"later","event":"`+id+`".*`+errOutage.Error(), logs, "a run of event %s was not needed", id)
+	}
 }
 
 // checkFaults proves that things went wrong.
