@@ -262,7 +262,7 @@ func TestABatchHasTheLatestDeadlineOfItsCalls(t *testing.T) {
 	ended.Wait()
 	require.Len(t, batch, 6, "three claims and their expiries were no batch")
 	assert.True(t, deadline.Equal(late))
-	assert.EqualValues(t, 6, client.DBSize(ctx).Val())
+	require.Eventually(t, func() bool { return client.DBSize(ctx).Val() == 6 }, 20*time.Second, time.Millisecond)
 }
 
 func TestACallWhoseContextIsOverIsNotQueued(t *testing.T) {
@@ -281,5 +281,5 @@ func TestACallWhoseContextIsOverIsNotQueued(t *testing.T) {
 	batch, _ := h.letGo()
 	<-ended
 	assert.Len(t, batch, 2, "the call that is over was sent")
-	assert.EqualValues(t, 4, client.DBSize(ctx).Val())
+	require.Eventually(t, func() bool { return client.DBSize(ctx).Val() == 4 }, 20*time.Second, time.Millisecond)
 }
