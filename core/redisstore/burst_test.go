@@ -1,16 +1,17 @@
 package redisstore_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
+	"github.com/go-idem/idem/internal/redistest"
 )
 
 func TestABurstOfReplaysTakesOneCommandEach(t *testing.T) {
@@ -83,10 +84,9 @@ func TestABurstOfReplaysWithoutGETGoesOnWithSET(t *testing.T) {
 	store, client := nativeStore(t)
 	kept, _ := nativeClaim(t, store, client, time.Minute)
 	require.NoError(t, store.Complete(ctx, kept, []byte("kept")))
-	hook := &refusing{replies: map[string]refusal{"get": "NOPERM no right"}}
-	client.AddHook(hook)
+	trips := refuse(client, map[string]refusal{"get": "NOPERM no right"})
 	for i := range 30 {
-		before := hook.n.Load()
+		before := trips.n.Load()
 		entry, err := store.Begin(ctx, rivalOf(kept))
 		require.NoError(t, err)
 		require.Equal(t, "kept", string(entry.Outcome))
@@ -94,18 +94,14 @@ func TestABurstOfReplaysWithoutGETGoesOnWithSET(t *testing.T) {
 		if i > 0 && i%8 == 0 {
 			want = 2
 		}
-		assert.Equal(t, want, hook.n.Load()-before, "replay %d", i)
+		assert.Equal(t, want, trips.n.Load()-before, "replay %d", i)
 	}
 }
 
 // The reply is lost, and go-redis may not send the commands again: nobody knows whether they were executed, so the caller decides.
 func TestAPlainCommandWithoutAReplyIsAnError(t *testing.T) {
 	_, client := nativeStore(t)
-	network := &lossy{}
-	options := *client.Options()
-	options.Dialer, options.PoolSize, options.PipelinePoolSize, options.MaxRetries = network.dial, 1, -1, -1
-	losing := redis.NewClient(&options)
-	t.Cleanup(func() { _ = losing.Close() })
+	losing, network := losingClient(t, client, -1)
 	trips := &roundTrips{}
 	losing.AddHook(trips)
 	store := redisstore.New(losing)
@@ -120,4 +116,79 @@ func TestAPlainCommandWithoutAReplyIsAnError(t *testing.T) {
 	entry, err := store.Begin(ctx, c)
 	require.NoError(t, err)
 	assert.Equal(t, driver.Claimed, entry.State, "the claim recognises itself")
+}
+
+// OPR-04: what an operator has forgotten is not replayed, also in a burst.
+func TestABurstOfReplaysEndsWhenAnOperatorForgetsTheRecord(t *testing.T) {
+	store, client := nativeStore(t)
+	kept := inBurst(t, store)
+	operators := redisstore.New(client)
+	seen, err := operators.Look(ctx, kept.Key)
+	require.NoError(t, err)
+	require.NoError(t, operators.Forget(ctx, seen))
+	entry, err := store.Begin(ctx, rivalOf(kept))
+	require.NoError(t, err)
+	assert.Equal(t, driver.Claimed, entry.State)
+	assert.Greater(t, entry.Fence, kept.Fence)
+}
+
+// inBurst returns the claim of an outcome that a store has replayed so often that it asks with GET.
+func inBurst(t *testing.T, store *redisstore.Store) driver.Claim {
+	kept := claimed(t, store, time.Minute)
+	require.NoError(t, store.Complete(ctx, kept, []byte("kept")))
+	for range 10 {
+		entry, err := store.Begin(ctx, rivalOf(kept))
+		require.NoError(t, err)
+		require.Equal(t, "kept", string(entry.Outcome))
+	}
+	return kept
+}
+
+// CON-11: the GET of a burst and what follows it have one deadline together.
+func TestABurstOfReplaysOnAServerThatHangsEndsWithItsContext(t *testing.T) {
+	for name, options := range map[string][]redisstore.Option{"one by one": nil, "in batches": {redisstore.Batch()}} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			if !server.Knows(t, "PEXPIRETIME") {
+				t.Skip("this server has no PEXPIRETIME, so it gets scripts alone")
+			}
+			store := redisstore.New(server.Client(t), options...)
+			kept := inBurst(t, store)
+			server.Pause()
+			defer server.Resume()
+			bounded, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			_, err := store.Begin(bounded, rivalOf(kept))
+			assert.Error(t, err)
+			assert.Less(t, time.Since(began), 5*time.Second)
+		})
+	}
+}
+
+// LSE-19: while a slot moves, and when it has moved, a burst goes on.
+func TestABurstOfReplaysGoesOnWhileItsSlotMoves(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartMasters(t, 2)
+	if !cluster.Nodes[0].Knows(t, "PEXPIRETIME") {
+		t.Skip("this server has no PEXPIRETIME, so it gets scripts alone")
+	}
+	client := cluster.Client(t)
+	for _, way := range []string{"one by one", "by scripts alone", "in batches"} { // the masters have no replicas
+		t.Run(way, func(t *testing.T) {
+			store := redisstore.New(client, ways[way]...)
+			kept := inBurst(t, store)
+			from := cluster.MasterOf(t, nameOf(kept))
+			reshard := cluster.Reshard(t, from, otherMaster(cluster, from), int(client.ClusterKeySlot(ctx, nameOf(kept)).Val()))
+			require.True(t, cluster.Migrate(t, from, otherMaster(cluster, from), nameOf(kept)))
+			for i := range 60 {
+				if i == 30 {
+					reshard.End()
+				}
+				entry, err := store.Begin(ctx, rivalOf(kept))
+				require.NoError(t, err, "replay %d", i)
+				require.Equal(t, "kept", string(entry.Outcome))
+			}
+		})
+	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/redisstore"
 	"github.com/go-idem/idem/core/storetest"
-	"github.com/go-idem/idem/internal/redistest"
 )
 
 // comparing is a hook that gives a server SET with IFEQ, which Debian's Redis 7.0 does not have: a script does the same on the real
@@ -80,20 +79,14 @@ func canCompare(client redis.UniversalClient) {
 	}
 }
 
-// comparingStore is nativeStore on a server that has IFEQ, and the store knows that.
+// comparingStore is nativeStore on a server that has IFEQ.
 func comparingStore(t *testing.T) (*redisstore.Store, *redis.Client) {
-	server := redistest.Start(t)
-	if !server.Knows(t, "PEXPIRETIME") {
-		t.Skip("this server has no PEXPIRETIME, so it gets scripts alone")
-	}
-	client := server.Client(t)
+	store, client := nativeStore(t)
 	canCompare(client)
-	store := redisstore.New(client)
-	claimed(t, store, time.Minute) // by a script, and then the store knows
 	return store, client
 }
 
-// scriptsOf returns how many scripts of the store, and how many SETs with IFEQ, a call took.
+// scriptsOf returns how many scripts of the store a call took.
 func scriptsOf(t *testing.T, client *redis.Client, call func()) int {
 	before := executions(t, client, "evalsha")
 	call()
@@ -180,11 +173,7 @@ func TestAnOutcomeOfAClaimThatHasVanishedOrWasTakenOverIsNotSet(t *testing.T) {
 // The server has set the outcome, and its reply is lost: the repeated call finds that out.
 func TestAnOutcomeWhoseReplyWasLostIsRecognised(t *testing.T) {
 	_, client := comparingStore(t)
-	network := &lossy{}
-	options := *client.Options()
-	options.Dialer, options.PoolSize, options.PipelinePoolSize, options.MaxRetries = network.dial, 1, -1, -1
-	losing := redis.NewClient(&options)
-	t.Cleanup(func() { _ = losing.Close() })
+	losing, network := losingClient(t, client, -1)
 	canCompare(losing)
 	store := redisstore.New(losing)
 	claimed(t, store, time.Minute)

@@ -89,7 +89,7 @@ func (s *Store) Outcome(ctx context.Context, name [32]byte) ([]byte, error) {
 }
 
 // sendWhole sends a query whose keys cannot be split. While their slot moves in a Cluster, it sends the query again: the
-// error of the last try begins with TRYAGAIN.
+// error of the last try says so.
 func (s *Store) sendWhole(ctx context.Context, q *query) error {
 	err := s.send(ctx, q)
 	for tries := 1; isSplitSlot(err) && tries <= maxRedirects; tries++ {

@@ -114,11 +114,13 @@ func (s *Store) replayInBurst(ctx context.Context, c *driver.Claim) (entry drive
 	return entry, found
 }
 
-// countReplay counts a replay, or notes that Begin has found something else.
+// countReplay counts a replay, or notes that Begin has found something else. It writes only what changes, since all requests share
+// the count.
 func (s *Store) countReplay(found bool) {
-	if !found {
+	switch n := s.replays.Load(); {
+	case !found && n > 0:
 		s.replays.Store(0)
-	} else if s.replays.Load() < replaysOfBurst {
+	case found && n < replaysOfBurst:
 		s.replays.Add(1)
 	}
 }

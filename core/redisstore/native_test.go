@@ -1,7 +1,6 @@
 package redisstore_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -107,11 +106,7 @@ func TestRequestsTakeScriptsOnlyWhereAPlainCommandDoesNotDo(t *testing.T) {
 // Rule 1: the reply to SET is lost, and go-redis sends it again.
 func TestANativeClaimWhoseReplyWasLostRecognisesItself(t *testing.T) {
 	_, client := nativeStore(t)
-	network := &lossy{}
-	options := *client.Options()
-	options.Dialer, options.PoolSize, options.PipelinePoolSize = network.dial, 1, -1
-	losing := redis.NewClient(&options)
-	t.Cleanup(func() { _ = losing.Close() })
+	losing, network := losingClient(t, client, client.Options().MaxRetries)
 	store := redisstore.New(losing)
 	claimed(t, store, time.Minute)
 	for _, change := range []func(*driver.Claim){func(*driver.Claim) {}, func(c *driver.Claim) { c.NoTakeover = true }} {
@@ -328,47 +323,6 @@ func TestANativeClaimNotesAWithdrawnOwner(t *testing.T) {
 	assert.ErrorIs(t, err, driver.ErrLost, "the noted owner stays noted")
 }
 
-// refusal is an error that the server replies with.
-type refusal string
-
-func (r refusal) Error() string { return string(r) }
-func (r refusal) RedisError()   {}
-
-// refusing is a hook that refuses commands with these names, as a proxy may that does not know them, and counts round trips.
-type refusing struct {
-	roundTrips
-	replies map[string]refusal
-}
-
-func (r *refusing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		r.n.Add(1)
-		if reply, isRefused := r.replies[cmd.Name()]; isRefused {
-			cmd.SetErr(reply)
-			return reply
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (r *refusing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		r.n.Add(1)
-		var sent []redis.Cmder
-		for _, cmd := range cmds {
-			if reply, isRefused := r.replies[cmd.Name()]; isRefused {
-				cmd.SetErr(reply)
-				continue
-			}
-			sent = append(sent, cmd)
-		}
-		if len(sent) == 0 {
-			return cmds[0].Err()
-		}
-		return next(ctx, sent)
-	}
-}
-
 func TestWhatTheServerRefusesOfANativeClaimIsLeftToTheScript(t *testing.T) {
 	for name, test := range map[string]struct {
 		replies map[string]refusal
@@ -383,12 +337,11 @@ func TestWhatTheServerRefusesOfANativeClaimIsLeftToTheScript(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store, client := nativeStore(t)
 			claimed(t, store, time.Minute) // pipelines have connections of their own, which introduce themselves
-			hook := &refusing{replies: test.replies}
-			client.AddHook(hook)
+			trips := refuse(client, test.replies)
 			for i, want := range test.trips {
-				before := hook.n.Load()
+				before := trips.n.Load()
 				c := claimed(t, store, time.Minute)
-				assert.Equal(t, want, hook.n.Load()-before, "claim %d", i)
+				assert.Equal(t, want, trips.n.Load()-before, "claim %d", i)
 				assert.NoError(t, store.Extend(ctx, c))
 				assert.NoError(t, store.Complete(ctx, c, []byte("kept")))
 			}

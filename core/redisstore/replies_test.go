@@ -18,6 +18,25 @@ import (
 	"github.com/go-idem/idem/internal/redistest"
 )
 
+// refusal is an error that a server, or a proxy before it, replies with.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+func (refusal) RedisError()     {}
+
+// refuse has commands with these names refused, and returns the count of the client's round trips.
+func refuse(client *redis.Client, replies map[string]refusal) *roundTrips {
+	trips := &roundTrips{}
+	client.AddHook(trips)
+	client.AddHook(givenReplies(func(cmd redis.Cmder) any {
+		if reply, isRefused := replies[cmd.Name()]; isRefused {
+			return reply
+		}
+		return nil
+	}))
+	return trips
+}
+
 // givenReplies is a hook that replies to commands in place of the server, which does not get them: with an error, or with a
 // value. A command for which it returns nil goes to the server.
 type givenReplies func(redis.Cmder) any
@@ -222,6 +241,26 @@ func TestACallReturnsTheErrorOfEachOfItsCommands(t *testing.T) {
 			require.NotZero(t, refusals, "no command was refused")
 		}
 	})
+}
+
+// A key that expires while a script runs is on the other node for the rest of the script, if its slot moves. The server then refuses
+// what is left of the script, with an error of its own.
+func TestAScriptThatIsRefusedInTheMiddleIsSplit(t *testing.T) {
+	t.Parallel()
+	const text = "cript attempted to access a non local key in a cluster node script: 1f, on @user_script:33."
+	refused := map[string]bool{}
+	eachCall(t, func(t *testing.T, call recordCall, prepare func() driver.Claim, isMoving bool) {
+		for _, reply := range []refusal{"ERR S" + text, "ERR Error running script: Lua s" + text} {
+			assert.NoError(t, answered(t, call, prepare(), false, func(cmd redis.Cmder) any {
+				if !isMoving || !isSplit(cmd) {
+					return nil
+				}
+				refused[t.Name()] = true
+				return reply
+			}))
+		}
+	})
+	assert.Len(t, refused, 7, "all calls but Fail and Outcome, which name one key")
 }
 
 // A reply that no script gives comes from another program, or from a proxy. It is neither a claim nor a success.

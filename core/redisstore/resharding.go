@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -15,8 +16,11 @@ import (
 // with one key each. The record decides what happens. Extra keys are read before it or written after it; if a write fails,
 // the caller repeats the whole call, which does no harm.
 
-// isSplitSlot reports whether err is the reply to a script whose keys are on two nodes.
-func isSplitSlot(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN") }
+// isSplitSlot reports whether err is the reply to a script whose keys are on two nodes. A server says so before the script, or in
+// the middle of it if a key has expired since it began. Each call may be repeated, so what the script has done by then does no harm.
+func isSplitSlot(err error) bool {
+	return redis.HasErrorPrefix(err, "TRYAGAIN") || isReply(err) && strings.Contains(err.Error(), "attempted to access a non local key")
+}
 
 // runCommand runs one command, by lua/command.lua, on the key with the record's name and this suffix. It returns nil if the
 // key does not exist. It is a script, and not a plain command, so that a full server accepts it too.

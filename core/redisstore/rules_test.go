@@ -58,6 +58,15 @@ func (c *lossyConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// losingClient returns a client of the same server that loses replies, and sends a command again so often. It has one connection.
+func losingClient(t *testing.T, client *redis.Client, retries int) (*redis.Client, *lossy) {
+	network, options := &lossy{}, *client.Options()
+	options.Dialer, options.PoolSize, options.PipelinePoolSize, options.MaxRetries = network.dial, 1, -1, retries
+	losing := redis.NewClient(&options)
+	t.Cleanup(func() { _ = losing.Close() })
+	return losing, network
+}
+
 // executions returns how often the server has executed a command.
 func executions(t *testing.T, client *redis.Client, command string) int {
 	t.Helper()
