@@ -43,7 +43,7 @@ var quotes = []struct {
 	{"`redisstore.Batch\\(\\)` takes ([\\d.]+) and", []string{"duels", "http", "all new keys", batched, raw, "cpu"}},
 	{"`redisstore.Batch\\(\\)` takes [\\d.]+ and ([\\d.]+) times", []string{"duels", "fiber", "all new keys", batched, raw, "cpu"}},
 	{`Replays reach ([\d.]+) to`, []string{"loads", "fiber", "all replays", redis, "of_raw"}},
-	{`Replays reach [\d.]+ to ([\d.]+) times`, []string{"loads", "echo", "all replays", redis, "of_raw"}},
+	{`Replays reach [\d.]+ to ([\d.]+) times`, []string{"loads", "http", "all replays", redis, "of_raw"}},
 	{"`Keep.LocalReplays` they reach ([\\d.]+) to", []string{"duels", "fiber", "all replays", local, "bare handler", "rate"}},
 	{"`Keep.LocalReplays` they reach [\\d.]+ to ([\\d.]+) times",
 		[]string{"duels", "http", "all replays", local, "bare handler", "rate"}},

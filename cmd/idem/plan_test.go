@@ -34,7 +34,7 @@ func TestPlanExplainsItsSum(t *testing.T) {
 func TestPlanSimulatesACluster(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string][]string{
-		"--rate 1000000": {"by CPU 29, by memory 2341, by network 2; here 2341", "Redis Cluster is made for at most 1,000", "and 2336 more"},
+		"--rate 1000000": {"by CPU 32, by memory 2341, by network 2; here 2341", "Redis Cluster is made for at most 1,000", "and 2336 more"},
 		"--rate 1000000 --batches --server valkey --nodes 30": {"by CPU 7", "here 30"},
 		"--nodes 3 --json": {`"masters":{"for_cpu":1,"for_memory":3,"for_network":1}`, `"slots":5461`, `"lost_outcomes":`},
 		"--nodes 3 --wait": {"No record is lost"},
@@ -45,8 +45,8 @@ func TestPlanSimulatesACluster(t *testing.T) {
 		"--nodes 3":                                           {"With cluster-require-full-coverage yes, the default, those of other keys get 503 for 1s"},
 		"--nodes 3 --partial":                                 {"With cluster-require-full-coverage no, requests of other keys notice nothing."},
 		"--nodes 3 --tenant 0.5":                              {"A tenant with 50% of all new keys has 49."},
-		"--rate 100000 --retention 1h --zipf 1.2 --replays 2": {"by CPU 6"},
-		"--rate 100000 --retention 1h --replays 2":            {"by CPU 5"},
+		"--rate 100000 --retention 1h --zipf 1.2 --replays 2": {"by CPU 9"},
+		"--rate 100000 --retention 1h --replays 2":            {"by CPU 6"},
 		"--nodes 501":                                         {"Redis Cluster is made for at most 1,000 nodes, replicas included"},
 	} {
 		got := call(t, "", nil, append([]string{"plan", "--simulate"}, strings.Fields(args)...)...)

@@ -174,7 +174,7 @@ func TestEveryPartFindsFigures(t *testing.T) {
 	b := newTestBench(t)
 	t.Setenv("MORE_SERVERS", redistest.Binary(t))
 	rows := map[string]int{
-		"loads": 2 * len(b.subjects), "duels": 4*(len(pairings)-4) + 2*2 + 2, "newer": 8, "allocations": 4, "scripts": 6, "commands": 12,
+		"loads": 2 * len(b.subjects), "duels": 4*(len(pairings)-4) + 2*2 + 2, "newer": 8, "allocations": 4, "scripts": 6, "commands": 16,
 		"pipelines": 6, "live": 4, "memory": 6, "codecs": 20,
 	}
 	for _, part := range Parts {

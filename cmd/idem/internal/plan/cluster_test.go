@@ -42,18 +42,24 @@ func TestKnownCostsAreThoseOfTheReport(t *testing.T) {
 		}
 	}
 	require.NoError(t, json.Unmarshal(text, &results))
-	seen := 0
+	found := map[string]map[string]float64{}
 	for _, row := range results["commands"].Rows {
 		name := map[byte]string{'R': "redis", 'V': "valkey"}[row.Name[0][0]]
 		if row.Name[1] == "in batches" {
 			name += " batches"
 		}
-		known := KnownCosts[name]
-		want := map[string]float64{"claim": known.Claim, "outcome": known.Outcome, "replay": known.Replay}[row.Name[2]]
-		assert.InDelta(t, row.Figures["plain_server_us"], want, 0.051, "%v", row.Name)
-		seen++
+		if found[name] == nil {
+			found[name] = map[string]float64{}
+		}
+		found[name][row.Name[2]] = row.Figures["plain_server_us"]
 	}
-	assert.Equal(t, 3*len(KnownCosts), seen)
+	assert.Len(t, found, len(KnownCosts))
+	for name, known := range KnownCosts {
+		us := found[name]
+		assert.InDelta(t, us["claim"], known.Claim, 0.051, name)
+		assert.InDelta(t, us["outcome"], known.Outcome, 0.051, name)
+		assert.InDelta(t, us["claim and replay"]-us["claim"], known.Replay, 0.051, name)
+	}
 }
 
 // master is what a test reads of a master.
@@ -253,7 +259,7 @@ func TestOneSeedGivesOneResult(t *testing.T) {
 
 func TestTheSizeIsThatOfTheTightestLimit(t *testing.T) {
 	c := planned(100_000)
-	c.Nodes, c.Memory, c.Network = 0, 1<<50, 1e12
+	c.Nodes, c.Memory, c.Network, c.Costs = 0, 1<<50, 1e12, Costs{6, 8, 4}
 	assert.Equal(t, Size{CPU: 3, Memory: 1, Network: 1}, c.Size())
 	assert.Equal(t, 3, c.masters())
 	c.Memory = c.Bytes()/9 - 1
