@@ -131,6 +131,7 @@ func TestBadUsageIsSaidBeforeTheStoreIsCalled(t *testing.T) {
 		"another flag":           {"show", "alice", "K", "--secret", "x"},
 		"a password on a flag":   {"show", "alice", "K", "--store", "redis://:hush@127.0.0.1:1"},
 		"a password as a query":  {"show", "alice", "K", "--store", "postgres://127.0.0.1:1/db?password=hush"},
+		"a password with a /":    {"show", "alice", "K", "--store", "redis://:hush/hush@127.0.0.1:1"},
 		"another scheme":         {"show", "alice", "K", "--store", "mysql://127.0.0.1:1"},
 		"no scheme":              {"show", "alice", "K", "--store", "127.0.0.1:1"},
 		"a schema of Redis":      {"show", "alice", "K", "--schema", "pay"},
@@ -145,10 +146,13 @@ func TestBadUsageIsSaidBeforeTheStoreIsCalled(t *testing.T) {
 			assert.NotContains(t, got.stdout+got.stderr, "hush")
 		})
 	}
-	for _, url := range []string{"", "redis://:hush@[::", "redis+cluster://:hush@127.0.0.1:x", "postgres://u:hush@[::/db"} {
+	for _, url := range []string{
+		"", "redis://:hush@[::", "redis+cluster://:hush@127.0.0.1:x", "postgres://u:hush@[::/db",
+		"redis://:hush/x@127.0.0.1:1", "postgres://u:hush?x@127.0.0.1:1/db", "rediss://:hush#x@127.0.0.1:1", "redis://:x%hush@127.0.0.1:1",
+	} {
 		got := call(t, url, nil, "show", "alice", "K")
 		assert.Equal(t, badUsage, got.code)
-		assert.NotContains(t, got.stderr, "hush")
+		assert.NotContains(t, strings.ReplaceAll(got.stderr, "such as", ""), "hu", "not even a part of the password")
 	}
 }
 

@@ -47,8 +47,9 @@ func (p *program) open(cmd *cli.Command) (*store, error) {
 		return nil, err
 	}
 	at, err := url.Parse(text)
-	if err != nil {
-		return nil, fail(badUsage, "the URL of the store cannot be read: %v", withoutURL(err))
+	if err != nil { // which quotes a part of the URL, such as a password that was taken for a port
+		return nil, fail(badUsage, "the URL of the store cannot be read: it must begin like redis://host:6379, and characters such as "+
+			"/ ? # %% and @ in its password must be percent-encoded")
 	}
 	if cmd.Duration("timeout") <= 0 {
 		return nil, fail(badUsage, "--timeout must be positive")
@@ -93,12 +94,12 @@ func (p *program) storeURL(cmd *cli.Command) (string, error) {
 }
 
 // hasPassword reports whether the text of a URL seems to have a password. It looks at the text, and not at a parsed URL,
-// since a URL that cannot be parsed may have one too. A doubt is a yes.
+// since a URL that cannot be parsed may have one too, for example because a slash in the password is not encoded. A doubt is
+// a yes.
 func hasPassword(text string) bool {
 	_, rest, _ := strings.Cut(text, "://")
-	authority, _, _ := strings.Cut(rest, "/")
-	user, _, hasUser := strings.Cut(authority, "@")
-	return hasUser && strings.Contains(user, ":") || strings.Contains(text, "password=")
+	host := strings.LastIndex(rest, "@") + 1
+	return strings.Contains(rest[:host], ":") || strings.Contains(text, "password=")
 }
 
 // withoutURL returns what is wrong with a URL, without the URL, which may have a password.
