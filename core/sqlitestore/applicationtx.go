@@ -3,28 +3,49 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
+	"errors"
+
+	"modernc.org/sqlite"
 )
 
 // applicationTx is the Tx that a function of the application gets. After an error it looks whether SQLite has rolled the
-// transaction back: then a later statement would be committed by itself, without the outcome.
+// transaction back, so that a later statement gets an error that says so.
 type applicationTx struct {
 	*sql.Conn
 	hasEnded bool
 }
 
-// run calls a function of the application with the transaction. It returns errEnded if the transaction has ended meanwhile.
+// run calls a function of the application with the transaction. Its error wraps errEnded if the transaction has ended meanwhile.
 func (t *transaction) run(f func(Tx) error) error {
 	if err := t.execute(markSQL); err != nil {
 		return err
 	}
-	tx := &applicationTx{Conn: t.Conn}
-	if err := f(tx); err != nil {
+	if err := t.onCommit(refuse); err != nil {
 		return err
 	}
-	if tx.check(); tx.hasEnded {
-		return errEnded
+	defer func() { _ = t.onCommit(nil) }() // also when f panics
+	tx := &applicationTx{Conn: t.Conn}
+	err := f(tx)
+	tx.check()
+	switch {
+	case tx.hasEnded && !errors.Is(err, errEnded):
+		return errors.Join(errEnded, err)
+	case err != nil:
+		return err
 	}
 	return t.execute("RELEASE idem_mark")
+}
+
+// refuse refuses a commit. While a function of the application has the transaction, a commit is either its own, or one of SQLite's:
+// after SQLite has rolled a transaction back, it commits each later statement by itself, without the outcome.
+func refuse() int32 { return 1 }
+
+// onCommit sets the function that SQLite asks before it commits on the connection; nil stands for none.
+func (t *transaction) onCommit(ask sqlite.CommitHookFn) error {
+	return t.Raw(func(conn any) error {
+		conn.(sqlite.HookRegisterer).RegisterCommitHook(ask)
+		return nil
+	})
 }
 
 // markSQL makes a savepoint that is there as long as the transaction.

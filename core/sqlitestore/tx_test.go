@@ -131,6 +131,12 @@ func TestAnInTxThatFailsLeavesTheRunWithoutEffects(t *testing.T) {
 			_, ended := tx.ExecContext(ctx, "ROLLBACK")
 			return errors.Join(err, ended)
 		}, "the transaction has ended early"},
+		{"a commit of its own", func(_ context.Context, s *service, tx sqlitestore.Tx) error {
+			err := s.effect(tx)
+			_, refused := tx.ExecContext(ctx, "COMMIT")
+			assert.Error(s.tb, refused)
+			return err
+		}, "the transaction has ended early"},
 		{"a rollback of SQLite's that is swallowed", func(_ context.Context, s *service, tx sqlitestore.Tx) error {
 			err := s.effect(tx)
 			_, constraint := tx.ExecContext(ctx, "INSERT OR ROLLBACK INTO effect VALUES (NULL)")
@@ -138,6 +144,19 @@ func TestAnInTxThatFailsLeavesTheRunWithoutEffects(t *testing.T) {
 			assert.ErrorContains(s.tb, s.effect(tx), "the transaction has ended early", "it would be committed by itself")
 			assert.Error(s.tb, tx.QueryRowContext(ctx, "INSERT INTO effect VALUES (?) RETURNING 1", s.key).Scan(new(int)))
 			return err
+		}, "the transaction has ended early"},
+		{"a rollback of SQLite's in a prepared statement", func(_ context.Context, s *service, tx sqlitestore.Tx) error {
+			insert, err := tx.PrepareContext(ctx, "INSERT OR ROLLBACK INTO effect VALUES (?)")
+			require.NoError(s.tb, err)
+			defer insert.Close()
+			for _, key := range []any{s.key, nil, s.key} {
+				_, err = insert.ExecContext(ctx, key)
+			}
+			return errors.Join(err, s.effect(tx))
+		}, "the transaction has ended early"},
+		{"a rollback of SQLite's in a query of one row", func(_ context.Context, s *service, tx sqlitestore.Tx) error {
+			assert.Error(s.tb, tx.QueryRowContext(ctx, "INSERT OR ROLLBACK INTO effect VALUES (NULL) RETURNING 1").Scan(new(int)))
+			return s.effect(tx)
 		}, "the transaction has ended early"},
 		{"a statement whose context ends", func(_ context.Context, s *service, tx sqlitestore.Tx) error {
 			err := s.effect(tx)
