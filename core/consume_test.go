@@ -462,3 +462,23 @@ func TestAResultThatIsTooLongIsOmittedFromDuplicates(t *testing.T) {
 	assert.Equal(t, receipt{1}, f.consume(message, f.numbered).Result)
 	assert.Equal(t, consumer.Delivery[receipt]{Verdict: consumer.Duplicate, Omitted: true}, f.consume(message, f.numbered))
 }
+
+// The record of a dead message has no cause if it has no body, but its deliveries still say that.
+func TestADeadMessageWhoseCauseIsNotKeptSaysSo(t *testing.T) {
+	for name, c := range map[string]struct {
+		cause  error
+		change func(*core.Config)
+	}{
+		"no body is kept":    {errTest, func(c *core.Config) { c.Keep.OmitBody = func(*core.Response) bool { return true } }},
+		"the error is empty": {errors.New(""), func(*core.Config) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := consuming(t, consumer.Config{MaxAttempts: 1}, c.change)
+			for range 2 {
+				dead := f.consume(message, func(context.Context) (receipt, error) { return receipt{}, c.cause })
+				assert.Equal(t, consumer.Dead, dead.Verdict)
+				assert.NotEmpty(t, dead.Err.Error())
+			}
+		})
+	}
+}

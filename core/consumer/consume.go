@@ -17,6 +17,7 @@ var (
 	errMissing = errors.New("idem: Message.Group and Message.ID are required")
 	errDecided = errors.New("idem: the handler decided so")
 
+	errNoCause    = errors.New("idem: the message is dead, and its record does not say why")
 	errNoAttempt  = errors.New("idem: no attempt is left after runs that did not end")
 	errRecordLost = fmt.Errorf("%w: %w", core.ErrOutcomeUnknown, driver.ErrGone)
 	errNested     = errors.New("idem: this consumer is inside another one of the same message, and their MaxAttempts, " +
@@ -153,7 +154,7 @@ func nested[T any](ctx context.Context, c *Consumer, m Message, attempt int, han
 func (d *Delivery[T]) handled(c *Consumer, result *core.Result) {
 	switch {
 	case result.Response != nil && result.Response.Status == statusDead:
-		*d = Delivery[T]{Verdict: Dead, Err: errors.New(string(result.Response.Body)), Attempt: d.Attempt}
+		*d = Delivery[T]{Verdict: Dead, Err: causeOf(result), Attempt: d.Attempt}
 	case result.Decision == core.Keep:
 		d.Verdict = Done
 	case result.Decision == core.LeaveUnknown:
@@ -163,11 +164,19 @@ func (d *Delivery[T]) handled(c *Consumer, result *core.Result) {
 	}
 }
 
+// causeOf returns why a message is dead, whose outcome is the response of result.
+func causeOf(result *core.Result) error {
+	if text := string(result.Response.Body); text != "" {
+		return errors.New(text)
+	}
+	return cmp.Or(result.Err, errNoCause)
+}
+
 // duplicate is the delivery of a message that was handled before.
 func duplicate[T any](c *Consumer, result *core.Result) Delivery[T] {
 	r := result.Response
 	if r.Status == statusDead {
-		return Delivery[T]{Verdict: Dead, Err: errors.New(string(r.Body))}
+		return Delivery[T]{Verdict: Dead, Err: causeOf(result)}
 	}
 	d := Delivery[T]{Verdict: Duplicate, Omitted: r.Omitted, Err: result.Err}
 	if !r.Omitted {
