@@ -88,7 +88,10 @@ func explain(ctx context.Context, err error, consequence string) error {
 	case ctx.Err() != nil:
 		return fail(interrupted, "interrupted; %s", consequence)
 	case isReadOnly(err):
-		return fail(storeFailed, "this server is a read-only replica; %s: name the primary in the URL of the store", nothingChanged)
+		if consequence == mayBeDone { // an act on one record, which the server has refused
+			consequence = nothingChanged
+		}
+		return fail(storeFailed, "this server is a read-only replica; %s: name the primary in the URL of the store", consequence)
 	case errors.Is(err, driver.ErrUnreadable):
 		return fail(storeFailed, "%v; %s", err, nothingChanged)
 	case isRefusal(err):

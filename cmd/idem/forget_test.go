@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/internal/redistest"
 )
 
 // forget returns arguments that forget.
@@ -62,6 +63,39 @@ func TestForgetErasesACaller(t *testing.T) {
 		assert.Equal(t, 2, strings.Count(string(acts), `"act":"forget-scope"`), "one line for each act")
 		assert.Equal(t, "true", send(h, "bob", "K", "").Header().Get("Idempotent-Replayed"))
 	})
+}
+
+// terminal is a standard error that calls a function at each progress that is drawn.
+type terminal struct {
+	strings.Builder
+	drawn func()
+}
+
+func (e *terminal) Write(text []byte) (int, error) {
+	if strings.HasSuffix(string(text), " read") {
+		e.drawn()
+	}
+	return e.Builder.Write(text)
+}
+
+// The server has become a replica after the first record was forgotten, as in a failover.
+func TestAForgetThatIsRefusedHalfwaySaysWhatIsForgotten(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	url, draws := "redis://"+server.Addr, 0
+	h := handler(mustConnect(t, url), nil)
+	for i := range 3 {
+		send(h, "alice", fmt.Sprint(i), "")
+	}
+	errs := &terminal{drawn: func() {
+		if draws++; draws == 2 { // the first is of the scan that counts the records
+			require.NoError(t, server.Client(t).ReplicaOf(t.Context(), "127.0.0.1", "1").Err())
+		}
+	}}
+	p := &program{stdin: strings.NewReader(""), stdout: errs, stderr: errs, draws: true, getenv: func(string) string { return "" }}
+	code := p.run(t.Context(), append([]string{"idem", "--store", url}, forget("alice", "--all", "--yes")...)...)
+	assert.Equal(t, storeFailed, code)
+	assert.Contains(t, errs.String(), "this server is a read-only replica; 1 records were forgotten; the same command continues")
 }
 
 func TestForgetListsAndAsks(t *testing.T) {
