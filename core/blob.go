@@ -52,7 +52,9 @@ func (k *keyed) fetchBody(r *Response, blob string) (full *Response, lost, err e
 		return nil, nil, err
 	}
 	lost = fmt.Errorf("idem: blob is lost: %w", err)
-	k.emit(k.engine.cfg.Hooks.StoreError, r.Status, lost)
+	if !k.hasLeft(err) {
+		k.emit(k.engine.cfg.Hooks.StoreError, r.Status, lost)
+	}
 	r.Omitted = true
 	return r, lost, nil
 }

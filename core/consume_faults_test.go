@@ -86,6 +86,22 @@ func TestAMessageWhoseResultIsInABlob(t *testing.T) {
 			f.ran(1)
 		})
 	}
+	t.Run("of which nobody waits for the result is no failure of the store", func(t *testing.T) {
+		s := newShelf()
+		f := newFixture(t, shelving(s))
+		f.consume(message, f.numbered)
+		f.send(request("K", "B"), long)
+		for name, retry := range map[string]func(context.Context){
+			"a message": func(ctx context.Context) { consumer.Consume(ctx, f.consumer, message, f.numbered) },
+			"a request": func(ctx context.Context) { _, _ = f.Do(ctx, request("K", "B"), long) },
+		} {
+			waiting, leave := context.WithCancel(ctx)
+			s.get = func(ctx context.Context) error { leave(); <-ctx.Done(); return ctx.Err() }
+			f.heard.take()
+			retry(waiting)
+			assert.NotContains(t, f.heard.names(), "store-error", name)
+		}
+	})
 	t.Run("and a request goes without it, as ever", func(t *testing.T) {
 		s := newShelf()
 		f := newFixture(t, shelving(s))

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"time"
 
 	"github.com/go-idem/idem/core/driver"
@@ -57,3 +58,6 @@ func (k *keyed) granted(entry driver.Entry) {
 
 // detached returns a context that has the values of the client's, and does not end when the client leaves.
 func (k *keyed) detached() context.Context { return context.WithoutCancel(k.ctx) }
+
+// hasLeft reports whether err is the error of a call that ended because the client has left, which is no failure of the store.
+func (k *keyed) hasLeft(err error) bool { return k.ctx.Err() != nil && errors.Is(err, context.Canceled) }

@@ -298,7 +298,7 @@ func (op *operation) beginFailed(err error) (Result, error) {
 	hasWaited := op.waiter != nil // then the request knows of a run
 	runsUnprotected := e.cfg.DangerouslyFailOpen && op.ctx.Err() == nil && !hasWaited
 	op.releaseAsync(causeNoResponse, runsUnprotected)
-	if op.ctx.Err() == nil || !errors.Is(err, context.Canceled) { // otherwise the client has left
+	if !op.hasLeft(err) {
 		op.emit(e.cfg.Hooks.StoreError, 0, err)
 	}
 	if runsUnprotected {

@@ -27,7 +27,9 @@ func (op *operation) makeReplay(outcome []byte) (result Result, origin string) {
 	stored, isInBlob, lost, err := op.readOutcome(outcome)
 	switch {
 	case errors.Is(err, errBlobUnavailable):
-		op.emit(op.engine.cfg.Hooks.StoreError, 0, err)
+		if !op.hasLeft(err) {
+			op.emit(op.engine.cfg.Hooks.StoreError, 0, err)
+		}
 		return op.refuseAfterRun(codeStoreUnavailable), ""
 	case err != nil:
 		return op.unreadable(err), ""
