@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/go-idem/idem/adapters/internal/attempts"
@@ -60,10 +61,22 @@ func (t *Transport) sendOnce(req *http.Request) (res *http.Response, release con
 	return res, release, err
 }
 
-// isRepeatable reports whether req can be sent more than once: it has a host, and its body can be read again.
+// isRepeatable reports whether it is worth sending req more than once: it has a host and a valid header, without which Base
+// refuses it each time, and its body can be read again.
 func isRepeatable(req *http.Request) bool {
 	hasBody := req.Body != nil && req.Body != http.NoBody
-	return req.URL != nil && req.URL.Host != "" && (!hasBody || req.GetBody != nil)
+	return req.URL != nil && req.URL.Host != "" && isValid(req.Header) && (!hasBody || req.GetBody != nil)
+}
+
+// isValid reports whether a header can be sent (RFC 9110, section 5.5).
+func isValid(header http.Header) bool {
+	for name, values := range header {
+		hasControls := strings.ContainsFunc(strings.Join(values, ""), func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7F })
+		if !attempts.IsToken(name) || hasControls {
+			return false
+		}
+	}
+	return true
 }
 
 // endError returns the caller's error when the attempts end because of the request: its context ended, or its body cannot be read

@@ -203,12 +203,26 @@ func TestTheResponseNamesTheRequestThatWasSent(t *testing.T) {
 	}
 }
 
-func TestARequestWithoutAHostIsSentOnce(t *testing.T) {
-	sent := 0
-	transport := &idem.Transport{Pause: quick, Base: roundTripper(func(*http.Request) (*http.Response, error) { sent++; return nil, errCut })}
-	_, err := transport.RoundTrip(newRequest(t, t.Context(), "POST", "/path"))
-	assert.ErrorIs(t, err, errCut)
-	assert.Equal(t, 1, sent)
+func TestARequestThatNoServerCanGetIsSentOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		to     string
+		header http.Header
+		sent   int
+	}{
+		"without a host":            {"/path", nil, 1},
+		"a line break in a header":  {"https://pay.example/", http.Header{"X-Note": {"fine", "two\nlines"}}, 1},
+		"a deleted byte":            {"https://pay.example/", http.Header{"X-Note": {"\x7F"}}, 1},
+		"a space in a field's name": {"https://pay.example/", http.Header{"X Note": {""}}, 1},
+		"a tab and an umlaut":       {"https://pay.example/", http.Header{"X-Note": {"\tgrün"}}, 2},
+	} {
+		sent := 0
+		base := roundTripper(func(*http.Request) (*http.Response, error) { sent++; return nil, errCut })
+		req := newRequest(t, t.Context(), "POST", c.to)
+		req.Header = c.header
+		_, err := (&idem.Transport{Pause: quick, Attempts: 2, Base: base}).RoundTrip(req)
+		assert.ErrorIs(t, err, errCut)
+		assert.Equal(t, c.sent, sent, name)
+	}
 }
 
 func TestNoAttemptLeavesAContextBehind(t *testing.T) {
