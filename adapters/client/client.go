@@ -49,7 +49,8 @@ import (
 // # Bounds
 //
 // Before a pause, the transport reads a response's body for at most a second and 64 KiB, and closes it. If the context ends in
-// the pause, the caller gets this response, with as much of its body. Base and the context bound how long one attempt takes: set
+// the pause, the caller gets this response. Its body is cut if it is longer than 64 KiB, and has nothing if it took longer than a
+// second; in both cases Read returns io.ErrUnexpectedEOF at its end. Base and the context bound how long one attempt takes: set
 // http.Transport.ResponseHeaderTimeout to try again when a server does not respond.
 //
 // The zero value is ready to use. A Transport is safe for concurrent use, and must not be changed after its first use. If a field
