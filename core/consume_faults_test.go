@@ -594,6 +594,22 @@ func TestABatchLeavesOutWhatIsLostBeforeItsCall(t *testing.T) {
 	})
 }
 
+// EVT-08: messages that have calls of their own lose no attempt when their process stops in an earlier call.
+func TestABatchThatStopsUsesUpNoAttemptOfWhatItHasNotHandled(t *testing.T) {
+	f := consuming(t, consumer.Config{MaxAttempts: 2})
+	failing := func(context.Context, []consumer.Message) ([]receipt, error) { return nil, errTest }
+	consumer.Batch(ctx, f.consumer, letters("ab"), failing)
+	running, stop := context.WithCancel(ctx)
+	d := consumer.Batch(running, f.consumer, letters("ab"), func(ctx context.Context, m []consumer.Message) ([]receipt, error) {
+		assert.Equal(t, letters("a"), m)
+		stop()
+		return each(ctx, m)
+	})
+	assert.Equal(t, []consumer.Verdict{consumer.Done, consumer.Busy}, verdicts(d))
+	assert.ErrorIs(t, d[1].Err, context.Canceled)
+	assert.Equal(t, consumer.Done, consumer.Batch(ctx, f.consumer, letters("b"), each)[0].Verdict)
+}
+
 // A handler that returns the error of a batch inside it has been called, whatever became of the messages of that batch.
 func TestAHandlerAroundABatchThatCameTooLateHasFailed(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {

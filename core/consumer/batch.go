@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,8 +23,8 @@ import (
 // [errors.Join] with as many errors counts as such.
 //
 // Messages with one ID are handled one after the other, in calls of their own. The context of handle ends with ctx, unlike the
-// context in Consume, or when the claim of one of its messages is lost. The context belongs to no run, so core.FromContext,
-// core.ChildKey and core.Step do not find one.
+// context in Consume, or when the claim of one of its messages is lost. Messages for which handle is not called before ctx ends are
+// Busy. The context belongs to no run, so core.FromContext, core.ChildKey and core.Step do not find one.
 //
 // A panic of handle fails the messages of its call and reaches the caller when the others are handled. So does a panic of a
 // hook, a marshaller, or anything else that runs for a message. With Config.Wait a message that is in progress elsewhere holds
@@ -212,7 +213,7 @@ func (b *batch[T]) callAll(calls [][]*member[T]) {
 	}
 }
 
-// call calls the handler with the members that still have their claims.
+// call calls the handler with the members that still have their claims, unless the context of the batch has ended.
 func (b *batch[T]) call(members []*member[T]) {
 	together := &shared{Context: b.ctx}
 	for _, m := range members {
@@ -222,8 +223,8 @@ func (b *batch[T]) call(members []*member[T]) {
 	ctx, cancel := context.WithCancelCause(together)
 	defer cancel(nil)
 	members = slices.DeleteFunc(members, func(m *member[T]) bool {
-		if m.run.Err() != nil {
-			m.err = notHandled{fmt.Errorf("idem: the run was over before the handler of its batch was called: %w", context.Cause(m.run))}
+		if why := cmp.Or(context.Cause(m.run), context.Cause(b.ctx)); why != nil {
+			m.err = notHandled{fmt.Errorf("idem: the run was over before the handler of its batch was called: %w", why)}
 		}
 		return m.err != nil
 	})
