@@ -30,6 +30,7 @@ var (
 	errLateBegin        = fmt.Errorf("%w: begin was answered after the lease", ErrLost)
 	errUnknownAlgorithm = fmt.Errorf("%w: its fingerprint was made by an algorithm that this engine does not know, "+
 		"or that is weaker than its own: name it in Fingerprint.Previous", driver.ErrUnreadable)
-	errNoResponse = errors.New("idem: run returned neither an error nor a response with a status from 100 to 999")
-	errNotFinal   = errors.New("idem: a response that no handler has written must have a status from 200 to 999, and no connection")
+	errBodyUnreadable = errors.New("idem: the body of the request cannot be read")
+	errNoResponse     = errors.New("idem: run returned neither an error nor a response with a status from 100 to 999")
+	errNotFinal       = errors.New("idem: a response that no handler has written must have a status from 200 to 999, and no connection")
 )

@@ -21,10 +21,11 @@ type keyed struct {
 	claim    driver.Claim // as the next call to the store sends it
 	begun    time.Time    // when Begin was last sent
 
-	hasher  digest.Hasher // of the naming that the claim's record has
-	isTask  bool          // req stands for a task
-	isLocal bool          // the outcome is that of the local cache
-	ownKey  *[32]byte     // the record's name under the engine's own naming, if the claim is under another; else nil
+	hasher    digest.Hasher // of the naming that the claim's record has
+	isTask    bool          // req stands for a task
+	isLocal   bool          // the outcome is that of the local cache
+	bodyState bodyState     // of body, for a request
+	ownKey    *[32]byte     // the record's name under the engine's own naming, if the claim is under another; else nil
 
 	started time.Duration // when the handler began, from epoch on; 0 before that, or if no hook is told
 	waited  time.Duration // for runs in progress, once that is over

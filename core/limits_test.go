@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/http"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -62,6 +63,50 @@ func TestAQuotaIsAskedOncePerRequest(t *testing.T) {
 	assert.EqualValues(t, 1, asked.Load())
 	f.refused(f.send(changed(scope("")), made), 401, "scope-missing")
 	assert.EqualValues(t, 1, asked.Load(), "nobody is asked about nobody")
+}
+
+// The functions of the config may read the body, although an adapter can read it only once.
+func TestAFunctionOfTheConfigMayReadTheBodyBeforeTheEngine(t *testing.T) {
+	reads := func(_ context.Context, r *core.Request) string {
+		read, err := r.Body(1)
+		return fmt.Sprintf("%s, error: %t", read, err != nil)
+	}
+	for name, change := range map[string]func(*core.Config){
+		"Scope": func(c *core.Config) { c.Scope = reads },
+		"Quota": func(c *core.Config) {
+			c.Limits.Quota = func(ctx context.Context, _ string, r *core.Request) bool { return reads(ctx, r) != "" }
+		},
+		"SentAt": func(c *core.Config) {
+			c.Key.MaxAge = lease
+			c.Key.SentAt = func(r *core.Request, _ string) (time.Time, bool) { return time.Now(), reads(ctx, r) != "" }
+		},
+		"Func": func(c *core.Config) {
+			c.Fingerprint.Func = func(r *core.Request, _ []byte) []byte { return []byte(reads(ctx, r)) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, change, func(c *core.Config) { c.Limits.RequestBody = 8 })
+			once := func(text string, err error) core.Request {
+				return changed(func(r *core.Request) {
+					isRead := false
+					r.Body = func(limit int64) ([]byte, error) {
+						assert.False(t, isRead, "a second call of an adapter's Body finds nothing")
+						assert.EqualValues(t, 8, limit)
+						isRead = true
+						return []byte(text), err
+					}
+				})
+			}
+			f.refused(f.send(once("too long for it", nil), made), 413, "body-too-large")
+			f.refused(f.send(once("", &http.MaxBytesError{Limit: 8}), made), 413, "body-too-large")
+			f.refused(f.send(once("half", errTest), made), 400, "body-unreadable")
+			f.answered(f.send(once("body", nil), made), 201, "made")
+			f.replayed(f.send(once("body", nil), made), 201, "made")
+			if name != "Scope" { // with it, another body is another caller
+				f.refused(f.send(once("other", nil), made), 422, "fingerprint-mismatch")
+			}
+		})
+	}
 }
 
 // away is a store that answers nothing until it is back.

@@ -66,6 +66,8 @@ func (e *Engine) Do(ctx context.Context, req Request, run func(context.Context) 
 		return e.ended(ctx, &req, e.refusals.refuseKey(problem, &e.cfg.Key)), nil
 	}
 	op := &operation{keyed: keyed{engine: e, ctx: ctx, req: req}, handler: run}
+	read := req.Body // so that the function below does not hold a copy of req
+	op.req.Body = func(int64) ([]byte, error) { return op.readOnce(read) }
 	problem, bypassed := op.admit(key)
 	switch {
 	case problem != "":
@@ -137,17 +139,50 @@ func (e *Engine) scopeOf(ctx context.Context, req *Request) string {
 
 // readBody reads the body and makes the fingerprint of the request, or returns the code of what is wrong with the body.
 func (op *operation) readBody() (problem string) {
-	limit := op.engine.cfg.Limits.RequestBody
-	body, err := op.req.Body(limit)
+	e := op.engine
+	body, err := op.req.Body(e.cfg.Limits.RequestBody)
 	switch {
-	case isTooLarge(err) || int64(len(body)) > limit:
+	case isTooLarge(err):
 		return codeBodyTooLarge
 	case err != nil:
 		return codeBodyUnreadable
 	}
-	op.body = body
-	op.claim.Fingerprint = op.engine.cfg.Fingerprint.of(op.engine.hasher, op.engine.algorithm, &op.req, body)
+	op.claim.Fingerprint = e.cfg.Fingerprint.of(e.hasher, e.algorithm, &op.req, body)
 	return ""
+}
+
+// bodyState says what came of reading the body of a request. It takes one byte of an operation.
+type bodyState uint8
+
+const (
+	bodyUnread bodyState = iota
+	bodyRead
+	bodyTooLarge
+	bodyUnreadable
+)
+
+// readOnce is Request.Body for the engine and for the functions of the configuration, which may call it before the engine does. It
+// calls read, which is that of the adapter and cannot be called again, at the first call only.
+func (op *operation) readOnce(read func(limit int64) ([]byte, error)) ([]byte, error) {
+	limit := op.engine.cfg.Limits.RequestBody
+	if op.bodyState == bodyUnread {
+		body, err := read(limit)
+		switch {
+		case isTooLarge(err) || int64(len(body)) > limit:
+			op.bodyState = bodyTooLarge
+		case err != nil:
+			op.bodyState = bodyUnreadable
+		default:
+			op.body, op.bodyState = body, bodyRead
+		}
+	}
+	switch op.bodyState {
+	case bodyTooLarge:
+		return nil, &http.MaxBytesError{Limit: limit}
+	case bodyUnreadable:
+		return nil, errBodyUnreadable
+	}
+	return op.body, nil
 }
 
 // isTooLarge reports whether err says that a body is longer than the limit.
