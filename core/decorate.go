@@ -128,11 +128,11 @@ func (p *place) engineFields() []Field {
 	return fields
 }
 
-// echo returns the key in the form in which responses carry it: a String of structured fields. It returns "" for a task, and for
-// a key that Key.Accept has made and that no header field can carry.
+// echo returns the key in the form in which responses carry it: a String of structured fields. It returns "" for a task, for a
+// request that only asks what became of a key, and for a key that Key.Accept has made and that no header field can carry.
 func (k *keyed) echo() string {
 	quoted := strconv.Quote(k.identity.key)
-	if _, ok := sfv.String(quoted); k.isTask || !ok { // the escapes of Quote that a String has not are errors there
+	if _, ok := sfv.String(quoted); k.isTask || k.identity.key == "" || !ok { // the escapes of Quote that a String has not are errors there
 		return ""
 	}
 	return quoted
