@@ -116,9 +116,7 @@ func (r *run) finish(f commit) error {
 	if lost || time.Until(leaseEnd) < r.engine.cfg.Limits.StoreTimeout { // the lease may end before the call
 		p = r.addPending(lost)
 	}
-	err := r.sendFirstCommit()
-	r.engine.reportCall(err)
-	r.emitFirstCommit(p, lost, err)
+	err := r.sendFirst(p, lost)
 	if isSettled(err) {
 		if p != nil {
 			p.remove()
@@ -137,25 +135,28 @@ func (r *run) finish(f commit) error {
 	return nil
 }
 
-// sendFirstCommit sends the commit for the first time. The call goes on when the client leaves.
-func (r *run) sendFirstCommit() error {
-	e, ctx := r.engine, &r.commitContext
-	ctx.Init(&e.timers, r.ctx, time.Now().Add(e.cfg.Limits.StoreTimeout), deadline.CancelNever)
-	defer ctx.Cancel()
-	return r.sendCommit(ctx)
-}
-
-// emitFirstCommit calls the hooks after the first call. If a hook panics, the commit is not sent again, so p is removed from
-// the queue; otherwise all retries in this process would wait for it. p may be nil.
-func (r *run) emitFirstCommit(p *pendingCommit, lost bool, err error) {
+// sendFirst sends the commit for the first time, and calls the hooks. If a hook panics, or the store does, the commit is not sent
+// again, so p is removed from the queue; otherwise all retries in this process would wait for it. p may be nil.
+func (r *run) sendFirst(p *pendingCommit, lost bool) (err error) {
 	panicked := true
 	defer func() {
 		if panicked && p != nil {
 			p.remove()
 		}
 	}()
+	err = r.sendFirstCommit()
+	r.engine.reportCall(err)
 	r.emitCommit(lost, err)
 	panicked = false
+	return err
+}
+
+// sendFirstCommit calls the store. The call goes on when the client leaves.
+func (r *run) sendFirstCommit() error {
+	e, ctx := r.engine, &r.commitContext
+	ctx.Init(&e.timers, r.ctx, time.Now().Add(e.cfg.Limits.StoreTimeout), deadline.CancelNever)
+	defer ctx.Cancel()
+	return r.sendCommit(ctx)
 }
 
 // emitCommit calls the hook that fits the result of a commit. lost is whether Hooks.Lost was called for this run already.

@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -96,18 +97,32 @@ func TestAnEngineInsideTheRunOfAnotherStandsAside(t *testing.T) {
 }
 
 func TestAHookThatPanicsLeavesNoClaimAndNoTimer(t *testing.T) {
-	for name, on := range map[string]func(*core.Hooks, core.Hook){
-		"begin": func(h *core.Hooks, p core.Hook) { h.Begin = p },
-		"kept":  func(h *core.Hooks, p core.Hook) { h.Kept = p },
+	for name, set := range map[string]func(c *core.Config, panics core.Hook){
+		"begin":           func(c *core.Config, panics core.Hook) { c.Hooks.Begin = panics },
+		"kept":            func(c *core.Config, panics core.Hook) { c.Hooks.Kept = panics },
+		"each store call": func(c *core.Config, panics core.Hook) { c.Hooks.StoreCall = panics },
+		"a look under another name": func(c *core.Config, panics core.Hook) {
+			c.PreviousSecrets = [][]byte{bytes.Repeat([]byte("s"), 32)}
+			c.Hooks.StoreCall = onCall("Look", panics)
+		},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			f := newFixture(t)
-			broken := f.with(func(c *core.Config) { on(&c.Hooks, func(context.Context, core.Event) { panic("hook") }) })
+			broken := f.with(func(c *core.Config) { set(c, func(context.Context, core.Event) { panic("hook") }) })
 			assert.Panics(t, func() { broken.send(request("K", "B"), made) })
 			assert.Empty(t, f.send(request("K", "B"), made).Problem)
 			time.Sleep(2 * lease)
 			assert.Zero(t, f.store.Calls("extend"))
 		})
+	}
+}
+
+// onCall is a Hooks.StoreCall that calls hook for this call alone.
+func onCall(name string, hook core.Hook) core.Hook {
+	return func(ctx context.Context, e core.Event) {
+		if e.Call == name {
+			hook(ctx, e)
+		}
 	}
 }
 

@@ -11,7 +11,8 @@ import (
 
 // Hook observes what the engine does, for logs, metrics and traces. It is called in the goroutine of the request, or in one that
 // renews a lease or retries a commit, so it must return quickly and be safe for concurrent use. The context has the values of the
-// request and is not cancelled with it. A hook that panics ends its request as a panic of the handler does.
+// request and is not cancelled with it. In the goroutine of the request, a hook that panics ends that request as a panic of the
+// handler does; in any other, it ends the process.
 type Hook func(context.Context, Event)
 
 // Hooks has one function per kind of event. A nil function is not called, and costs nothing: the engine reads no clock for it. A

@@ -50,7 +50,7 @@ func (op *operation) lookBack(own driver.Entry) (found driver.Entry, isSettled b
 		if err == nil && !hasRecord {
 			continue
 		}
-		op.release(claim)
+		op.release(claim, causeOtherName)
 		if err != nil && !hasRecord { // no Begin was sent under the other name, so there is nothing to withdraw
 			op.claim = claim
 		}
@@ -73,7 +73,7 @@ func (op *operation) acquireEarlier(own int64) (found driver.Entry, isSettled bo
 	}
 	hasRival, err := op.hasRival(own)
 	if hasRival || err != nil || isFresh(found) {
-		op.release(op.claim)
+		op.release(op.claim, causeOtherName)
 		return found, false, err
 	}
 	return found, true, nil
@@ -146,7 +146,7 @@ func (op *operation) look() (hasRecord bool, err error) {
 		return true, err
 	}
 	op.claim.Fence = found.Fence
-	op.release(op.claim)
+	op.release(op.claim, causeOtherName)
 	return false, nil
 }
 

@@ -231,9 +231,23 @@ func (op *operation) refuseEntry(entry driver.Entry) Result {
 }
 
 // acquire calls Begin until the result is final: it waits for a run in progress, makes the fingerprint anew with the record's
-// algorithm, resolves unknown outcomes, and looks for the record under earlier names.
+// algorithm, resolves unknown outcomes, and looks for the record under earlier names. If the store, a hook or Lease.OnUnknown
+// panics, nothing has run, so a claim that was granted is released.
 func (op *operation) acquire() (driver.Entry, error) {
-	defer op.stopWaiting()
+	panicked := true
+	defer func() {
+		op.stopWaiting()
+		if panicked {
+			op.withdraw()
+		}
+	}()
+	entry, err := op.acquireUnderAnyName()
+	panicked = false
+	return entry, err
+}
+
+// acquireUnderAnyName is acquire without its end.
+func (op *operation) acquireUnderAnyName() (driver.Entry, error) {
 	op.hasher = op.engine.hasher
 	entry, err := op.acquireRecord()
 	for tries := 0; err == nil && entry.State == driver.Claimed && len(op.engine.namings) > 1; tries++ {

@@ -590,15 +590,16 @@ func TestALocalReplayEndsWithARetentionThatBeganWithTheFirstSending(t *testing.T
 // A hook that panics when the call is done leaves nothing pending that nobody sends: that would hold the key for good.
 func TestAHookThatPanicsLeavesNothingPending(t *testing.T) {
 	for name, c := range map[string]struct {
-		h    handler
-		hook func(*core.Hooks) *core.Hook
+		h   handler
+		set func(h *core.Hooks, panics core.Hook)
 	}{
-		"kept":   {made, func(h *core.Hooks) *core.Hook { return &h.Kept }},
-		"failed": {answers(503, ""), func(h *core.Hooks) *core.Hook { return &h.Failed }},
+		"kept":           {made, func(h *core.Hooks, panics core.Hook) { h.Kept = panics }},
+		"failed":         {answers(503, ""), func(h *core.Hooks, panics core.Hook) { h.Failed = panics }},
+		"the store call": {made, func(h *core.Hooks, panics core.Hook) { h.StoreCall = onCall("Complete", panics) }},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			f, _, store := cutOff(t)
-			panics := f.with(func(cfg *core.Config) { *c.hook(&cfg.Hooks) = panicsOnce() })
+			panics := f.with(func(cfg *core.Config) { c.set(&cfg.Hooks, panicsOnce()) })
 			assert.PanicsWithValue(t, errTest, func() {
 				panics.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
 					store.during(leases(1.5))

@@ -23,10 +23,27 @@ func (k *keyed) releaseAsync(cause string, runsUnprotected bool) {
 	k.engine.retryAsync(k.claim.Lease, k.releaseCall(k.claim, failure))
 }
 
-// release releases a claim that was granted and under which nothing has run. It calls the store before it returns; if the store
-// does not respond, it tries again in the background.
-func (k *keyed) release(claim driver.Claim) {
-	send := k.releaseCall(claim, driver.Failure{Cause: "the record has another name", NoEffects: true, NotRun: true})
+// The causes of claims that were granted, or may have been, and under which nothing has run.
+const (
+	causeOtherName = "the record has another name"
+	causePanic     = "the store or a function of the config panicked"
+)
+
+// withdraw releases the claims that op may have after a panic: that of its record, and that under the engine's own name while it
+// looks under another.
+func (op *operation) withdraw() {
+	if op.isRenamed() {
+		own := op.claim
+		own.Key, own.Fence = *op.ownKey, 0
+		defer op.release(own, causePanic)
+	}
+	op.release(op.claim, causePanic)
+}
+
+// release releases a claim under which nothing has run. It calls the store before it returns; if the store does not respond, it
+// tries again in the background.
+func (k *keyed) release(claim driver.Claim, cause string) {
+	send := k.releaseCall(claim, driver.Failure{Cause: cause, NoEffects: true, NotRun: true})
 	if !send() {
 		k.engine.retryAsync(claim.Lease, send)
 	}
