@@ -106,6 +106,21 @@ var everyEnd = []struct {
 		require.Error(t, err)
 		require.Panics(t, func() { _, _ = f.do(ctx, request("K", "B"), panicsInside) })
 	}, "run failed, run failed, run failed"},
+	{"something outside of the handler panics", nil, func(t *testing.T, f *fixture) {
+		f.send(request("K", "B"), made)
+		f.doTask(job, made)
+		for _, set := range []func(*core.Config){
+			func(c *core.Config) { c.Key.Accept = func(string) (string, bool) { panic(errTest) } },
+			func(c *core.Config) { c.Scope = func(context.Context, *core.Request) string { panic(errTest) } },
+			withOnReplay(func(context.Context, *core.Request, *core.Response) (*core.Response, error) { panic(errTest) }),
+		} {
+			passes(t, errTest, func() { f.with(set).send(request("K", "B"), made) })
+		}
+		replay := func(h *core.Hooks) *core.Hook { return &h.Replay }
+		passes(t, errTest, func() { f.broken(replay).doTask(job, made) })
+		done := func(h *core.Hooks) *core.Hook { return &h.Done }
+		passes(t, errTest, func() { f.broken(done).send(request("K", "B"), made) })
+	}, "run kept, run kept, refused, refused, refused, refused, replay"},
 	{"a handler releases its key", nil, func(_ *testing.T, f *fixture) { f.send(request("K", "B"), answers(401, "")) }, "run released"},
 	{"an outcome is unknown", func(c *core.Config) { c.Lease.OnUnknown = core.RefuseUnknown }, func(_ *testing.T, f *fixture) {
 		f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {

@@ -52,7 +52,8 @@ type Event struct {
 
 	// Result says, in Done, what became of the operation: "run", "replay", "local_replay" (from the memory of Keep.LocalReplays),
 	// "conflict", "mismatch", "unknown" (refused, because the outcome of an earlier run is), "refused" for every other reason,
-	// "unprotected", or "bypass". The count of all is the number of operations.
+	// "unprotected", or "bypass". The count of all is the number of operations. A panic outside of a handler is "refused" without
+	// a Code.
 	Result string
 
 	// End says, in the Done of a run, how it ended: "kept", "released", "failed", "lost", "unknown", or "pending" while the outcome
@@ -204,6 +205,7 @@ func (k *keyed) doneEvent(what string, result *Result) Event {
 
 // emitDone calls Hooks.Refused, if the operation was refused, and Hooks.Done.
 func (k *keyed) emitDone(e *Event) {
+	k.isDone = true // even if a hook panics
 	hooks := &k.engine.cfg.Hooks
 	if hooks.Refused != nil && e.Code != "" {
 		hooks.Refused(k.detached(), *e)

@@ -24,6 +24,7 @@ type keyed struct {
 	hasher    digest.Hasher // of the naming that the claim's record has
 	isTask    bool          // req stands for a task
 	isLocal   bool          // the outcome is that of the local cache
+	isDone    bool          // Hooks.Done was called
 	bodyState bodyState     // of body, for a request
 	ownKey    *[32]byte     // the record's name under the engine's own naming, if the claim is under another; else nil
 

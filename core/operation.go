@@ -58,7 +58,7 @@ func (e *Engine) Do(ctx context.Context, req Request, run func(context.Context) 
 		return e.ended(ctx, &req, Result{Bypassed: true}), nil
 	}
 	req.Path = originForm(req.Path)
-	key, problem := e.cfg.Key.read(&req)
+	key, problem := e.readKey(ctx, &req)
 	if problem == codeKeyMissing && !e.cfg.Key.Required {
 		return e.ended(ctx, &req, Result{Bypassed: true}), nil
 	}
@@ -68,6 +68,35 @@ func (e *Engine) Do(ctx context.Context, req Request, run func(context.Context) 
 	op := &operation{keyed: keyed{engine: e, ctx: ctx, req: req}, handler: run}
 	read := req.Body // so that the function below does not hold a copy of req
 	op.req.Body = func(int64) ([]byte, error) { return op.readOnce(read) }
+	panicked := true
+	defer op.endPanicking(&panicked)
+	result, err := op.do(key)
+	panicked = false
+	return result, err
+}
+
+// readKey reads the key of a request. Hooks.Done is called even if Key.Accept panics.
+func (e *Engine) readKey(ctx context.Context, req *Request) (key, problem string) {
+	panicked := true
+	defer func() {
+		if panicked {
+			e.ended(ctx, req, Result{})
+		}
+	}()
+	key, problem = e.cfg.Key.read(req)
+	panicked = false
+	return key, problem
+}
+
+// endPanicking calls Hooks.Done for an operation that ends in a panic, unless it was called already, as for a handler that panics.
+func (op *operation) endPanicking(panicked *bool) {
+	if *panicked && !op.isDone {
+		op.ended(Result{})
+	}
+}
+
+// do takes a request with this key through its life.
+func (op *operation) do(key string) (Result, error) {
 	problem, bypassed := op.admit(key)
 	switch {
 	case problem != "":

@@ -110,7 +110,10 @@ func (op *operation) doTask(run handler) (Result, error) {
 		}
 		return response, err
 	}
+	panicked := true
+	defer op.endPanicking(&panicked)
 	result, err := op.claimAndRun()
+	panicked = false
 	result.Attempt, result.Decision = op.claim.Attempt, op.run.disposed
 	if result.Problem != "" {
 		return result, err
