@@ -202,14 +202,20 @@ func eachCall(t *testing.T, try func(t *testing.T, call recordCall, prepare func
 // answered makes a call with a client whose server is replaced by replies, and by that of a slot that moves.
 func answered(t *testing.T, call recordCall, c driver.Claim, isMoving bool, replies givenReplies, opts ...redisstore.Option) error {
 	client := redistest.Shared(t).Client(t)
-	client.AddHook(givenReplies(func(cmd redis.Cmder) any {
-		if isMoving && isSplit(cmd) {
-			return refusal("TRYAGAIN the slot moves")
-		}
-		return replies(cmd)
-	}))
+	if isMoving {
+		client.AddHook(slotMoves)
+	}
+	client.AddHook(replies)
 	return call.do(redisstore.New(client, append(opts, redisstore.Scripts())...), c)
 }
+
+// slotMoves replies as a server does while the slot of each record moves.
+var slotMoves = givenReplies(func(cmd redis.Cmder) any {
+	if isSplit(cmd) {
+		return refusal("TRYAGAIN the slot moves")
+	}
+	return nil
+})
 
 // A call of several commands ends with the first that is refused: a caller who does not know of the error would run or replay
 // something that is not there. Only a GET of a record that has moved is replaced by a script.

@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -31,23 +32,28 @@ func TestStepsOfAnEarlierOperationAreNotThoseOfANewOne(t *testing.T) {
 			redistest.Eventually(t, "the record is gone", func() bool { return len(client.Keys(ctx, "idem:*}").Val()) == 0 })
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			client := redistest.Start(t).Client(t)
-			store := redisstore.New(client)
-			c := heir(t, store, storetest.NewClaim(time.Minute, time.Hour))
-			require.NoError(t, store.Checkpoint(ctx, c, "ship", []byte("shipped")))
-			end(t, client, store, c)
-			require.Len(t, client.Keys(ctx, "*:steps").Val(), 1, "there are no steps that could be taken for others")
+		for _, isMoving := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, moving %t", name, isMoving), func(t *testing.T) {
+				client := redistest.Start(t).Client(t)
+				if isMoving {
+					client.AddHook(slotMoves)
+				}
+				store := redisstore.New(client)
+				c := heir(t, store, storetest.NewClaim(time.Minute, time.Hour))
+				require.NoError(t, store.Checkpoint(ctx, c, "ship", []byte("shipped")))
+				end(t, client, store, c)
+				require.Len(t, client.Keys(ctx, "*:steps").Val(), 1, "there are no steps that could be taken for others")
 
-			c = heir(t, store, c)
-			require.Equal(t, 1, c.Attempt)
-			require.NoError(t, store.Fail(ctx, c, driver.Failure{}))
-			c = heir(t, store, c)
-			require.Equal(t, 2, c.Attempt)
-			steps, err := store.Checkpoints(ctx, c)
-			require.NoError(t, err)
-			assert.Empty(t, steps)
-		})
+				c = heir(t, store, c)
+				require.Equal(t, 1, c.Attempt)
+				require.NoError(t, store.Fail(ctx, c, driver.Failure{}))
+				c = heir(t, store, c)
+				require.Equal(t, 2, c.Attempt)
+				steps, err := store.Checkpoints(ctx, c)
+				require.NoError(t, err)
+				assert.Empty(t, steps)
+			})
+		}
 	}
 }
 
@@ -73,6 +79,6 @@ func heir(t *testing.T, store *redisstore.Store, c driver.Claim) driver.Claim {
 	entry, err := store.Begin(ctx, c)
 	require.NoError(t, err)
 	require.Equal(t, driver.Claimed, entry.State)
-	c.Fence, c.Attempt = entry.Fence, entry.Attempt
+	c.Fence, c.Attempt, c.Operation = entry.Fence, entry.Attempt, entry.Operation
 	return c
 }
