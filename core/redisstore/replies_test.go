@@ -508,3 +508,24 @@ func TestTheEndOfARunIsPublishedOnlyToWhoHasSubscribed(t *testing.T) {
 		assert.Equal(t, published, executions(t, client, "publish")+executions(t, client, "spublish"))
 	}
 }
+
+// The record says on which kind of channel its requests wait: see lua/record.lua.
+func TestTheEndOfARunIsPublishedAsItsRequestsWait(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	if !server.Knows(t, "SPUBLISH") {
+		t.Skip("this server has no sharded channels")
+	}
+	client := server.Client(t)
+	store := redisstore.New(client, redisstore.Scripts())
+	for _, denied := range []bool{false, true} { // a user who may not publish ends runs all the same
+		for mark, command := range map[string]string{"1": "publish", "2": "spublish"} {
+			c := claimed(t, store, time.Minute)
+			require.NoError(t, client.SetRange(ctx, nameOf(c), 3, mark).Err())
+			require.NoError(t, store.Complete(ctx, c, nil))
+			assert.Equal(t, 1, executions(t, client, command), command)
+		}
+		require.Equal(t, 1, executions(t, client, "publish"))
+		require.NoError(t, client.Do(ctx, "ACL", "SETUSER", "default", "-publish", "-spublish").Err(), denied)
+	}
+}

@@ -151,8 +151,8 @@ func (s *luaSet) prepare() (func(), error) {
 		return cleanup, err
 	}
 	s.tests = []luaTests{
-		{path: "core/redisstore", run: "TestStoreKeepsTheContract$|TestWhoWatches|TestRule9|TestRule10"},
-		{path: "core/redisstore", run: "TestRule[1-8]|TestLuaAndMemory|TestSteps|TestADeadMessage|NativeClaim|TestTheAttempts"},
+		{path: "core/redisstore", run: "TestStoreKeepsTheContract$|TestRule9|TestRule10"},
+		{path: "core/redisstore", run: "TestRule[1-8]|TestLuaAndMemory|TestSteps|TestADeadMessage|NativeClaim|TestTheAttempts|TestTheEndOfARun"},
 		{path: "internal/model", run: "TestTheScriptsAnswerAsTheModelDoesInEverySituation|TestAClockThatJumps"},
 		{path: "core/redisstore", run: "TestEveryCall|TestAStep|TestAScan[FG]|TestALook"},
 	}
