@@ -427,6 +427,26 @@ func TestRule9AFullServerRefusesBeginAndRecordsWhatWasBegun(t *testing.T) {
 	assert.Len(t, entry.Outcome, 4096)
 }
 
+// What a run has done must not be lost because memory is short, nor what an operator has decided, also while the slot moves.
+func TestRule9AFullServerTakesEachCallForARecordThatIsThere(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
+	client, moving := server.Client(t), server.Client(t)
+	moving.AddHook(slotMoves)
+	stores := map[bool]*redisstore.Store{false: redisstore.New(client), true: redisstore.New(moving)}
+	for name, call := range recordCalls {
+		for isMoving, store := range stores {
+			if name == "Begin" || isMoving && call.whole {
+				continue
+			}
+			c := call.prepare(t, stores[false])
+			require.NoError(t, client.ConfigSet(ctx, "maxmemory", "1").Err())
+			require.ErrorContains(t, client.Set(ctx, "filler", "", 0).Err(), "OOM", "the server is not full")
+			assert.NoError(t, call.do(store, c), "%s, moving %t", name, isMoving)
+			require.NoError(t, client.ConfigSet(ctx, "maxmemory", "0").Err())
+		}
+	}
+}
+
 func TestRule10AClaimWhoseBeginHadNoAnswerIsGivenBack(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	store, _ := prefixed(t, client)
