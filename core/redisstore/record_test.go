@@ -84,6 +84,7 @@ func untouched(t *testing.T, store *redisstore.Store, c driver.Claim) {
 	c.Fence = 1
 	assert.ErrorIs(t, store.Extend(ctx, c), driver.ErrUnreadable)
 	assert.ErrorIs(t, store.Complete(ctx, c, []byte("kept")), driver.ErrUnreadable)
+	assert.ErrorIs(t, store.Reopen(ctx, c, []byte("dead")), driver.ErrUnreadable)
 	assert.ErrorIs(t, store.Checkpoint(ctx, c, "step", nil), driver.ErrUnreadable)
 	assert.ErrorIs(t, store.Fail(ctx, c, driver.Failure{}), driver.ErrUnreadable)
 	c.Fence = 0 // only Fail accepts it, and only Fail asks the server

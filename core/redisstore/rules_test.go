@@ -310,16 +310,22 @@ func TestRule8WhatIsNoRecordOfThisFormatIsRefusedAndLeftAlone(t *testing.T) {
 	record := client.Get(ctx, key).Val()
 	require.Len(t, record, 90)
 	contents := map[string]string{
-		"nothing, LSE-13":          "",
-		"half an operation":        record + record[:8],
-		"half a noted owner":       record + record[10:26] + "half of",
-		"FAILED without its end":   "1401" + record[4:] + record[10:26] + "02" + record[74:],
-		"a format from the future": "3" + record[1:],
-		"an unknown state":         "13" + record[2:],
-		"a short header":           record[:89],
-		"letters for a number":     record[:10] + "x" + record[11:],
-		"a short COMPLETED header": "12" + record[2:57],
-		"something else":           "hello",
+		"nothing, LSE-13":              "",
+		"no operation":                 record[:3] + "1000002" + record[10:],
+		"half an operation":            record + record[:8],
+		"half a noted owner":           record + record[10:26] + "half of",
+		"too many noted owners":        record + record[10:26] + strings.Repeat(record[74:], 17),
+		"FAILED without its end":       "1401" + record[4:] + record[10:26] + "02" + record[74:],
+		"FAILED with too many owners":  "1401" + record[4:] + record[10:26] + "17" + strings.Repeat(record[74:], 17),
+		"FAILED without an owner":      "1400" + record[4:80],
+		"FAILED without an operation":  "1400000002" + record[10:],
+		"FAILED with letters as count": "1401" + record[4:] + record[10:26] + "no bank",
+		"a format from the future":     "3" + record[1:],
+		"an unknown state":             "13" + record[2:],
+		"a short header":               record[:89],
+		"letters for a number":         record[:10] + "x" + record[11:],
+		"a short COMPLETED header":     "12" + record[2:57],
+		"something else":               "hello",
 	}
 	refuse := func(name string) {
 		before := client.Dump(ctx, key).Val()
@@ -339,6 +345,7 @@ func TestRule8WhatIsNoRecordOfThisFormatIsRefusedAndLeftAlone(t *testing.T) {
 		assert.ErrorIs(t, err, driver.ErrUnreadable, name)
 		assert.ErrorIs(t, store.Extend(ctx, c), driver.ErrUnreadable, name)
 		assert.ErrorIs(t, store.Complete(ctx, c, nil), driver.ErrUnreadable, name)
+		assert.ErrorIs(t, store.Reopen(ctx, rival, nil), driver.ErrUnreadable, name)
 		assert.ErrorIs(t, store.Fail(ctx, c, driver.Failure{}), driver.ErrUnreadable, name)
 		assert.Equal(t, before, client.Dump(ctx, key).Val(), "%s was changed", name)
 	}
