@@ -195,6 +195,19 @@ func TestRule3TheFenceNeverGoesBack(t *testing.T) {
 	require.Equal(t, ahead+1, last)
 }
 
+// The fence of a native claim is up to a ms ahead of the clock, and an outcome does not say what it was.
+func TestRule3AReopenedRecordIsAheadOfEveryClaimBeforeIt(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	store, _ := prefixed(t, client)
+	c := claimed(t, store, time.Minute)
+	require.NoError(t, store.Complete(ctx, c, []byte("dead")))
+	now := client.Time(ctx).Val().UnixMicro()
+	require.NoError(t, store.Reopen(ctx, rivalOf(c), []byte("dead")))
+	seen, err := store.Look(ctx, c.Key)
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, seen.Fence, now+1000)
+}
+
 func TestRule4TheServersClockCountsInMicroseconds(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	store, prefix := prefixed(t, client)
@@ -582,6 +595,28 @@ func TestRule10AFailureOfAnEarlierVersionKeepsItsCause(t *testing.T) {
 		entry, err := store.Begin(ctx, c)
 		require.NoError(t, err)
 		assert.Equal(t, driver.Claimed, entry.State)
+	}
+}
+
+// The runs of an operation find its steps by the fence of its first claim, also if an earlier version has written the record.
+func TestRule10AnOperationOfAnEarlierVersionGoesOn(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	store, prefix := prefixed(t, client)
+	const first, none = "1790000000000001", "0000000000000000"
+	for name, test := range map[string]struct{ beginning, end, operation string }{
+		"its first run has failed":                   {"1400000001", "no bank", ""},
+		"its second run has failed":                  {"1400000002", first + "no bank", first},
+		"its first run came after a withdrawn begin": {"1100000001", none, ""},
+	} {
+		c := claimed(t, store, 0)
+		key := prefix + "{" + string(driver.AppendRecordName(nil, c.Key)) + "}"
+		claim := client.Get(ctx, key).Val()
+		require.NoError(t, client.Set(ctx, key, test.beginning+claim[10:]+test.end, time.Hour).Err(), name)
+		want := test.operation
+		if want == "" {
+			want = claim[10:26] // of the record itself
+		}
+		assert.Equal(t, want, fmt.Sprint(heir(t, store, c).Operation), name)
 	}
 }
 
