@@ -78,6 +78,20 @@ var notifying = []test{
 		s.wantError(s.complete(heir, "kept"), nil)
 		s.wantWake(woken)
 	}},
+	// The key is free at once when an operator forgets a claim that has vanished. A store fails here if Forget only deletes.
+	{"a waiting request is notified when the claim that it waits for is forgotten", func(s *suite) {
+		if _, ok := s.story.store.(driver.Inspector); !ok {
+			s.Skip("the store is no Inspector")
+		}
+		c := NewClaim(moment, longer)
+		woken, stop := s.watch(c.Key) // before the claim, since a first watch may take as long as its lease
+		defer stop()
+		s.claim(&c)
+		s.subscribe(c)
+		s.advance(moment + overtime)
+		s.wantError(s.forget(s.look(c)), nil)
+		s.wantWake(woken)
+	}},
 	// A stopped watch belongs to a request that is over. If it stayed registered, each waiting request would leave something
 	// behind in the process. A store fails here if the stop of one watch ends those of other keys, or if a second stop
 	// panics.
@@ -253,8 +267,8 @@ var checkpointing = []test{
 		s.claim(&next)
 		s.wantSteps(next, nil)
 	}},
-	// Both calls show that the run is alive, so both restart the retention. A store fails here if it treats Checkpoints as a
-	// mere read: the record of a long run would expire during the run.
+	// Both calls show that the run is alive, so both restart the retention, and the claim stays as it is. A store fails here if
+	// it treats Checkpoints as a mere read: the record of a long run would expire during the run.
 	{"Checkpoint and Checkpoints renew the retention", func(s *suite) {
 		stored, read := NewClaim(moment/2, moment), NewClaim(moment/2, moment)
 		s.claim(&stored)
@@ -262,8 +276,10 @@ var checkpointing = []test{
 		s.claim(&read)
 		s.wantSteps(prolonged(read), nil)
 		s.advance(moment + overtime)
-		s.wantState(s.begin(other(stored)), driver.Mismatch)
-		s.wantState(s.begin(other(read)), driver.Mismatch)
+		for _, c := range []driver.Claim{stored, read} {
+			s.wantState(s.begin(other(c)), driver.Mismatch)
+			s.wantError(s.extend(c), nil)
+		}
 	}},
 	// NoEffects of a later run does not undo the steps of an earlier run. A store fails here if each Fail with NoEffects
 	// deletes the steps.
