@@ -25,5 +25,5 @@ record = in_format_1(record)
 if not readable(record) or state(record) .. string.sub(record, 11, 26) ~= ARGV[1] then return 'lost' end
 if state(record) == STARTED and lease_end(record) > now() then return 'lost' end
 redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])
-if state(record) ~= COMPLETED then wake(record) end
+if state(record) == STARTED then wake(record) end
 return 'ok'
