@@ -144,9 +144,10 @@ type Failure struct {
 // Notifier is an optional ability of a Store: it notifies waiting requests when a run ends.
 type Notifier interface {
 	// Watch calls wake, from any goroutine, when the claim of key may have ended, until stop is called. It returns once it is
-	// ready: if a later Begin with Subscribed returns InProgress, and Complete or Fail then ends that claim, wake is called. A
-	// wake may be lost with a connection, and extra calls of wake do no harm, even while stop runs. The store calls wake without
-	// a lock that its own calls need, so wake may call the store. wake must return soon, because other requests may wait for it.
+	// ready: if a later Begin with Subscribed returns InProgress, and Complete, Fail or Forget then ends that claim, wake is
+	// called. A wake may be lost with a connection, and extra calls of wake do no harm, even while stop runs. The store calls
+	// wake without a lock that its own calls need, so wake may call the store. wake must return soon, because other requests may
+	// wait for it.
 	//
 	// The engine waits for Watch no longer than for any other call, and does not wait for stop at all, so both may be called
 	// from any goroutine.
