@@ -113,7 +113,7 @@ func (r *run) finish(f commit) error {
 		return errOverdue
 	}
 	var p *pendingCommit
-	if lost || time.Until(leaseEnd) < r.engine.cfg.Limits.StoreTimeout { // the lease may end before the call
+	if time.Until(leaseEnd) < r.engine.cfg.Limits.StoreTimeout { // the lease may end before the call
 		p = r.addPending(lost)
 	}
 	err := r.sendFirst(p, lost)

@@ -350,7 +350,11 @@ func TestARunOutlivesAChangeOfTheConfig(t *testing.T) {
 
 // Nothing runs under a record that was made in a way that nobody here knows, whatever state it is in.
 func TestAFingerprintOfAnUnknownAlgorithmIsNotRunOrReplayed(t *testing.T) {
-	for _, fingerprint := range [][32]byte{{0: 0xFF, 31: 1}, {0: 64, 1: 7, 31: 1}, {0: 0, 31: 1}, {0: 64 + 63, 31: 1}} {
+	for _, fingerprint := range [][32]byte{
+		{0: 0xFF, 31: 1}, {0: 64, 1: 7, 31: 1}, {0: 0, 31: 1}, {0: 64 + 63, 31: 1},
+		{0: 128 + 16, 31: 1},     // a route without algorithmBase
+		{0: 128 + 64 + 1, 31: 1}, // a route, and a part that goes without
+	} {
 		f := newFixture(t, beginAnswers(driver.Entry{State: driver.Mismatch, Fingerprint: fingerprint}, nil), func(c *core.Config) { c.DangerouslyFailOpen = true })
 		f.refused(f.send(request("K", "B"), made), 503, "record-unreadable")
 		f.ran(0)

@@ -260,6 +260,22 @@ func TestConcurrentRequestIsRefusedAtOnce(t *testing.T) {
 	f.answered(first.finish(), 201, "made")
 	f.replayed(f.send(request("K", "B"), made), 201, "made")
 	f.ran(2) // CON-07
+
+	inBubble(t, "while the outcome is on its way", func(t *testing.T) {
+		var during core.Result
+		var took time.Duration
+		f := newFixture(t)
+		f = f.with(func(c *core.Config) {
+			store := c.Store
+			c.Store = scripted{Store: store, complete: func(driver.Claim) error {
+				took = elapsed(func() { during = f.send(request("K", "B"), made) })
+				return nil
+			}}
+		})
+		f.send(request("K", "B"), made)
+		f.refused(during, 409, "in-progress")
+		assert.Zero(t, took)
+	})
 }
 
 // CON-03.

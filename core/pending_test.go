@@ -251,6 +251,19 @@ func TestTheFirstSignOfLifeSendsWhatIsPending(t *testing.T) {
 		other.replayed(other.send(request("K", "B"), made), 201, "made")
 		f.close()
 	})
+	inBubble(t, "a commit", func(t *testing.T) {
+		f, other, store := cutOff(t)
+		first, second := f.hold(ctx, request("K", "B"), made), f.hold(ctx, request("another", "B"), made)
+		store.set(true)
+		first.finish()
+		time.Sleep(5*time.Second + 123*time.Millisecond)
+		store.set(false)
+		second.finish()
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		other.replayed(other.send(request("K", "B"), made), 201, "made")
+		f.close()
+	})
 }
 
 func TestAFailureIsPendingLikeAnOutcome(t *testing.T) {
@@ -543,6 +556,19 @@ func TestAnOutcomeOfWhichNothingIsKnownIsNotShown(t *testing.T) {
 			assert.Equal(t, "begin unknown", f.heard.names())
 		})
 	}
+	inBubble(t, "after the body was left out", func(t *testing.T) {
+		f, sent := newFixture(t), 0
+		f = f.with(func(c *core.Config) {
+			c.Store = &outage{longest: 1000, Store: scripted{Store: c.Store, complete: func(driver.Claim) error {
+				sent++
+				return fmt.Errorf("%w: commit: %w", core.ErrOutcomeUnknown, core.ErrLost)
+			}}}
+		})
+		f.send(request("K", "B"), tooLong)
+		f.close()
+		assert.Equal(t, 1, sent, "the whole outcome is not sent behind it")
+		assert.Equal(t, "unknown", lastOf(f.heard.take()))
+	})
 }
 
 // A record that says nothing of its earlier Complete may have been there: the blob stays, and has an end of its own.

@@ -278,11 +278,13 @@ func TestCompleteThatHasNoAnswerIsSentAgain(t *testing.T) {
 			assert.LessOrEqual(t, took, storeTimeout)
 
 			// It stands behind the outcome that is yet to be kept, for as long as a call of the store may last.
+			began := time.Now()
 			if meanwhile := f.send(request("K", "B"), made); times == 1 || fault != storetest.Hang {
 				f.replayed(meanwhile, 201, "made")
 			} else {
 				f.refused(meanwhile, 409, "in-progress")
 			}
+			assert.NotZero(t, time.Since(began), "a store that has just failed gets a pause")
 			assert.Less(t, elapsed(f.close), lease)
 			assert.Equal(t, times+1, f.store.Calls("complete"))
 			f.replayed(f.send(request("K", "B"), made), 201, "made")
