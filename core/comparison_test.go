@@ -76,41 +76,42 @@ func TestRequestsAreComparedAsTheConfigSays(t *testing.T) {
 		config core.FingerprintConfig
 		pair
 	}{
-		"FPR-05 parameters in another order":              {sorted, pair{queried("a=1&b=2"), queried("b=2&a=1"), true}},
-		"FPR-05 parameters escaped in another way":        {sorted, pair{queried("a=%7e+x"), queried("a=~%20x"), true}},
-		"FPR-05 another value":                            {sorted, pair{queried("a=1"), queried("a=2"), false}},
-		"FPR-05 values of one name in another order":      {sorted, pair{queried("a=1&a=2"), queried("a=2&a=1"), false}},
-		"FPR-05 a query that is none, by its text":        {sorted, pair{queried("a=%zz&b"), queried("b&a=%zz"), false}},
-		"FPR-05 raw, another order":                       {core.FingerprintConfig{}, pair{queried("a=1&b=2"), queried("b=2&a=1"), false}},
-		"FPR-06 white space and members in another order": {canonical, pair{asJSON(`{"a":1,"b":[1, 2]}`), asJSON("{ \"b\":[1,2],\n\"a\":1}"), true}},
-		"FPR-06 a string written in another way":          {canonical, pair{asJSON(`"é/"`), asJSON(`"\u00e9\/"`), true}},
-		"FPR-06 raw, white space":                         {core.FingerprintConfig{}, pair{asJSON(`{"a":1}`), asJSON(`{"a": 1}`), false}},
-		"FPR-06 a type that ends in +json":                {canonical, pair{typed("application/vnd.api+json; v=1", `[1]`), typed("application/vnd.api+json; v=1", `[1 ]`), true}},
-		"FPR-06 a type that is no JSON":                   {canonical, pair{typed("text/plain", `[1]`), typed("text/plain", `[1 ]`), false}},
-		"FPR-06 an application's type that is no JSON":    {canonical, pair{typed("application/octet-stream", `[1]`), typed("application/octet-stream", `[1 ]`), false}},
-		"FPR-06 no type at all":                           {canonical, pair{changed(body(`[1]`, nil)), changed(body(`[1 ]`, nil)), false}},
-		"FPR-06 JSON against the bytes of its form":       {canonical, pair{asJSON(`[1 ]`), typed("text/plain", `[1]`), false}},
-		"FPR-07 a number written in another way":          {canonical, pair{asJSON(`[1.0]`), asJSON(`[1]`), true}},
-		"FPR-07 numbers that a float can not tell apart":  {canonical, pair{asJSON(`[9007199254740993]`), asJSON(`[9007199254740992]`), false}},
-		"FPR-07 an array in another order":                {canonical, pair{asJSON(`[1,2]`), asJSON(`[2,1]`), false}},
-		"FPR-07 null and absent":                          {canonical, pair{asJSON(`{"a":null}`), asJSON(`{}`), false}},
-		"FPR-09 a member twice":                           {canonical, pair{asJSON(`{"a":1,"a":2}`), asJSON(`{"a":2}`), false}},
-		"FPR-09 a member twice, by its bytes":             {canonical, pair{asJSON(`{"a":1,"a":2}`), asJSON(`{"a":1, "a":2}`), false}},
-		"FPR-09 invalid JSON, by its bytes":               {canonical, pair{asJSON(`{"a":`), asJSON(`{"a": `), false}},
-		"FPR-09 too deep, by its bytes":                   {canonical, pair{asJSON(deep), asJSON(deep + " "), false}},
-		"FPR-12 another boundary":                         {parts, pair{asForm("one", "x"), asForm("two", "x"), true}},
-		"FPR-12 another part":                             {parts, pair{asForm("one", "x"), asForm("two", "y"), false}},
-		"FPR-12 raw, another boundary":                    {core.FingerprintConfig{}, pair{asForm("one", "x"), asForm("two", "x"), false}},
-		"FPR-12 a form that is cut, by its bytes":         {parts, pair{typed("multipart/form-data; boundary=one", "--one\r\n"), typed("multipart/form-data; boundary=two", "--two\r\n"), false}},
-		"FPR-12 parts that are no form, by their bytes":   {parts, pair{typed("multipart/mixed; boundary=one", "--one\r\n\r\nx\r\n--one--\r\n"), typed("multipart/mixed; boundary=two", "--two\r\n\r\nx\r\n--two--\r\n"), false}},
-		"FPR-13 headers that do not count":                {core.FingerprintConfig{Headers: []string{"Accept"}}, pair{changed(lines("User-Agent", "a", "Authorization", "old")), changed(lines("User-Agent", "b", "Date", "now")), true}},
-		"FPR-13 a header that counts":                     {core.FingerprintConfig{Headers: []string{"accept", "X-Tenant"}}, pair{changed(lines("Accept", "text/csv")), changed(lines("Accept", "text/html")), false}},
-		"FPR-13 a header that counts and is missing":      {core.FingerprintConfig{Headers: []string{"Accept"}}, pair{changed(lines("Accept", "")), changed(lines()), false}},
-		"FPR-13 lines that move from name to name":        {core.FingerprintConfig{Headers: []string{"A", "B"}}, pair{changed(lines("A", "1", "A", "2")), changed(lines("A", "1", "B", "2")), false}},
-		"FPR-17 another body when all are the same":       {core.FingerprintConfig{Off: true}, pair{request("K", "B"), request("K", "B'"), true}},
-		"FPR-17 another query when all are the same":      {core.FingerprintConfig{Off: true}, pair{queried("a=1"), queried("a=2"), true}},
-		"FPR-18 another path when all are the same":       {core.FingerprintConfig{Off: true}, pair{request("K", "B"), changed(path("/refunds")), false}},
-		"FPR-18 another method when all are the same":     {core.FingerprintConfig{Off: true}, pair{request("K", "B"), changed(method("PATCH")), false}},
+		"FPR-05 parameters in another order":                       {sorted, pair{queried("a=1&b=2"), queried("b=2&a=1"), true}},
+		"FPR-05 parameters escaped in another way":                 {sorted, pair{queried("a=%7e+x"), queried("a=~%20x"), true}},
+		"FPR-05 another value":                                     {sorted, pair{queried("a=1"), queried("a=2"), false}},
+		"FPR-05 values of one name in another order":               {sorted, pair{queried("a=1&a=2"), queried("a=2&a=1"), false}},
+		"FPR-05 a query that is none, by its text":                 {sorted, pair{queried("a=%zz&b"), queried("b&a=%zz"), false}},
+		"FPR-05 raw, another order":                                {core.FingerprintConfig{}, pair{queried("a=1&b=2"), queried("b=2&a=1"), false}},
+		"FPR-06 white space and members in another order":          {canonical, pair{asJSON(`{"a":1,"b":[1, 2]}`), asJSON("{ \"b\":[1,2],\n\"a\":1}"), true}},
+		"FPR-06 a string written in another way":                   {canonical, pair{asJSON(`"é/"`), asJSON(`"\u00e9\/"`), true}},
+		"FPR-06 raw, white space":                                  {core.FingerprintConfig{}, pair{asJSON(`{"a":1}`), asJSON(`{"a": 1}`), false}},
+		"FPR-06 a type that ends in +json":                         {canonical, pair{typed("application/vnd.api+json; v=1", `[1]`), typed("application/vnd.api+json; v=1", `[1 ]`), true}},
+		"FPR-06 a type that is no JSON":                            {canonical, pair{typed("text/plain", `[1]`), typed("text/plain", `[1 ]`), false}},
+		"FPR-06 an application's type that is no JSON":             {canonical, pair{typed("application/octet-stream", `[1]`), typed("application/octet-stream", `[1 ]`), false}},
+		"FPR-06 a type that ends in +json and is no application's": {canonical, pair{typed("model/gltf+json", `[1]`), typed("model/gltf+json", `[1 ]`), false}},
+		"FPR-06 no type at all":                                    {canonical, pair{changed(body(`[1]`, nil)), changed(body(`[1 ]`, nil)), false}},
+		"FPR-06 JSON against the bytes of its form":                {canonical, pair{asJSON(`[1 ]`), typed("text/plain", `[1]`), false}},
+		"FPR-07 a number written in another way":                   {canonical, pair{asJSON(`[1.0]`), asJSON(`[1]`), true}},
+		"FPR-07 numbers that a float can not tell apart":           {canonical, pair{asJSON(`[9007199254740993]`), asJSON(`[9007199254740992]`), false}},
+		"FPR-07 an array in another order":                         {canonical, pair{asJSON(`[1,2]`), asJSON(`[2,1]`), false}},
+		"FPR-07 null and absent":                                   {canonical, pair{asJSON(`{"a":null}`), asJSON(`{}`), false}},
+		"FPR-09 a member twice":                                    {canonical, pair{asJSON(`{"a":1,"a":2}`), asJSON(`{"a":2}`), false}},
+		"FPR-09 a member twice, by its bytes":                      {canonical, pair{asJSON(`{"a":1,"a":2}`), asJSON(`{"a":1, "a":2}`), false}},
+		"FPR-09 invalid JSON, by its bytes":                        {canonical, pair{asJSON(`{"a":`), asJSON(`{"a": `), false}},
+		"FPR-09 too deep, by its bytes":                            {canonical, pair{asJSON(deep), asJSON(deep + " "), false}},
+		"FPR-12 another boundary":                                  {parts, pair{asForm("one", "x"), asForm("two", "x"), true}},
+		"FPR-12 another part":                                      {parts, pair{asForm("one", "x"), asForm("two", "y"), false}},
+		"FPR-12 raw, another boundary":                             {core.FingerprintConfig{}, pair{asForm("one", "x"), asForm("two", "x"), false}},
+		"FPR-12 a form that is cut, by its bytes":                  {parts, pair{typed("multipart/form-data; boundary=one", "--one\r\n"), typed("multipart/form-data; boundary=two", "--two\r\n"), false}},
+		"FPR-12 parts that are no form, by their bytes":            {parts, pair{typed("multipart/mixed; boundary=one", "--one\r\n\r\nx\r\n--one--\r\n"), typed("multipart/mixed; boundary=two", "--two\r\n\r\nx\r\n--two--\r\n"), false}},
+		"FPR-13 headers that do not count":                         {core.FingerprintConfig{Headers: []string{"Accept"}}, pair{changed(lines("User-Agent", "a", "Authorization", "old")), changed(lines("User-Agent", "b", "Date", "now")), true}},
+		"FPR-13 a header that counts":                              {core.FingerprintConfig{Headers: []string{"accept", "X-Tenant"}}, pair{changed(lines("Accept", "text/csv")), changed(lines("Accept", "text/html")), false}},
+		"FPR-13 a header that counts and is missing":               {core.FingerprintConfig{Headers: []string{"Accept"}}, pair{changed(lines("Accept", "")), changed(lines()), false}},
+		"FPR-13 lines that move from name to name":                 {core.FingerprintConfig{Headers: []string{"A", "B"}}, pair{changed(lines("A", "1", "A", "2")), changed(lines("A", "1", "B", "2")), false}},
+		"FPR-17 another body when all are the same":                {core.FingerprintConfig{Off: true}, pair{request("K", "B"), request("K", "B'"), true}},
+		"FPR-17 another query when all are the same":               {core.FingerprintConfig{Off: true}, pair{queried("a=1"), queried("a=2"), true}},
+		"FPR-18 another path when all are the same":                {core.FingerprintConfig{Off: true}, pair{request("K", "B"), changed(path("/refunds")), false}},
+		"FPR-18 another method when all are the same":              {core.FingerprintConfig{Off: true}, pair{request("K", "B"), changed(method("PATCH")), false}},
 		"own, alike":                 {core.FingerprintConfig{Func: first}, pair{request("K", "B1"), changed(body("B2", nil), query("a=1")), true}},
 		"own, different":             {core.FingerprintConfig{Func: first}, pair{request("K", "B"), request("K", "C"), false}},
 		"FPR-18 own, another path":   {core.FingerprintConfig{Func: first}, pair{request("K", "B"), changed(path("/refunds")), false}},
@@ -363,4 +364,13 @@ func TestAFingerprintOfAnUnknownAlgorithmIsNotRunOrReplayed(t *testing.T) {
 		assert.Equal(t, "store-error", events[0].hook)
 		assert.ErrorIs(t, events[0].Err, driver.ErrUnreadable)
 	}
+}
+
+func TestAStoreThatTakesAFingerprintForAnotherHoldsNoRequest(t *testing.T) {
+	f := newFixture(t, func(c *core.Config) {
+		c.Store = scripted{begin: func(c driver.Claim) (driver.Entry, error) {
+			return driver.Entry{State: driver.Mismatch, Fingerprint: c.Fingerprint}, nil
+		}}
+	})
+	f.refused(f.send(request("K", "B"), made), 422, "fingerprint-mismatch")
 }

@@ -152,15 +152,13 @@ const (
 	cannotTell                     // f cannot compute the record's algorithm, or that takes requests for the same that f tells apart
 )
 
-// compare returns whether a record belongs to the request whose fingerprint is own. After sameRequest, the caller uses the
-// record's fingerprint. An algorithm that is weaker than f never decides that two requests are the same, unless Previous names
-// it (FPR-18).
-func (f *FingerprintConfig) compare(h digest.Hasher, own, record [32]byte, req *Request, body []byte) comparison {
+// compare returns whether a record belongs to a request although its fingerprint is not the one that f makes of the request.
+// After sameRequest, the caller uses the record's fingerprint. An algorithm that is weaker than f never decides that two requests
+// are the same, unless Previous names it (FPR-18).
+func (f *FingerprintConfig) compare(h digest.Hasher, record [32]byte, req *Request, body []byte) comparison {
 	a := algorithm(record[:2])
 	config, isTrusted := f.configFor(a)
 	switch {
-	case a == algorithm(own[:2]):
-		return otherRequest
 	case a.hasRoute() && routePart(record) != routeDigest(h, req):
 		return otherRequest
 	case config == nil:
@@ -277,7 +275,7 @@ func (f *FingerprintConfig) body(req *Request, body []byte) (form string, compar
 			return "json", canonical
 		}
 	}
-	if f.Multipart && media == "multipart/form-data" {
+	if f.Multipart { // canonical.Multipart accepts multipart/form-data only
 		if canonical, ok := canonical.Multipart(contentType, body); ok {
 			return "multipart", canonical
 		}

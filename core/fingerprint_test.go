@@ -2,6 +2,7 @@ package core
 
 import (
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -72,9 +73,25 @@ func TestOlderRecordsAreComparedOrNotReplayed(t *testing.T) {
 			_, err := hex.Decode(record[:], []byte(c.record))
 			require.NoError(t, err)
 			body := []byte(`{"n":1}`)
-			got := config.compare(plainHasher, config.of(plainHasher, config.algorithm(), &request, body), record, &request, body)
+			got := config.compare(plainHasher, record, &request, body)
 			assert.Equal(t, c.want, got)
 		})
+	}
+}
+
+// FPR-18: an algorithm has one byte for the names of the headers, which two lists of names may share.
+func TestPreviousHeadersAreFoundAlsoIfTheirAlgorithmIsTheSame(t *testing.T) {
+	previous, config := FingerprintConfig{Headers: []string{"accept"}}, FingerprintConfig{}
+	for i := 0; config.algorithm() != previous.algorithm(); i++ {
+		config.Headers = []string{fmt.Sprint("x-", i)}
+	}
+	config.Previous = &previous
+	for value, want := range map[string]comparison{"a": sameRequest, "b": otherRequest} {
+		request := Request{Method: "POST", Path: "/orders", Header: func(name string) []string { return []string{value} }}
+		first := request
+		first.Header = func(string) []string { return []string{"a"} }
+		record := previous.of(plainHasher, previous.algorithm(), &first, nil)
+		assert.Equal(t, want, config.compare(plainHasher, record, &request, nil), value)
 	}
 }
 

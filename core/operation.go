@@ -353,9 +353,8 @@ func (op *operation) sendBegin() (driver.Entry, error) {
 // refingerprint reports whether the record belongs to this request although another algorithm made its fingerprint. The claim
 // then carries the record's fingerprint.
 func (op *operation) refingerprint(record [32]byte) bool {
-	e := op.engine
-	op.comparison = e.cfg.Fingerprint.compare(op.hasher, op.claim.Fingerprint, record, &op.req, op.body)
-	if op.comparison != sameRequest {
+	op.comparison = op.engine.cfg.Fingerprint.compare(op.hasher, record, &op.req, op.body)
+	if op.comparison != sameRequest || op.claim.Fingerprint == record { // the second if the store contradicts itself
 		return false
 	}
 	op.claim.Fingerprint = record
