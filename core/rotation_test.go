@@ -217,6 +217,21 @@ func TestAVanishedRunIsFoundUnderAPreviousSecret(t *testing.T) {
 	})
 }
 
+// Two vanished claims are two unknown outcomes: what OnUnknown says of the first is not about the second.
+func TestAVanishedRunIsFoundUnderAPreviousSecretBehindAVanishedClaim(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		before := newFixture(t, secrets(oneSecret))
+		before.vanish(t)
+		asked := 0
+		after := before.with(secrets(anotherSecret, oneSecret)).with(func(c *core.Config) {
+			c.Lease.OnUnknown = func(context.Context, *core.Request) (*core.Response, error) { asked++; return nil, nil }
+		})
+		after.dieInBegin(request("K", "B"))
+		assert.True(t, after.runsAgain(request("K", "B")).Takeover)
+		assert.Equal(t, 2, asked)
+	})
+}
+
 func TestAMessageIsFoundUnderAPreviousSecret(t *testing.T) {
 	eachRotation(t, func(t *testing.T, before, after *fixture) {
 		assert.Equal(t, consumer.Done, before.consume(message, before.numbered).Verdict)
@@ -229,17 +244,19 @@ func TestAMessageIsFoundUnderAPreviousSecret(t *testing.T) {
 	})
 }
 
-// Tasks are compared by their input, also where requests are compared by nothing but their route.
+// Tasks are compared by their input, whatever requests are compared by.
 func TestAMessageIsComparedUnderAPreviousSecretWhateverRequestsAreComparedBy(t *testing.T) {
-	inBubble(t, "", func(t *testing.T) {
-		before := newFixture(t, secrets(oneSecret), comparing(core.FingerprintConfig{Off: true}))
-		after := before.with(secrets(anotherSecret, oneSecret))
-		assert.Equal(t, consumer.Done, before.consume(message, before.numbered).Verdict)
-		assert.Equal(t, consumer.Duplicate, after.consume(message, after.numbered).Verdict)
-		other := message
-		other.Payload = []byte("another")
-		assert.Equal(t, consumer.Dead, after.consume(other, after.numbered).Verdict)
-	})
+	for name, config := range map[string]core.FingerprintConfig{"route": {Off: true}, "function": {Func: v1}} {
+		inBubble(t, name, func(t *testing.T) {
+			before := newFixture(t, secrets(oneSecret), comparing(config))
+			after := before.with(secrets(anotherSecret, oneSecret))
+			assert.Equal(t, consumer.Done, before.consume(message, before.numbered).Verdict)
+			assert.Equal(t, consumer.Duplicate, after.consume(message, after.numbered).Verdict)
+			other := message
+			other.Payload = []byte("another")
+			assert.Equal(t, consumer.Dead, after.consume(other, after.numbered).Verdict)
+		})
+	}
 }
 
 // A process that dies after its claim, and before it has looked under the other name, hides no outcome that is stored there.
@@ -400,9 +417,12 @@ func TestARunUnderAPreviousSecretIsStoodAsideFor(t *testing.T) {
 	eachRotation(t, func(t *testing.T, before, after *fixture) {
 		before.send(request("K", "B"), answers(503, ""))
 		after.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
-			result, err := after.Do(ctx, request("K", "B"), made)
-			require.NoError(t, err)
-			assert.True(t, result.Bypassed)
+			last := after.with(func(c *core.Config) { c.PreviousSecrets, c.Key.PerRouteChanged = nil, false })
+			for _, inner := range []*fixture{after, last} {
+				result, err := inner.Do(ctx, request("K", "B"), made)
+				require.NoError(t, err)
+				assert.True(t, result.Bypassed)
+			}
 			return made(ctx)
 		})
 	})
