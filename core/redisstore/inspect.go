@@ -212,15 +212,12 @@ type entry struct {
 	isTombstone bool
 }
 
-// entries returns what these keys are, without those that are neither.
+// entries returns what these keys, which match the pattern, are, without those that are neither.
 func (n *scan) entries(keys []string) (all []entry) {
 	for _, key := range keys {
 		text, isTombstone := strings.CutSuffix(key, tombstoneSuffix)
-		text, isOurs := strings.CutPrefix(text, n.store.prefix)
-		if !isOurs || !strings.HasPrefix(text, "{") || !strings.HasSuffix(text, "}") {
-			continue
-		}
-		if name, ok := driver.ParseRecordName(text[1 : len(text)-1]); ok {
+		text, isClosed := strings.CutSuffix(strings.TrimPrefix(text, n.store.prefix+"{"), "}")
+		if name, ok := driver.ParseRecordName(text); isClosed && ok {
 			all = append(all, entry{name, isTombstone})
 		}
 	}
@@ -230,9 +227,6 @@ func (n *scan) entries(keys []string) (all []entry) {
 // read reads records in one pipeline and calls found for those that are selected. A tombstone counts if there is no record,
 // which the SCAN finds by a key of its own.
 func (n *scan) read(ctx context.Context, node redis.UniversalClient, entries []entry) error {
-	if len(entries) == 0 {
-		return nil
-	}
 	pipeline, queries := node.Pipeline(), make([]*query, len(entries))
 	for i := range entries {
 		queries[i] = n.store.inspectQuery(lookScript, entries[i].name)

@@ -150,5 +150,7 @@ func TestACallWithoutANodeIsAnError(t *testing.T) {
 		assert.ErrorIs(t, err, redis.ErrClosed, name)
 		_, err = store.Outcome(ctx, [32]byte{1})
 		assert.ErrorIs(t, err, redis.ErrClosed, name)
+		_, err = store.Watch(ctx, [32]byte{1}, func() {})
+		assert.ErrorIs(t, err, redis.ErrClosed, name)
 	}
 }

@@ -305,7 +305,7 @@ func (s *session) handleError(err error) error {
 		for _, name := range oldest.names {
 			delete(s.channels, name)
 			for _, w := range s.sub.channels[name] {
-				w.fail(err)
+				w.report(err)
 			}
 		}
 	}

@@ -58,7 +58,7 @@ type subscription struct {
 type watch struct {
 	name        string
 	wake        func()
-	sub         *subscription // that it belongs to; nil while its slot moves, and after its stop
+	sub         *subscription // that it belongs to; nil while its slot moves
 	unconfirmed bool          // the server has not confirmed the channel on this connection
 	confirmed   bool          // the server has confirmed the channel once
 	stopped     bool          // its caller has stopped it
@@ -115,7 +115,6 @@ func (n *notifier) remove(w *watch) {
 	if sub == nil {
 		return
 	}
-	w.sub = nil
 	rest := slices.DeleteFunc(sub.channels[w.name], func(other *watch) bool { return other == w })
 	sub.channels[w.name] = rest
 	if len(rest) == 0 {
@@ -138,13 +137,6 @@ func (sub *subscription) signal() {
 	}
 }
 
-// fail makes the call of Watch return err, unless the server has confirmed w before. The caller holds the notifier's mu.
-func (w *watch) fail(err error) {
-	if !w.confirmed {
-		w.report(err)
-	}
-}
-
 // markConfirmed notes, for the watches that match, that the server has confirmed their channel. A first confirmation lets the
 // call of Watch return. After a reconnection the watch wakes its request, because messages published without a connection are
 // lost. The caller holds the notifier's mu.
@@ -162,7 +154,7 @@ func markConfirmed(watches []*watch, which func(*watch) bool) {
 	}
 }
 
-// report gives the call of Watch its result. Only the first report counts.
+// report gives the call of Watch its result. Only the first report counts: a watch that was confirmed does not fail any more.
 func (w *watch) report(err error) {
 	select {
 	case w.ready <- err:
@@ -220,7 +212,7 @@ func (n *notifier) failPending(sub *subscription, err error) {
 	defer n.mu.Unlock()
 	for _, watches := range sub.channels {
 		for _, w := range watches {
-			w.fail(err)
+			w.report(err)
 		}
 	}
 }
@@ -239,7 +231,7 @@ func (n *notifier) move(watches []*watch, cause error) {
 		switch w.moves++; {
 		case w.stopped:
 		case err != nil || w.moves > most:
-			w.fail(cause)
+			w.report(cause)
 		default:
 			n.add(node, w)
 		}
