@@ -171,13 +171,13 @@ func (op *operation) readBody() (problem string) {
 	e := op.engine
 	body, err := op.req.Body(e.cfg.Limits.RequestBody)
 	switch {
+	case err == nil:
+		op.claim.Fingerprint = e.cfg.Fingerprint.of(e.hasher, e.algorithm, &op.req, body)
+		return ""
 	case isTooLarge(err):
 		return codeBodyTooLarge
-	case err != nil:
-		return codeBodyUnreadable
 	}
-	op.claim.Fingerprint = e.cfg.Fingerprint.of(e.hasher, e.algorithm, &op.req, body)
-	return ""
+	return codeBodyUnreadable
 }
 
 // bodyState says what came of reading the body of a request. It takes one byte of an operation.
@@ -197,12 +197,12 @@ func (op *operation) readOnce(read func(limit int64) ([]byte, error)) ([]byte, e
 	if op.bodyState == bodyUnread {
 		body, err := read(limit)
 		switch {
-		case isTooLarge(err) || int64(len(body)) > limit:
-			op.bodyState = bodyTooLarge
-		case err != nil:
-			op.bodyState = bodyUnreadable
-		default:
+		case err == nil && int64(len(body)) <= limit:
 			op.body, op.bodyState = body, bodyRead
+		case err == nil || isTooLarge(err):
+			op.bodyState = bodyTooLarge
+		default:
+			op.bodyState = bodyUnreadable
 		}
 	}
 	switch op.bodyState {
