@@ -62,4 +62,6 @@ func (k *keyed) granted(entry driver.Entry) {
 func (k *keyed) detached() context.Context { return context.WithoutCancel(k.ctx) }
 
 // hasLeft reports whether err is the error of a call that ended because the client has left, which is no failure of the store.
-func (k *keyed) hasLeft(err error) bool { return k.ctx.Err() != nil && errors.Is(err, context.Canceled) }
+func (k *keyed) hasLeft(err error) bool {
+	return k.ctx.Err() != nil && errors.Is(err, context.Canceled)
+}
