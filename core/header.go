@@ -65,12 +65,7 @@ func (h headerRules) keeps(name []byte) bool {
 // appendKept appends the header fields of r that a replay sends again. It leaves out those that Connection names. Like net/http
 // when it sends a header, it drops fields with an invalid name, and replaces line breaks by spaces.
 func (h headerRules) appendKept(kept []Field, r *Response) []Field {
-	var hops []string
-	for _, f := range r.Header {
-		if strings.EqualFold(f.Name, "Connection") {
-			hops = append(hops, strings.FieldsFunc(strings.ToLower(f.Value), isListSeparator)...)
-		}
-	}
+	hops := hopNames(r.Header)
 	for _, f := range r.Header {
 		var buf [64]byte
 		name := lower(buf[:0], f.Name)
@@ -79,6 +74,16 @@ func (h headerRules) appendKept(kept []Field, r *Response) []Field {
 		}
 	}
 	return kept
+}
+
+// hopNames returns the names, in lower case, of the fields that Connection names.
+func hopNames(fields []Field) (hops []string) {
+	for _, f := range fields {
+		if strings.EqualFold(f.Name, "Connection") {
+			hops = append(hops, strings.FieldsFunc(strings.ToLower(f.Value), isListSeparator)...)
+		}
+	}
+	return hops
 }
 
 // lower appends name in lower case. Unlike strings.ToLower it allocates nothing if b has room.

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -47,19 +48,31 @@ func (r *Response) copy() *Response {
 	}
 }
 
-// sendable returns what the engine sends of a response that Keep.OnReplay has returned. The header fields that HTTP forbids to
-// repeat, and those that only the engine sets, are left out. A body that is there is not omitted.
+// sendable returns what the engine sends of a response that Keep.OnReplay or Lease.OnUnknown has returned. The header fields that
+// HTTP forbids to repeat, and those that only the engine sets, are left out. A body that is there is not omitted.
 func (e *Engine) sendable(r *Response) *Response {
 	own := r.copy()
 	own.Omitted = r.Omitted && len(r.Body) == 0
 	if !hasBody(r.Status) {
 		own.Body = nil
 	}
-	own.Header = slices.DeleteFunc(own.Header, func(f Field) bool {
-		return !sfv.IsToken(f.Name) || neverKept[strings.ToLower(f.Name)] || e.cfg.isEngineField(f.Name)
+	hops := hopNames(r.Header)
+	own.Header = slices.DeleteFunc(validFields(own.Header), func(f Field) bool {
+		name := strings.ToLower(f.Name)
+		return neverKept[name] || slices.Contains(hops, name) || e.cfg.isEngineField(name)
 	})
-	for i := range own.Header {
-		own.Header[i].Value = withoutBreaks(own.Header[i].Value)
+	for i, name := range own.Removed {
+		own.Removed[i] = http.CanonicalHeaderKey(name)
+	}
+	return own
+}
+
+// validFields returns a copy of the header fields of a response that no handler has written. Names that are none are left out,
+// and the others are in canonical form, since net/http finds a Content-Type in no other. Values have no line breaks.
+func validFields(fields []Field) []Field {
+	own := slices.DeleteFunc(slices.Clone(fields), func(f Field) bool { return !sfv.IsToken(f.Name) })
+	for i, f := range own {
+		own[i] = Field{http.CanonicalHeaderKey(f.Name), withoutBreaks(f.Value)}
 	}
 	return own
 }

@@ -238,7 +238,7 @@ func (r *refusals) result(problem Problem) Result {
 	if r.render != nil {
 		if rendered := r.render(problem); rendered != nil {
 			own := *rendered // a Render function may return one value for every problem
-			own.Status = cmp.Or(own.Status, problem.Status)
+			own.Status, own.Header = cmp.Or(own.Status, problem.Status), validFields(own.Header)
 			result.Response = &own
 			return result
 		}

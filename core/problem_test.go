@@ -130,6 +130,14 @@ func TestRenderMakesTheWholeAnswer(t *testing.T) {
 	})
 }
 
+func TestTheFieldsOfARenderedAnswerAreValid(t *testing.T) {
+	fields := []Field{{"content-type", "text/plain"}, {"x a", "a"}, {"X-A", "a\r\nX-B: b"}}
+	eachProblem(t, ProblemConfig{Render: func(Problem) *Response { return &Response{Header: fields} }}, func(t *testing.T, _ string, result Result) {
+		assert.Equal(t, []Field{{"Content-Type", "text/plain"}, {"X-A", "a  X-B: b"}}, result.Response.Header)
+	})
+	assert.Equal(t, "content-type", fields[0].Name, "it may be the same one for every problem")
+}
+
 func TestRenderIsToldWhenToRetry(t *testing.T) {
 	var seen Problem
 	refusals := newRefusals(ProblemConfig{Render: func(p Problem) *Response { seen = p; return &Response{Status: p.Status} }})

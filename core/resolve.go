@@ -46,6 +46,7 @@ func (e *Engine) Resolve(ctx context.Context, which Task, outcome *Response) err
 		return e.cfg.Store.Fail(ctx, k.claim, driver.Failure{Cause: "an operator says that it did not happen"})
 	}
 	keep := &e.cfg.Keep
+	outcome = e.ownCopy(outcome, k.isTask)
 	omitted := outcome.Omitted || len(outcome.Body) > keep.MaxBody || keep.OmitBody != nil && keep.OmitBody(outcome)
 	r := &run{keyed: k}
 	r.commit.outcome, r.commit.blob = k.storeBody(&Response{

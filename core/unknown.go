@@ -1,9 +1,6 @@
 package core
 
-import (
-	"context"
-	"slices"
-)
+import "context"
 
 // RefuseUnknown is a LeaseConfig.OnUnknown for operations that must rather stay open than happen twice. After a run that vanished
 // the handler does not run again: requests are refused with 409 outcome-unknown until the retention ends (LSE-02), or until
@@ -27,13 +24,23 @@ func (op *operation) resolve(vanished int64) (again bool) {
 	}
 	if found != nil {
 		op.found = found
-		own := *found // OnUnknown may return the same response for every request
-		own.Header = slices.Clone(found.Header)
+		own := op.engine.ownCopy(found, op.isTask)
 		op.handler = func(ctx context.Context) (*Response, error) {
 			Decide(ctx, Keep)
-			return &own, nil
+			return own, nil
 		}
 	}
 	op.claim.TakeoverFence = vanished // the answer is about that run, and no later one
 	return true
+}
+
+// ownCopy returns what becomes the outcome of a response that Lease.OnUnknown, which may return one value for every request, or an
+// operator has found. The fields of a task are not those of HTTP.
+func (e *Engine) ownCopy(found *Response, isTask bool) *Response {
+	own := found.copy()
+	if !isTask {
+		own = e.sendable(found)
+		own.Omitted = found.Omitted
+	}
+	return own
 }

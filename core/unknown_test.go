@@ -117,6 +117,38 @@ func TestAnUnknownOutcome(t *testing.T) {
 	})
 }
 
+// RPL-11, RPL-12, RPL-25: it may come from another service, whose connection is over.
+func TestAResponseThatIsFoundIsSentAsItIsReplayed(t *testing.T) {
+	found := &core.Response{Status: 201, Body: []byte("found"), Header: []core.Field{
+		line("content-type", "text/plain"), line("X-A", "a\r\nX-B: b"), line("X B", "b"), line("Date", "yesterday"), line("Content-Length", "1"),
+		line("connection", "x-hop"), line("X-Hop", "1"), line("Transfer-Encoding", "chunked"), line(marker, "false"),
+	}}
+	want := []core.Field{line("Content-Type", "text/plain"), line("X-A", "a  X-B: b")}
+	for name, change := range map[string]func(*core.Config){
+		"by OnUnknown":   onUnknown(func(context.Context, *core.Request) (*core.Response, error) { return found, nil }),
+		"by an operator": onUnknown(core.RefuseUnknown),
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			f := newFixture(t, change)
+			f.vanish(t)
+			if name == "by an operator" {
+				require.NoError(t, f.Resolve(ctx, core.Task{Scope: core.SingleTenant(ctx, nil), Key: "K"}, found))
+			}
+			for range 2 {
+				result := f.send(request("K", "B"), made)
+				f.sends(result, 201, "found")
+				assert.Equal(t, want, result.Response.Header[:2])
+				if result.Replayed {
+					assert.Equal(t, []core.Field{line(marker, "true"), line("Content-Length", "5")}, result.Response.Header[2:])
+				} else {
+					assert.Len(t, result.Response.Header, 2)
+				}
+			}
+			assert.Len(t, found.Header, 9, "it may be the same one for every request")
+		})
+	}
+}
+
 // ERR-06.
 func TestAPanicIsAnUnknownOutcomeIfOnUnknownIsSet(t *testing.T) {
 	inBubble(t, "it is neither free nor failed", func(t *testing.T) {
