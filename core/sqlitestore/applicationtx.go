@@ -4,15 +4,20 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"sync"
 
 	"modernc.org/sqlite"
 )
 
 // applicationTx is the Tx that a function of the application gets. After an error it looks whether SQLite has rolled the
-// transaction back, so that a later statement gets an error that says so.
+// transaction back, so that a later statement gets an error that says so. It closes the rows that the function has left open, as
+// sql.Tx does: they would keep the connection, without which nothing is written.
 type applicationTx struct {
 	*sql.Conn
 	hasEnded bool
+
+	mu      sync.Mutex
+	queries []func() // each closes the rows of a query
 }
 
 // run calls a function of the application with the transaction. Its error wraps errEnded if the transaction has ended meanwhile.
@@ -25,7 +30,7 @@ func (t *transaction) run(f func(Tx) error) error {
 	}
 	defer func() { _ = t.onCommit(nil) }() // also when f panics
 	tx := &applicationTx{Conn: t.Conn}
-	err := f(tx)
+	err := tx.call(f)
 	tx.check()
 	switch {
 	case tx.hasEnded && !errors.Is(err, errEnded):
@@ -34,6 +39,25 @@ func (t *transaction) run(f func(Tx) error) error {
 		return err
 	}
 	return t.execute("RELEASE idem_mark")
+}
+
+// call calls a function of the application, and closes the rows that it leaves open.
+func (a *applicationTx) call(f func(Tx) error) error {
+	defer func() { // also when f panics
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for _, end := range a.queries {
+			end()
+		}
+	}()
+	return f(a)
+}
+
+// closeLater has call close the rows of a query.
+func (a *applicationTx) closeLater(end func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.queries = append(a.queries, end)
 }
 
 // refuse refuses a commit. While a function of the application has the transaction, a commit is either its own, or one of SQLite's:
@@ -74,7 +98,11 @@ func (a *applicationTx) PrepareContext(ctx context.Context, query string) (*sql.
 
 // QueryContext sends a query.
 func (a *applicationTx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	return checked(a, func() (*sql.Rows, error) { return a.Conn.QueryContext(ctx, query, args...) })
+	rows, err := checked(a, func() (*sql.Rows, error) { return a.Conn.QueryContext(ctx, query, args...) })
+	if err == nil {
+		a.closeLater(func() { _ = rows.Close() })
+	}
+	return rows, err
 }
 
 // QueryRowContext sends a query for one row.
@@ -84,7 +112,9 @@ func (a *applicationTx) QueryRowContext(ctx context.Context, query string, args 
 		cancel()
 		ctx = ended
 	}
-	return a.Conn.QueryRowContext(ctx, query, args...)
+	row := a.Conn.QueryRowContext(ctx, query, args...)
+	a.closeLater(func() { _ = row.Scan() }) // which closes the rows of a row that nobody has scanned
+	return row
 }
 
 // checked sends a statement unless the transaction has ended.

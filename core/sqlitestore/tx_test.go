@@ -193,6 +193,32 @@ func TestAnInTxThatFailsLeavesTheRunWithoutEffects(t *testing.T) {
 	}
 }
 
+// Rows that nobody closes would keep the only connection that writes.
+func TestRowsThatAreLeftOpenHoldNothingUp(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(*service, sqlitestore.Tx) error{
+		"rows": func(s *service, tx sqlitestore.Tx) error {
+			rows, err := tx.QueryContext(ctx, "SELECT 1 UNION SELECT 2")
+			return errors.Join(s.effect(tx), err, rows.Err())
+		},
+		"a row": func(s *service, tx sqlitestore.Tx) error { return tx.QueryRowContext(ctx, "SELECT 1").Err() },
+		"a new row": func(s *service, tx sqlitestore.Tx) error {
+			return tx.QueryRowContext(ctx, "INSERT INTO effect VALUES (?) RETURNING 1", s.key).Err()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t)
+			require.NoError(t, s.store.InTx(ctx, func(tx sqlitestore.Tx) error { return leave(s, tx) }), "outside of a run")
+			result := s.send(func(run context.Context) (*core.Response, error) {
+				require.NoError(t, s.store.InTx(run, func(tx sqlitestore.Tx) error { return leave(s, tx) }))
+				return created()
+			})
+			assert.Equal(t, 201, result.Response.Status)
+			assert.Equal(t, 201, serviceOn(t, s.store).send(s.order).Response.Status, "the next one finds the connection")
+		})
+	}
+}
+
 func TestAnInTxCanBeTriedAgain(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
