@@ -204,7 +204,7 @@ func rejected[T any](c *Consumer, m Message, result *core.Result) Delivery[T] {
 		return Delivery[T]{Verdict: Duplicate, Omitted: true}
 	case codeRecordUnreadable:
 		d.Err = result.Err
-		if c.unreadable.since(m.name(), c.engines.Keep.Retention) >= c.cfg.MaxUnreadable {
+		if c.unreadable.since(m.name(), c.engines.Keep.Retention, c.cfg.MaxUnreadable) >= c.cfg.MaxUnreadable {
 			d.Verdict, d.RedeliverAfter = Dead, 0
 		}
 	case codeMismatch:
