@@ -14,7 +14,8 @@ type Verdict string
 
 // The verdicts.
 const (
-	// Done: the message was handled now, and its result is kept, or will be as soon as the store is available. Acknowledge it.
+	// Done: the message was handled now, and its result is kept, or will be as soon as the store is available. With
+	// core.Config.DangerouslyFailOpen it may have been handled without a claim; then nothing is kept. Acknowledge it.
 	Done Verdict = "done"
 
 	// Duplicate: an earlier delivery was handled. Acknowledge this one.

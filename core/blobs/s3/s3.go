@@ -9,8 +9,9 @@
 //	  "NoncurrentVersionExpiration": {"NoncurrentDays": 1}}]}
 //
 // The client needs the permissions s3:PutObject, s3:GetObject and s3:DeleteObject on the prefix. With s3:ListBucket, S3
-// reports an absent object as absent; without, as forbidden. The client repeats failed requests, ten times unless
-// minio.Options.MaxRetries has another value, until the context ends.
+// reports an absent object as absent; without, as forbidden. For results of messages it needs that one, too: a message whose blob is
+// absent is a Duplicate, and stays Busy for the retention if S3 says that the blob is forbidden. The client repeats failed requests,
+// ten times unless minio.Options.MaxRetries has another value, until the context ends.
 package s3
 
 import (
