@@ -151,6 +151,8 @@ func (o *Operator) Forget(ctx context.Context, by By, task core.Task, seen drive
 	switch seen.State {
 	case "":
 		return errors.New("idem: operator: forget: no record was seen")
+	case driver.InProgress: // and if its run has vanished since, its outcome is unknown, which nobody has seen
+		return ErrChanged
 	case driver.Unreadable:
 		return fmt.Errorf("idem: operator: forget: the record is left, since a later version may have written it: %w", driver.ErrUnreadable)
 	}

@@ -265,6 +265,21 @@ func TestAnOperatorSettlesNoLaterRun(t *testing.T) {
 	})
 }
 
+// The outcome of a run that was seen in progress is unknown when its process has died since. That is for somebody to settle who has
+// seen it.
+func TestWhatWasSeenInProgressIsNotForgotten(t *testing.T) {
+	inBubble(t, "OPR-04", func(t *testing.T) {
+		o := newOperator(t, memstore.New())
+		o.send("ann", "K", vanish)
+		task, seen := core.Task{Scope: "ann", Key: "K"}, o.look("ann", "K")
+		time.Sleep(lease)
+		assert.ErrorIs(t, o.Forget(ctx, alice, task, seen), operator.ErrChanged)
+		assert.ErrorIs(t, o.Release(ctx, alice, task, seen), operator.ErrChanged)
+		assert.Equal(t, driver.Unknown, o.look("ann", "K").State)
+		assert.Empty(t, o.audited)
+	})
+}
+
 func TestAReleasedKeyIsFreeForAnotherRequest(t *testing.T) {
 	for name, run := range map[string]func(context.Context) (*core.Response, error){"failed": respond(500), "unknown": vanish} {
 		inBubble(t, "OPR-04 "+name, func(t *testing.T) {
