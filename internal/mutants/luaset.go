@@ -154,7 +154,7 @@ func (s *luaSet) prepare() (func(), error) {
 		{path: "core/redisstore", run: "TestStoreKeepsTheContract$|TestRule9|TestRule10"},
 		{path: "core/redisstore", run: "TestRule[1-8]|TestLuaAndMemory|TestSteps|TestADeadMessage|NativeClaim|TestTheAttempts|TestTheEndOfARun"},
 		{path: "internal/model", run: "TestTheScriptsAnswerAsTheModelDoesInEverySituation|TestAClockThatJumps"},
-		{path: "core/redisstore", run: "TestEveryCall|TestAStep|TestAScan[FG]|TestALook"},
+		{path: "core/redisstore", run: "TestEveryCall|TestAStep|TestAScan[FG]|TestALook|TestCompleteLeaves"},
 	}
 	for i := range s.tests {
 		t := &s.tests[i]
