@@ -51,7 +51,7 @@ func (op *operation) lookBack(own driver.Entry) (found driver.Entry, isSettled b
 			continue
 		}
 		op.release(claim, causeOtherName)
-		if err != nil && !hasRecord { // no Begin was sent under the other name, so there is nothing to withdraw
+		if !hasRecord { // no Begin was sent under the other name, so there is nothing to withdraw
 			op.claim = claim
 		}
 		if err != nil {
@@ -123,8 +123,8 @@ func (op *operation) findOutcome(own driver.Entry) (driver.Entry, error) {
 
 // look reports whether there is a record under the name that op's claim has now. It asks a [driver.Inspector], because a claim
 // would stay there if the process died before it has released it. A later request would then go on under that name, which a
-// process in another step of a rotation may not know. Begin decides what an Inspector cannot tell: whether a claim finds a
-// tombstone, which only a claim with a LateRetry can. hasRecord is true if that Begin failed.
+// process in another step of a rotation may not know. Begin decides what an Inspector cannot tell: whether there is a tombstone
+// behind a released claim, which only a claim with a LateRetry finds. hasRecord is true if that Begin failed.
 func (op *operation) look() (hasRecord bool, err error) {
 	seen, err := op.inspect(op.claim.Key)
 	switch {
@@ -135,13 +135,10 @@ func (op *operation) look() (hasRecord bool, err error) {
 		return false, nil
 	case op.claim.LateRetry == 0 && (seen.State == driver.Expired || seen.IsReleased()):
 		return false, nil
-	case seen.State != driver.Expired && (seen.State != driver.Failed || seen.Attempt > 0):
+	case seen.State != driver.Failed || seen.Attempt > 0:
 		return true, nil
 	}
 	found, err := op.sendBegin()
-	if err == nil && found.State == driver.Mismatch && op.refingerprint(found.Fingerprint) {
-		found, err = op.sendBegin()
-	}
 	if err != nil || !isFresh(found) {
 		return true, err
 	}

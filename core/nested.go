@@ -107,7 +107,7 @@ func isSameInterface(a, b reflect.Value) bool {
 		return false
 	case a.Comparable():
 		return a.Equal(b)
-	case !a.CanInterface() || !b.CanInterface(): // in an unexported field, which cannot be copied
+	case !a.CanInterface(): // in an unexported field, as b is, which cannot be copied
 		return false
 	}
 	return isSame(addressableCopy(a), addressableCopy(b))

@@ -107,7 +107,10 @@ func inside(t *testing.T, outer, inner func(*core.Config)) (result core.Result) 
 // listed is a codec that cannot be compared with ==.
 type listed struct {
 	idle
-	names []string
+	names  []string
+	table  map[string]bool
+	next   *listed
+	hidden any
 }
 
 // Values are compared, also behind pointers to options and in types that == does not take.
@@ -119,21 +122,30 @@ func TestEqualOptionsOfTwoEnginesAreOneRule(t *testing.T) {
 	codec := func(codecs ...driver.Codec) func(*core.Config) {
 		return func(c *core.Config) { c.Keep.Codecs = codecs }
 	}
+	blobs := func(b driver.Blobs) func(*core.Config) {
+		return func(c *core.Config) { c.Keep.Blobs, c.Keep.BlobsFrom = b, 0 }
+	}
+	table := map[string]bool{}
 	for name, c := range map[string]struct {
 		outer, inner func(*core.Config)
 		isOne        bool
 	}{
-		"equal lists":             {allow("Age", "Allow"), allow("Age", "Allow"), true},
-		"another name":            {allow("Age", "Allow"), allow("Age", "Warning"), false},
-		"another order":           {allow("Age", "Allow"), allow("Allow", "Age"), false},
-		"a longer list":           {allow("Age"), allow("Age", "Allow"), false},
-		"equal options before":    {previous(&core.FingerprintConfig{JSON: true}), previous(&core.FingerprintConfig{JSON: true}), true},
-		"other options before":    {previous(&core.FingerprintConfig{JSON: true}), previous(&core.FingerprintConfig{SortQuery: true}), false},
-		"no options before":       {previous(&core.FingerprintConfig{JSON: true}), previous(nil), false},
-		"none, and then some":     {previous(nil), previous(&core.FingerprintConfig{JSON: true}), false},
-		"equal codecs":            {codec(listed{names: []string{"a"}}), codec(listed{names: []string{"a"}}), true},
-		"a codec of other values": {codec(listed{names: []string{"a"}}), codec(listed{names: []string{"b"}}), false},
-		"a codec of another type": {codec(listed{}), codec(&idle{}), false},
+		"no blobs in blobs":          {blobs(newShelf()), blobs(nil), false},
+		"a codec with its table":     {codec(listed{table: table}), codec(listed{table: table}), true},
+		"a codec with another":       {codec(listed{table: table}), codec(listed{table: map[string]bool{}}), false},
+		"a codec that shares":        {codec(listed{next: &listed{}}), codec(listed{next: &listed{}}), false},
+		"a codec that shows no list": {codec(listed{hidden: []int{1}}), codec(listed{hidden: []int{1}}), false},
+		"equal lists":                {allow("Age", "Allow"), allow("Age", "Allow"), true},
+		"another name":               {allow("Age", "Allow"), allow("Age", "Warning"), false},
+		"another order":              {allow("Age", "Allow"), allow("Allow", "Age"), false},
+		"a longer list":              {allow("Age"), allow("Age", "Allow"), false},
+		"equal options before":       {previous(&core.FingerprintConfig{JSON: true}), previous(&core.FingerprintConfig{JSON: true}), true},
+		"other options before":       {previous(&core.FingerprintConfig{JSON: true}), previous(&core.FingerprintConfig{SortQuery: true}), false},
+		"no options before":          {previous(&core.FingerprintConfig{JSON: true}), previous(nil), false},
+		"none, and then some":        {previous(nil), previous(&core.FingerprintConfig{JSON: true}), false},
+		"equal codecs":               {codec(listed{names: []string{"a"}}), codec(listed{names: []string{"a"}}), true},
+		"a codec of other values":    {codec(listed{names: []string{"a"}}), codec(listed{names: []string{"b"}}), false},
+		"a codec of another type":    {codec(listed{}), codec(&idle{}), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, c.isOne, inside(t, c.outer, c.inner).Bypassed)

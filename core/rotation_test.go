@@ -38,6 +38,9 @@ func routes(perRoute, changed bool) func(*core.Config) {
 	}
 }
 
+// onlyCurrent is the last step of a rotation.
+func onlyCurrent(c *core.Config) { c.PreviousSecrets, c.Key.PerRouteChanged = nil, false }
+
 // rotations are secrets, or names with and without a route, before a change and after it.
 var rotations = map[string][2]func(*core.Config){
 	"another secret":           {secrets(oneSecret), secrets(anotherSecret, oneSecret)},
@@ -100,7 +103,10 @@ func TestARecordIsFoundUnderAPreviousSecret(t *testing.T) {
 
 		after.answered(after.send(request("L", "B"), made), 201, "made")
 		after.replayed(after.send(request("L", "B"), made), 201, "made")
-		after.refused(after.send(request("L", "B'"), made), 422, "fingerprint-mismatch")
+		other := after.send(request("L", "B'"), made)
+		after.refused(other, 422, "fingerprint-mismatch")
+		last := after.with(onlyCurrent)
+		assert.Equal(t, last.send(request("L", "B'"), made).Response.Body, other.Response.Body, "the instance is the record's own name")
 	})
 }
 
@@ -150,28 +156,125 @@ func TestALateRetryIsRefusedUnderAPreviousSecret(t *testing.T) {
 	})
 }
 
+// holdsAndGivesBack has a process that knows one secret claim a key, and returns what gives the claim back.
+func (f *fixture) holdsAndGivesBack(t *testing.T) (running *held, giveBack func()) {
+	var claim driver.Claim
+	earlier := f.with(secrets(oneSecret)).with(func(c *core.Config) {
+		c.Store = scripted{Store: f.store, begin: func(c driver.Claim) (driver.Entry, error) {
+			claim = c
+			entry, err := f.store.Begin(ctx, c)
+			claim.Fence = entry.Fence
+			return entry, err
+		}}
+	})
+	running = earlier.hold(ctx, request("K", "B"), made)
+	return running, func() {
+		require.NoError(t, f.store.Fail(ctx, claim, driver.Failure{NoEffects: true, NotRun: true}))
+	}
+}
+
 // A claim that another process gives back, while this one is about to go on under its name, leaves nothing to go on with.
 func TestAClaimThatIsGivenBackMeanwhileLeavesTheOwnName(t *testing.T) {
 	inBubble(t, "given back", func(t *testing.T) {
 		f := newFixture(t, secrets(anotherSecret, oneSecret))
-		var claim driver.Claim
-		earlier := f.with(secrets(oneSecret)).with(func(c *core.Config) {
-			c.Store = scripted{Store: f.store, begin: func(c driver.Claim) (driver.Entry, error) {
-				claim = c
-				entry, err := f.store.Begin(ctx, c)
-				claim.Fence = entry.Fence
-				return entry, err
-			}}
-		})
-		running := earlier.hold(ctx, request("K", "B"), made)
-		store := &lateFail{Faulty: f.store, do: func() {
-			require.NoError(t, f.store.Fail(ctx, claim, driver.Failure{NoEffects: true, NotRun: true}))
-		}}
+		running, giveBack := f.holdsAndGivesBack(t)
+		store := &interrupted{Faulty: f.store, before: map[string]func(){"fail 1": giveBack}}
 		f.answered(f.with(func(c *core.Config) { c.Store = store }).send(request("K", "B"), made), 201, "made")
 		last := f.with(secrets(anotherSecret))
 		last.replayed(last.send(request("K", "B"), made), 201, "made")
 		running.finish()
 		f.close()
+	})
+	inBubble(t, "given back and completed, when another request has the own name", func(t *testing.T) {
+		f := newFixture(t, secrets(anotherSecret, oneSecret))
+		running, giveBack := f.holdsAndGivesBack(t)
+		var other *held
+		store := &interrupted{Faulty: f.store, before: map[string]func(){"fail 1": giveBack, "begin 3": func() {
+			first := f.with(secrets(oneSecret))
+			first.answered(first.send(request("K", "B"), answers(201, "kept")), 201, "kept")
+			other = f.with(secrets(anotherSecret)).hold(ctx, request("K", "another"), made)
+		}}}
+		f.replayed(f.with(func(c *core.Config) { c.Store = store }).send(request("K", "B"), made), 201, "kept")
+		other.finish()
+		running.finish()
+		f.close()
+	})
+}
+
+// The record under the earlier name is another's meanwhile, and the own name too: what was found there counts.
+func TestAnOutcomeUnderAPreviousSecretCountsWhoeverHasTheOwnNameMeanwhile(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		f := newFixture(t, secrets(oneSecret))
+		f.send(request("K", "B"), made)
+		var other *held
+		store := &interrupted{Faulty: f.store, before: map[string]func(){"begin 2": func() {
+			other = f.with(secrets(anotherSecret)).hold(ctx, request("K", "B"), answers(201, "twice"))
+		}}}
+		after := f.with(secrets(anotherSecret, oneSecret))
+		after.replayed(after.with(func(c *core.Config) { c.Store = store }).send(request("K", "B"), made), 201, "made")
+		other.finish()
+	})
+}
+
+// everFailed is a store in which each record has failed when it is looked at, and is gone when it is claimed.
+type everFailed struct{ *storetest.Faulty }
+
+func (everFailed) Look(context.Context, [32]byte) (driver.Record, error) {
+	return driver.Record{State: driver.Failed, Attempt: 1}, nil
+}
+
+func TestARequestDoesNotFollowItsRecordForEver(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		f := newFixture(t, secrets(anotherSecret, oneSecret), func(c *core.Config) { c.Store = everFailed{c.Store.(*storetest.Faulty)} })
+		f.refused(f.send(request("K", "B"), made), 409, "in-progress")
+		f.ran(0)
+		assert.Equal(t, 6, f.store.Calls("begin"), "it is found three times")
+	})
+}
+
+// calls are how often an engine has called its store.
+type calls struct{ begins, looks, fails int }
+
+func (f *fixture) called() calls {
+	return calls{f.store.Calls("begin"), f.store.Calls("look"), f.store.Calls("fail")}
+}
+
+// A key without a record under Secret costs one more call for each previous secret, and another claim if there is a record.
+func TestWhatAKeyCostsUnderPreviousSecrets(t *testing.T) {
+	for name, c := range map[string]struct {
+		earlier func(before, after *fixture)
+		body    string
+		want    calls
+	}{
+		"a new key":         {func(_, _ *fixture) {}, "B", calls{1, 2, 0}},
+		"a replay":          {func(_, after *fixture) { after.send(request("K", "B"), made) }, "B", calls{1, 0, 0}},
+		"an earlier record": {func(before, _ *fixture) { before.send(request("K", "B"), made) }, "B", calls{2, 1, 1}},
+		"another request":   {func(before, _ *fixture) { before.send(request("K", "B"), made) }, "another", calls{2, 1, 1}},
+		"an earlier failure, whose rivals are looked for": {
+			func(before, _ *fixture) { before.send(request("K", "B"), answers(503, "")) }, "B", calls{2, 3, 1},
+		},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			before := newFixture(t, secrets(oneSecret), comparing(core.FingerprintConfig{Func: v1}))
+			after := before.with(secrets(anotherSecret, oneSecret, "0123456789abcdeh"))
+			c.earlier(before, after)
+			earlier := before.called()
+			after.send(request("K", c.body), made)
+			got := before.called()
+			assert.Equal(t, c.want, calls{got.begins - earlier.begins, got.looks - earlier.looks, got.fails - earlier.fails})
+		})
+	}
+}
+
+// A release whose response is lost leaves a claim under the own name for a while, which is no rival of the run that goes on.
+func TestARunGoesOnUnderAPreviousSecretAlthoughItsOwnNameCannotBeReleased(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		before := newFixture(t, secrets(oneSecret))
+		before.send(request("K", "B"), answers(503, ""))
+		after := before.with(secrets(anotherSecret, oneSecret))
+		after.store.Inject("fail", storetest.Before, 5)
+		assert.Equal(t, 2, after.runsAgain(request("K", "B")).Attempt)
+		after.close()
 	})
 }
 
@@ -241,6 +344,21 @@ func TestAMessageIsFoundUnderAPreviousSecret(t *testing.T) {
 		other := message
 		other.Payload = []byte("another")
 		assert.Equal(t, consumer.Dead, after.consume(other, after.numbered).Verdict)
+	})
+}
+
+// A dead task that was revived under a previous secret takes over there: its earlier runs may have had effects.
+func TestARevivedMessageIsFoundUnderAPreviousSecret(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		before := consuming(t, two, secrets(oneSecret))
+		before.dies(t)
+		require.NoError(t, before.Resolve(ctx, dead, nil))
+		after := before.with(secrets(anotherSecret, oneSecret))
+		d := after.consume(message, func(ctx context.Context) (receipt, error) {
+			assert.True(t, after.seen(ctx).Takeover)
+			return receipt{}, nil
+		})
+		assert.Equal(t, consumer.Done, d.Verdict, d.Err)
 	})
 }
 
@@ -345,6 +463,25 @@ func TestAReleasedClaimUnderTheOtherNameIsNotClaimed(t *testing.T) {
 			f.close()
 		}
 	})
+	inBubble(t, "a tombstone, dead after each call", func(t *testing.T) {
+		for calls := 1; calls <= 4; calls++ {
+			f := newFixture(t, secrets(anotherSecret, oneSecret))
+			earlier := f.with(secrets(oneSecret)).with(func(c *core.Config) { c.Keep.LateRetry = 10 * retention })
+			earlier.send(request("K", "B"), made)
+			time.Sleep(retention)
+			f.foundAfterADeath(calls)
+			f.close()
+		}
+	})
+	inBubble(t, "with a LateRetry it is claimed, and given back", func(t *testing.T) {
+		f := newFixture(t, secrets(anotherSecret, oneSecret), func(c *core.Config) { c.Keep.LateRetry = retention })
+		earlier := f.with(secrets(oneSecret)).with(func(c *core.Config) { c.Store = scripted{Store: f.store, begin: noReply} })
+		earlier.send(request("K", "B"), made)
+		earlier.close()
+		f.answered(f.send(request("K", "B"), made), 201, "made")
+		last := f.with(secrets(anotherSecret))
+		last.replayed(last.send(request("K", "B"), made), 201, "made")
+	})
 }
 
 // noReply is a Begin whose call does not reach the store.
@@ -417,7 +554,7 @@ func TestARunUnderAPreviousSecretIsStoodAsideFor(t *testing.T) {
 	eachRotation(t, func(t *testing.T, before, after *fixture) {
 		before.send(request("K", "B"), answers(503, ""))
 		after.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
-			last := after.with(func(c *core.Config) { c.PreviousSecrets, c.Key.PerRouteChanged = nil, false })
+			last := after.with(onlyCurrent)
 			for _, inner := range []*fixture{after, last} {
 				result, err := inner.Do(ctx, request("K", "B"), made)
 				require.NoError(t, err)
@@ -485,17 +622,10 @@ func neighboursRunOnce(t *testing.T, phases []func(*core.Config)) {
 
 // A store that is away while a previous name is looked at refuses the request, and leaves nothing behind.
 func TestAStoreThatIsAwayDuringALookRefusesTheRequest(t *testing.T) {
-	inBubble(t, "at the second begin", func(t *testing.T) {
-		begins := 0
-		f := newFixture(t, secrets(anotherSecret, oneSecret), func(c *core.Config) {
-			store := c.Store
-			c.Store = scripted{Store: store, begin: func(c driver.Claim) (driver.Entry, error) {
-				if begins++; begins == 2 {
-					return driver.Entry{}, errTest
-				}
-				return store.Begin(ctx, c)
-			}}
-		})
+	eachFault(t, anyFault, func(t *testing.T, fault storetest.Fault) {
+		f := newFixture(t, secrets(anotherSecret, oneSecret), cannotLook)
+		f.store.Inject("begin", 0, 1)
+		f.store.Inject("begin", fault, 1)
 		f.refused(f.send(request("K", "B"), made), 503, "store-unavailable")
 		f.ran(0)
 		f.close()
@@ -541,17 +671,34 @@ func TestAWaiterWhoseRecordHasAPreviousNameGivesItsPlaceBack(t *testing.T) {
 	})
 }
 
-// lateFail is a store whose first Fail is executed late: do comes before it.
-type lateFail struct {
+// interrupted is a store that somebody else uses between two calls of an engine.
+type interrupted struct {
 	*storetest.Faulty
-	do func()
+	before map[string]func() // such as "fail 2": called before the second Fail
+	mu     sync.Mutex
+	calls  map[string]int
 }
 
-func (s *lateFail) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
-	if do := s.do; do != nil {
-		s.do = nil
+func (s *interrupted) interrupt(verb string) {
+	s.mu.Lock()
+	if s.calls == nil {
+		s.calls = map[string]int{}
+	}
+	s.calls[verb]++
+	do := s.before[fmt.Sprint(verb, " ", s.calls[verb])]
+	s.mu.Unlock()
+	if do != nil {
 		do()
 	}
+}
+
+func (s *interrupted) Begin(ctx context.Context, c driver.Claim) (driver.Entry, error) {
+	s.interrupt("begin")
+	return s.Faulty.Begin(ctx, c)
+}
+
+func (s *interrupted) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
+	s.interrupt("fail")
 	return s.Faulty.Fail(ctx, c, f)
 }
 
@@ -562,11 +709,11 @@ func TestProcessesThatMoveInOppositeDirectionsRunAKeyOnce(t *testing.T) {
 		before := newFixture(t, secrets(oneSecret, anotherSecret))
 		first := before.hold(ctx, request("K", "B"), answers(503, ""))
 		var second *held
-		store := &lateFail{Faulty: before.store, do: func() {
+		store := &interrupted{Faulty: before.store, before: map[string]func(){"fail 1": func() {
 			first.finish()
 			time.Sleep(2 * lease)
 			second = before.hold(ctx, request("K", "B"), made)
-		}}
+		}}}
 		after := before.with(secrets(anotherSecret, oneSecret)).with(func(c *core.Config) { c.Store = store })
 		after.refused(after.send(request("K", "B"), answers(201, "made twice")), 409, "in-progress")
 		before.answered(second.finish(), 201, "made")
