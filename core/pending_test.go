@@ -539,6 +539,31 @@ func TestABurstOfNewKeysStarvesNoRun(t *testing.T) {
 	})
 }
 
+// CON-04: a retry that waits does so for a pending outcome, too, and from the moment when it came.
+func TestARetryWaitsForAPendingOutcome(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		f := newFixture(t, waiting(lease))
+		f.store.Inject("complete", storetest.Before, 20)
+		f.send(request("K", "B"), made)
+		took := elapsed(func() { f.replayed(f.send(request("K", "B"), made), 201, "made") })
+		assert.Greater(t, took, 5*storeTimeout)
+		f.close()
+	})
+}
+
+// A request that was held up by a pending outcome has the whole Limits.StoreTimeout for its own call.
+func TestARequestBehindAPendingOutcomeHasTimeForItsOwnCall(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		f, _, store := cutOff(t, func(o *outage) { o.capacity, o.takes = make(chan struct{}, 9), storeTimeout*7/10 })
+		running := f.hold(ctx, request("K", "B"), made)
+		store.set(true)
+		running.finish()
+		store.set(false)
+		f.replayed(f.send(request("K", "B"), made), 201, "made")
+		f.close()
+	})
+}
+
 // PG-01: what became of the outcome is not known, so nobody is shown it, nothing more is sent, and no blob is deleted.
 func TestAnOutcomeOfWhichNothingIsKnownIsNotShown(t *testing.T) {
 	for name, cause := range map[string]error{"no answer": errTest, "a claim that is lost afterwards": core.ErrLost} {
