@@ -251,19 +251,27 @@ func TestTheFirstSignOfLifeSendsWhatIsPending(t *testing.T) {
 		other.replayed(other.send(request("K", "B"), made), 201, "made")
 		f.close()
 	})
-	inBubble(t, "a commit", func(t *testing.T) {
-		f, other, store := cutOff(t)
-		first, second := f.hold(ctx, request("K", "B"), made), f.hold(ctx, request("another", "B"), made)
-		store.set(true)
-		first.finish()
-		time.Sleep(5*time.Second + 123*time.Millisecond)
-		store.set(false)
-		second.finish()
-		time.Sleep(100 * time.Millisecond)
-		synctest.Wait()
-		other.replayed(other.send(request("K", "B"), made), 201, "made")
-		f.close()
-	})
+	for name, sign := range map[string]func(f *fixture, running *held){
+		"a commit": func(_ *fixture, running *held) { running.finish() },
+		"a begin":  func(f *fixture, _ *held) { f.refused(f.send(request("running", "B"), made), 409, "in-progress") },
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			f, other, store := cutOff(t)
+			first, running := f.hold(ctx, request("K", "B"), made), f.hold(ctx, request("running", "B"), made)
+			store.set(true)
+			first.finish()
+			time.Sleep(5*time.Second + 123*time.Millisecond)
+			store.set(false)
+			sign(f, running)
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			other.replayed(other.send(request("K", "B"), made), 201, "made")
+			if name != "a commit" {
+				running.finish()
+			}
+			f.close()
+		})
+	}
 }
 
 func TestAFailureIsPendingLikeAnOutcome(t *testing.T) {
@@ -547,6 +555,14 @@ func TestARetryWaitsForAPendingOutcome(t *testing.T) {
 		f.send(request("K", "B"), made)
 		took := elapsed(func() { f.replayed(f.send(request("K", "B"), made), 201, "made") })
 		assert.Greater(t, took, 5*storeTimeout)
+		f.close()
+	})
+	inBubble(t, "and no longer than it may", func(t *testing.T) {
+		const timeout = 5*time.Second + 500*time.Millisecond
+		f := newFixture(t, waiting(timeout))
+		f.store.Inject("complete", storetest.Before, always)
+		f.send(request("K", "B"), made)
+		assert.Equal(t, timeout, elapsed(func() { f.refused(f.send(request("K", "B"), made), 409, "in-progress") }))
 		f.close()
 	})
 }
