@@ -246,6 +246,18 @@ func TestEventsTellHowLongItTook(t *testing.T) {
 		assert.Zero(t, replay.Took)
 		assert.Equal(t, run.Size, replay.Size)
 	})
+	inBubble(t, "a run without protection", func(t *testing.T) {
+		log := &doneLog{}
+		f := newFixture(t, log.observe, func(c *core.Config) { c.DangerouslyFailOpen = true })
+		f.store.Inject("begin", storetest.Before, 1)
+		f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+			time.Sleep(time.Second)
+			return made(ctx)
+		})
+		require.Len(t, log.done, 1)
+		assert.Equal(t, time.Second, log.done[0].Took)
+		f.close()
+	})
 }
 
 // Hooks.StoreCall is told each call of the store, and how long it took.

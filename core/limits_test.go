@@ -208,6 +208,12 @@ func TestAStoreThatIsTooSlowForARequestIsHeardOf(t *testing.T) {
 		}
 		f.close()
 	})
+	inBubble(t, "a client of the store that gives up", func(t *testing.T) {
+		f := newFixture(t, beginAnswers(driver.Entry{}, context.Canceled))
+		f.refused(f.send(request("K", "B"), made), 503, "store-unavailable")
+		assert.Equal(t, "store-error", f.heard.names())
+		f.close()
+	})
 	inBubble(t, "but not when the client has left", func(t *testing.T) {
 		f := newFixture(t)
 		f.store.Inject("begin", storetest.Hang, 1)

@@ -402,7 +402,7 @@ func (op *operation) runUnprotected() (result Result, err error) {
 	if response != nil {
 		route = response.Route
 	}
-	if err != nil || response == nil || response.Sent {
+	if err = errorOf(response, err); err != nil || response.Sent {
 		return Result{}, err
 	}
 	markUnprotected(response)
@@ -441,7 +441,5 @@ func (op *operation) execute() (result Result, err error) {
 	if response != nil {
 		route = response.Route
 	}
-	result, err = r.settle(response, err)
-	r.isEnded = true
-	return result, err
+	return r.settle(response, err)
 }

@@ -207,9 +207,22 @@ func TestFailOpenRunsWithoutProtectionAndSaysSo(t *testing.T) {
 func TestFailOpenPassesErrorsOnAndHidesNoDamage(t *testing.T) {
 	f := newFixture(t, func(c *core.Config) { c.DangerouslyFailOpen = true })
 	f.store.Inject("begin", storetest.Before, 1)
-	_, err := f.do(ctx, request("K", "B"), func(context.Context) (*core.Response, error) { return nil, errTest })
-	require.ErrorIs(t, err, errTest)
-	f.close()
+	for name, c := range map[string]struct {
+		response *core.Response
+		err      error
+		want     string
+	}{
+		"an error":                  {nil, errTest, "test"},
+		"an error beside an answer": {&core.Response{Status: 200}, errTest, "test"},
+		"neither":                   {nil, nil, "neither"},
+		"an answer without status":  {&core.Response{}, nil, "neither"},
+	} {
+		f.store.Inject("begin", storetest.Before, 1)
+		result, err := f.do(ctx, request("K", "B"), func(context.Context) (*core.Response, error) { return c.response, c.err })
+		require.ErrorContains(t, err, c.want, name)
+		assert.Equal(t, core.Result{}, result, name)
+		f.close()
+	}
 
 	damaged := newFixture(t, func(c *core.Config) {
 		c.DangerouslyFailOpen, c.Store = true, scripted{begin: func(driver.Claim) (driver.Entry, error) { return driver.Entry{}, driver.ErrUnreadable }}

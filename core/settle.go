@@ -14,6 +14,14 @@ func isValidResponse(response *Response) bool {
 	return response != nil && (response.Hijacked || response.Status >= 100 && response.Status <= 999)
 }
 
+// errorOf returns the error of a handler, which has one too if it returned no valid response.
+func errorOf(response *Response, err error) error {
+	if err == nil && !isValidResponse(response) {
+		return errNoResponse
+	}
+	return err
+}
+
 // isFinalResponse reports whether a response that no handler has written can be the outcome of a run. A server of net/http sends
 // 200 in place of a status below 200, after which it expects another response.
 func isFinalResponse(response *Response) bool {
@@ -23,10 +31,7 @@ func isFinalResponse(response *Response) bool {
 // settle ends a run as the policy says, and returns what the client gets. response and err are what the handler has returned. The
 // response is held back until it is stored. Calls to the store do not end when the client leaves.
 func (r *run) settle(response *Response, err error) (Result, error) {
-	if err == nil && !isValidResponse(response) {
-		err = errNoResponse
-	}
-	if err != nil {
+	if err = errorOf(response, err); err != nil {
 		r.ending = endingOf(Retry, r.fail(driver.Failure{Cause: r.cause(err)}, 0))
 		return Result{}, err
 	}

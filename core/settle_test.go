@@ -80,6 +80,13 @@ func TestRunThatEndsWithoutAnAnswerFreesItsKey(t *testing.T) {
 			assert.Equal(t, errTest, err)
 			assert.Equal(t, core.Result{}, result)
 		},
+		"error beside an answer that ends later": func(t *testing.T, f *fixture) {
+			result, err := f.do(ctx, request("K", "B"), func(context.Context) (*core.Response, error) {
+				return &core.Response{Status: 200, Later: func(func(*core.Response, error)) {}}, errTest
+			})
+			assert.Equal(t, errTest, err)
+			assert.Equal(t, core.Result{}, result)
+		},
 		"neither answer nor error": func(t *testing.T, f *fixture) {
 			result, err := f.do(ctx, request("K", "B"), func(context.Context) (*core.Response, error) { return nil, nil })
 			assert.ErrorContains(t, err, "neither")
