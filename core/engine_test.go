@@ -190,6 +190,7 @@ func TestReplaysAreFramedByTheirStatus(t *testing.T) {
 	}{
 		{"RPL-07", 200, "", []string{"0"}},
 		{"RPL-13", 200, "four", []string{"4"}},
+		{"RPL-06", 199, "", nil},
 		{"RPL-06", 204, "", nil},
 		{"RPL-06", 205, "", []string{"0"}},
 		{"RPL-23", 303, "", []string{"0"}},

@@ -388,6 +388,29 @@ func TestAnOutcomeThatWasTakenLateIsNotLost(t *testing.T) {
 	})
 }
 
+// An extension that finds the claim ended says that a commit may have been taken whose response was lost: it is asked at once.
+func TestAnOutcomeWhoseClaimHasEndedIsSentAgainAtOnce(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		var ended, kept time.Time
+		f := newFixture(t, func(c *core.Config) {
+			c.Store = scripted{
+				Store:  c.Store,
+				extend: func(context.Context, driver.Claim) error { ended = time.Now(); return lostBecause("it was completed") },
+				complete: func(driver.Claim) error {
+					if ended.IsZero() {
+						return errTest
+					}
+					kept = time.Now()
+					return nil
+				},
+			}
+		})
+		f.send(request("K", "B"), made)
+		f.close()
+		assert.Zero(t, kept.Sub(ended))
+	})
+}
+
 // The operator hears once that a body was left out, and only of an outcome that has a body.
 func TestABodyThatIsLeftOutIsHeardOfOnce(t *testing.T) {
 	for name, c := range map[string]struct {
