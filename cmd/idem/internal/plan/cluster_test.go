@@ -146,7 +146,7 @@ func TestTheSimulationIsWhatARealClusterDoes(t *testing.T) {
 	c.Load.Quantum = quantum
 	c.Load.Retention = time.Second // the simulated second has all keys
 	c.Load.Handler = time.Nanosecond
-	load(t, store, outcome, n/2, 300) // connections, scripts, backlogs and what the store finds out are there before
+	load(t, store, outcome, n/2, 300)                                // connections, scripts, backlogs and what the store finds out are there before
 	counted := number(t, masters[0].Client, "uptime_in_seconds") + 2 // a server counts the buffers of each client once a second
 	redistest.Eventually(t, "the buffers of all connections are counted", func() bool {
 		return number(t, masters[0].Client, "uptime_in_seconds") >= counted
