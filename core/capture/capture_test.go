@@ -245,9 +245,11 @@ func TestAFlushThatCannotBeIsReportedAndSendsNothing(t *testing.T) {
 	o := &outer{header: http.Header{}}
 	x := capture.NewExchange(httptest.NewRequest("POST", "/", nil))
 	w := x.NewWriter(context.Background(), struct{ http.ResponseWriter }{o}, core.KeepConfig{MaxBody: 10})
+	assert.ErrorIs(t, w.FlushError(), http.ErrNotSupported)
 	w.WriteHeader(201)
 	assert.ErrorIs(t, w.FlushError(), http.ErrNotSupported)
 	assert.Empty(t, o.statuses)
+	assert.Equal(t, 201, w.Response().Status, "a flush that did nothing has not fixed it")
 }
 
 // Middleware in the way of Gin changes the header with the first byte.

@@ -65,11 +65,11 @@ func (w *Writer) Flush() { _ = w.FlushError() }
 func (w *Writer) FlushError() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !canFlush(w.outer) { // before the status is fixed: the handler may set another one
+		return http.ErrNotSupported
+	}
 	if err := w.prepareWrite(0); err != nil {
 		return err
-	}
-	if !canFlush(w.outer) {
-		return http.ErrNotSupported
 	}
 	if !w.committed {
 		w.sniff(nil)
