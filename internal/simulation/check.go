@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -138,9 +139,11 @@ func (h *history) checkDelivery(d *do, delivery *consumer.Delivery[string]) (sat
 // checkHooksOf checks that the hooks count what became of a delivery. The caller holds mu.
 func (h *history) checkHooksOf(d *do, delivery *consumer.Delivery[string]) {
 	// A claim without a handler stores what OnUnknown has found, or that the message is dead. A message of a batch can lose its
-	// claim, or have been about to run without one, before all others are there.
+	// claim, or have been about to run without one, before all others are there. It is not handled either if the batch is cancelled
+	// before its call.
 	wasLost := d.script.isBatch && d.counts["lost"]+d.counts["unknown"]+d.counts["unprotected"] > 0
-	wasNotHandled := d.runs == 0 && (d.isFound || d.attempt > h.plan.maxAttempts || wasLost)
+	wasCancelled := d.script.isBatch && delivery.Verdict == consumer.Busy && errors.Is(delivery.Err, context.Canceled)
+	wasNotHandled := d.runs == 0 && (d.isFound || d.attempt > h.plan.maxAttempts || wasLost || wasCancelled)
 	if runs := d.counts["begin"] + d.counts["unprotected"]; runs > 1 || runs != d.runs && !d.isInside && !wasNotHandled {
 		h.broken("hooks count what results say", "%s: %d runs, and hooks counted %d", d, d.runs, runs)
 	}
