@@ -11,6 +11,7 @@ package promidem
 import (
 	"context"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -25,7 +26,8 @@ type Config struct {
 	ConstLabels prometheus.Labels
 
 	// Exemplar returns the labels of the exemplar of a measurement, such as the id of the trace in ctx, or nil for no exemplar. It is
-	// called for each measurement of a counter or a histogram, and must be safe for concurrent use. Default nil: no exemplars.
+	// called for each measurement of a counter or a histogram, and must be safe for concurrent use. Labels that Prometheus does not
+	// take, as more than 128 characters in all, make no exemplar. Default nil: no exemplars.
 	Exemplar func(ctx context.Context) prometheus.Labels
 
 	// DurationBuckets are the upper bounds in seconds of the classic buckets of durations. Default: 0.5 ms to 30 s.
@@ -40,7 +42,8 @@ type Collector struct {
 	histograms map[*telemetry.Instrument]*prometheus.HistogramVec
 }
 
-// New returns a Collector without measurements.
+// New returns a Collector without measurements. It panics if the buckets do not increase, or if Prometheus does not take the labels
+// for a histogram; registering the Collector finds other mistakes in the labels.
 func New(cfg Config) *Collector {
 	c := &Collector{
 		exemplar:   cfg.Exemplar,
@@ -55,6 +58,7 @@ func New(cfg Config) *Collector {
 		case telemetry.UpDown:
 			c.gauges[i] = prometheus.NewGaugeVec(prometheus.GaugeOpts(opts), i.Attributes)
 		case telemetry.Histogram:
+			_ = prometheus.NewHistogram(cfg.histogramOpts(i, opts)) // which panics now, and not in a request
 			c.histograms[i] = prometheus.NewHistogramVec(cfg.histogramOpts(i, opts), i.Attributes)
 		}
 	}
@@ -138,10 +142,22 @@ func (x *exporter) withExemplar(alone func(float64), with func(float64, promethe
 	}
 	return func(ctx context.Context, value float64) {
 		exemplar := x.exemplar(ctx)
-		if exemplar == nil {
+		if !isExemplar(exemplar) {
 			alone(value)
 			return
 		}
 		with(value, exemplar)
 	}
+}
+
+// isExemplar reports whether Prometheus takes the labels of an exemplar. It panics at others, which would end a request.
+func isExemplar(labels prometheus.Labels) bool {
+	size := 0
+	for name, value := range labels {
+		if name == "" || strings.HasPrefix(name, "__") || !utf8.ValidString(name) || !utf8.ValidString(value) {
+			return false
+		}
+		size += utf8.RuneCountInString(name) + utf8.RuneCountInString(value)
+	}
+	return labels != nil && size <= prometheus.ExemplarMaxRunes
 }

@@ -140,6 +140,26 @@ func TestExemplarsComeFromTheContext(t *testing.T) {
 	}
 }
 
+// Prometheus panics at such labels, which would end the request.
+func TestLabelsThatMakeNoExemplarEndNoRequest(t *testing.T) {
+	for name, labels := range map[string]prometheus.Labels{
+		"too long":           {"agent": strings.Repeat("x", prometheus.ExemplarMaxRunes)},
+		"no UTF-8":           {"agent": "\xff"},
+		"a name that is not": {"\xff": "x"},
+		"no name":            {"": "x"},
+		"a reserved name":    {"__name__": "x"},
+	} {
+		found := gathered(t, played(t, promidem.Config{Exemplar: func(context.Context) prometheus.Labels { return labels }}))
+		assert.Equal(t, telemetrytest.Requests, sums(found["idem_requests_total"], "result"), name)
+	}
+}
+
+func TestNewPanicsAtWhatWouldEndRequests(t *testing.T) {
+	for _, cfg := range []promidem.Config{{DurationBuckets: []float64{2, 1}}, {ConstLabels: prometheus.Labels{"le": "x"}}} {
+		assert.Panics(t, func() { promidem.New(cfg) })
+	}
+}
+
 func TestHooksThatWereThereAreCalledToo(t *testing.T) {
 	calls := 0
 	c := promidem.New(promidem.Config{})
