@@ -128,6 +128,8 @@ func TestBadUsageIsSaidBeforeTheStoreIsCalled(t *testing.T) {
 		"an empty argument":      {"show", "alice", ""},
 		"an instance and a key":  {"show", "alice", "K", "--instance", "urn:idem:x"},
 		"a relative file":        {"show", "alice", "K", "--store", "sqlite://payments.db"},
+		"a parameter of a file":  {"show", "alice", "K", "--store", "sqlite:///none.db?mode=ro"},
+		"a # in a file's name":   {"show", "alice", "K", "--store", "sqlite:///none#1.db"},
 		"another flag":           {"show", "alice", "K", "--secret", "x"},
 		"a password on a flag":   {"show", "alice", "K", "--store", "redis://:hush@127.0.0.1:1"},
 		"a password as a query":  {"show", "alice", "K", "--store", "postgres://127.0.0.1:1/db?password=hush"},

@@ -249,10 +249,12 @@ func otherPrefixes(ctx context.Context, client redis.UniversalClient, prefix str
 
 // openSQLite returns the store in the file of a URL, such as sqlite:///var/lib/payments.db, or sqlite:payments.db in this
 // directory. A proxy makes the file if it does not exist; the other subcommands look at what a service has made. Otherwise a
-// wrong path would make an empty file, in which no record is found. Two slashes are refused: what follows them is a host.
+// wrong path would make an empty file, in which no record is found. So what is no part of the path is refused: a host, which
+// follows two slashes, and what follows a ? or #.
 func openSQLite(at *url.URL, mayMake bool, limit timeout) (*store, error) {
-	if at.Host != "" {
-		return nil, fail(badUsage, "the URL of a file has three slashes, as in sqlite:///var/lib/payments.db")
+	if at.Host != "" || at.RawQuery != "" || at.Fragment != "" {
+		return nil, fail(badUsage, "the URL of a file has three slashes and no parameters, as in sqlite:///var/lib/payments.db; "+
+			"a ? or # in a name is %%3F or %%23")
 	}
 	options := []sqlitestore.Option{sqlitestore.Timeout(time.Duration(limit))}
 	if !mayMake {
