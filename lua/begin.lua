@@ -62,7 +62,7 @@ local free = found == FAILED and fingerprint(record) == string.rep('\0', 32)
 if free and attempt(record) == 0 and (ARGV[8] or KEYS[2] and redis.call('EXISTS', KEYS[2]) == 1) then return 'expired' end
 if not free and fingerprint(record) ~= ARGV[2] then return 'mismatch ' .. fingerprint(record) end
 if found == COMPLETED then
-  local left = string.format('completed %.0f', ARGV[7] and redis.call('PTTL', KEYS[1]) or 0)
+  local left = string.format('completed %.0f', redis.call('PTTL', KEYS[1]))
   return #record < 2048 and left .. ' ' .. record or left
 end
 

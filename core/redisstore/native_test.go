@@ -174,7 +174,8 @@ func TestANativeClaimThatHasMovedStaysThatOfItsOwner(t *testing.T) {
 func TestANativeClaimWithoutAnExpiryEndsAllTheSame(t *testing.T) {
 	store, client := nativeStore(t)
 	lease := 300 * time.Millisecond
-	c, record := nativeClaim(t, store, client, lease)
+	c := heir(t, store, storetest.NewClaim(lease, 100*365*24*time.Hour))
+	record := nameOf(c)
 	require.True(t, client.Persist(ctx, record).Val())
 	seen, err := store.Look(ctx, c.Key)
 	require.NoError(t, err)
@@ -183,7 +184,7 @@ func TestANativeClaimWithoutAnExpiryEndsAllTheSame(t *testing.T) {
 	entry, err := store.Begin(ctx, rivalOf(c))
 	require.NoError(t, err)
 	require.Equal(t, driver.InProgress, entry.State)
-	assert.NotEqualValues(t, -1, client.PTTL(ctx, record).Val(), "a record without a TTL is never gone")
+	assert.InDelta(t, c.Retention, client.PTTL(ctx, record).Val(), float64(time.Minute), "a record without a TTL is never gone")
 	time.Sleep(lease + 5*time.Millisecond)
 	entry, err = store.Begin(ctx, rivalOf(c))
 	require.NoError(t, err)
