@@ -24,6 +24,7 @@ type outage struct {
 	driver.Store
 	mu       sync.Mutex
 	cut      bool
+	answer   error         // to each call, if it is set
 	hangs    bool          // what is sent while the store is cut off hangs; else it fails at once
 	longest  int           // outcome that is taken; 0: any
 	capacity chan struct{} // calls that are served at a time; nil: any number
@@ -31,6 +32,7 @@ type outage struct {
 	flying   int
 	most     int // of flying
 	calls    int
+	commits  int          // calls of Complete
 	claim    driver.Claim // whose outcome was last refused
 	refused  []byte       // that outcome
 }
@@ -51,7 +53,7 @@ func (o *outage) set(cut bool) {
 // pass counts a call, and tells whether it gets through.
 func (o *outage) pass(ctx context.Context) (leave func(), err error) {
 	o.mu.Lock()
-	cut := o.cut
+	cut, answer := o.cut, o.answer
 	o.calls++
 	o.flying++
 	o.most = max(o.most, o.flying)
@@ -67,6 +69,8 @@ func (o *outage) pass(ctx context.Context) (leave func(), err error) {
 		return leave, ctx.Err()
 	case cut:
 		return leave, errTest
+	case answer != nil:
+		return leave, answer
 	case o.capacity == nil:
 		time.Sleep(o.takes)
 		return leave, nil
@@ -102,6 +106,9 @@ func (o *outage) Extend(ctx context.Context, c driver.Claim) error {
 func (o *outage) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	leave, err := o.pass(ctx)
 	defer leave()
+	o.mu.Lock()
+	o.commits++
+	o.mu.Unlock()
 	if err == nil {
 		err = o.refuse(c, outcome)
 	}
@@ -272,6 +279,66 @@ func TestTheFirstSignOfLifeSendsWhatIsPending(t *testing.T) {
 			f.close()
 		})
 	}
+}
+
+// An error that only a store can return is a sign of life as well.
+func TestAStoreThatRefusesIsNotSilent(t *testing.T) {
+	for code, c := range map[string]struct {
+		status int
+		answer error
+	}{
+		"not-durable": {503, driver.ErrNotDurable}, "record-unreadable": {503, driver.ErrUnreadable}, "claim-lost": {409, driver.ErrLost},
+	} {
+		inBubble(t, code, func(t *testing.T) {
+			f, _, store := cutOff(t)
+			running := f.hold(ctx, request("K", "B"), made)
+			store.set(true)
+			running.finish()
+			time.Sleep(5*time.Second + 123*time.Millisecond)
+			store.mu.Lock()
+			sent := store.commits
+			store.cut, store.answer = false, c.answer
+			store.mu.Unlock()
+			f.refused(f.send(request("another", "B"), made), c.status, code)
+			time.Sleep(100 * time.Millisecond)
+			store.mu.Lock()
+			assert.Greater(t, store.commits, sent, "the pending outcome is sent at once")
+			store.answer = nil
+			store.mu.Unlock()
+			f.close()
+		})
+	}
+}
+
+// patient is a store that takes its time for Complete.
+type patient struct {
+	driver.Store
+	takes time.Duration
+}
+
+func (p patient) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
+	select {
+	case <-time.After(p.takes):
+		return p.Store.Complete(ctx, c, outcome)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// A store that serves new requests first has twice Limits.StoreTimeout for what is pending, as long as it responds to any of them.
+func TestAPendingOutcomeHasTimeWhileTheStoreRespondsToOthers(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		f := newFixture(t, func(c *core.Config) { c.Store = patient{c.Store, storeTimeout * 3 / 2} })
+		running := f.hold(ctx, request("running", "B"), answers(503, ""))
+		f.send(request("K", "B"), made)
+		for range 50 {
+			f.refused(f.send(request("running", "B"), made), 409, "in-progress")
+			time.Sleep(storeTimeout / 2)
+		}
+		f.replayed(f.send(request("K", "B"), made), 201, "made")
+		running.finish()
+		f.close()
+	})
 }
 
 func TestAFailureIsPendingLikeAnOutcome(t *testing.T) {
@@ -586,6 +653,25 @@ func TestARetryWaitsForAPendingOutcome(t *testing.T) {
 		f.store.Inject("complete", storetest.Before, always)
 		f.send(request("K", "B"), made)
 		assert.Equal(t, timeout, elapsed(func() { f.refused(f.send(request("K", "B"), made), 409, "in-progress") }))
+		f.close()
+	})
+}
+
+// CON-11: whose client leaves is gone, and asks the store nothing.
+func TestAClientThatLeavesBehindAPendingOutcomeIsGone(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		f := newFixture(t)
+		f.store.Inject("complete", storetest.Before, 20)
+		f.send(request("K", "B"), made)
+		client, leave := context.WithTimeout(ctx, storeTimeout/2)
+		defer leave()
+		took := elapsed(func() {
+			result, err := f.do(client, request("K", "B"), made)
+			assert.NoError(t, err)
+			f.refused(result, 409, "in-progress")
+		})
+		assert.Equal(t, storeTimeout/2, took)
+		assert.Equal(t, 1, f.store.Calls("begin"), "that of the run")
 		f.close()
 	})
 }

@@ -51,7 +51,7 @@ func (op *operation) makeReplay(outcome []byte) (result Result, origin string) {
 // is lost.
 func (op *operation) readOutcome(outcome []byte) (response *Response, isInBlob bool, lost, err error) {
 	response, blob, err := op.engine.codecs.decode(op.claim.Key, outcome)
-	if err == nil && blob != "" {
+	if blob != "" {
 		response, lost, err = op.fetchBody(response, blob)
 	}
 	if err != nil {
