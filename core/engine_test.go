@@ -563,3 +563,41 @@ func TestCancelOnDisconnectStopsTheHandler(t *testing.T) {
 		assert.NotPanics(t, func() { core.CancelOnDisconnect(ctx) })
 	})
 }
+
+// foreign is a context that the standard library has not made. To watch it takes a goroutine.
+type foreign struct {
+	context.Context
+	done chan struct{}
+}
+
+func (f foreign) Done() <-chan struct{} { return f.done }
+
+func (f foreign) Err() error {
+	select {
+	case <-f.done:
+		return context.Canceled
+	default:
+		return nil
+	}
+}
+
+func TestAClientIsNoLongerWatchedWhenTheRunHasEnded(t *testing.T) {
+	for name, times := range map[string]int{"watched twice": 2, "watched for the first time when it has ended": 0} {
+		inBubble(t, name, func(t *testing.T) {
+			f, client := newFixture(t), foreign{ctx, make(chan struct{})}
+			before := goroutines(t)
+			var run context.Context
+			_, err := f.do(client, request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+				run = ctx
+				for range times {
+					core.CancelOnDisconnect(ctx)
+				}
+				return made(ctx)
+			})
+			require.NoError(t, err)
+			core.CancelOnDisconnect(run)
+			assert.Equal(t, before, goroutines(t))
+			close(client.done)
+		})
+	}
+}

@@ -113,20 +113,26 @@ func losesClaims(c *core.Config) {
 }
 
 func TestLossIsHeardOnce(t *testing.T) {
+	stream := core.Response{Status: 200, Sent: true, Unfinished: true, Omitted: true}
 	for name, c := range map[string]struct {
-		runs time.Duration
-		says string
+		runs     time.Duration
+		response core.Response
+		says     string
 	}{
-		"while the handler runs": {lease / 2, "extend says so"},
-		"when it has ended":      {0, "complete says so"},
+		"while the handler runs":                   {lease / 2, core.Response{Status: 201}, "extend says so"},
+		"when it has ended":                        {0, core.Response{Status: 201}, "complete says so"},
+		"while the handler of a stream runs":       {lease / 2, stream, "extend says so"},
+		"when it has ended and its stream goes on": {0, stream, "complete says so"},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			f := newFixture(t, losesClaims)
 			result := f.send(changed(), func(ctx context.Context) (*core.Response, error) {
 				time.Sleep(c.runs)
-				return made(ctx)
+				return &c.response, nil
 			})
-			f.refused(result, 409, "claim-lost")
+			if !c.response.Sent {
+				f.refused(result, 409, "claim-lost")
+			}
 			events := f.heard.take()
 			require.Len(t, events, 2)
 			assert.Equal(t, "lost", events[1].hook)

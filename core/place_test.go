@@ -10,6 +10,7 @@ import (
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/storetest"
 )
 
 // What one run sees of another (EVT-09).
@@ -259,4 +260,18 @@ func TestTheHandlerIsToldTheOperationThatTheStoreTells(t *testing.T) {
 	for _, c := range children {
 		assert.Equal(t, children[0], c)
 	}
+}
+
+// A run inside of one without a claim is a run like any other.
+func TestARunInsideARunWithoutAClaimIsItsOwn(t *testing.T) {
+	f := newFixture(t, failOpen)
+	f.store.Inject("begin", storetest.Before, 1)
+	f.send(request("outer", "B"), func(ctx context.Context) (*core.Response, error) {
+		result, err := f.do(ctx, request("inner", "B"), made)
+		require.NoError(t, err)
+		f.answered(result, 201, "made")
+		return made(ctx)
+	})
+	f.replayed(f.send(request("inner", "B"), made), 201, "made")
+	f.close()
 }

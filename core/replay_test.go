@@ -271,6 +271,23 @@ func TestLocalReplaysStayWithinTheirBytesAlsoUnpacked(t *testing.T) {
 	assert.Equal(t, 6, f.store.Calls("begin")-before, "and the last four as they are replayed")
 }
 
+// Common header fields are short in an outcome, and not in a replay.
+func TestLocalReplaysStayWithinTheirBytesAlsoWithManyFields(t *testing.T) {
+	f := newFixture(t, remembers(11_000))
+	h := answers(200, "", slices.Repeat([]core.Field{line("Content-Type", "application/json; charset=utf-8")}, 40)...)
+	for i := range 10 {
+		f.send(request(fmt.Sprint(i), "B"), h)
+	}
+	for i := range 10 {
+		f.send(request(fmt.Sprint(i), "B"), h)
+	}
+	before := f.store.Calls("begin")
+	for i := range 10 {
+		f.send(request(fmt.Sprint(9-i), "B"), h)
+	}
+	assert.Equal(t, 7, f.store.Calls("begin")-before, "three replays of 40 fields fit")
+}
+
 func TestAReplayThatDoesNotFitIsMadeEachTimeAndDropsNothing(t *testing.T) {
 	f := newFixture(t, remembers(5000), func(c *core.Config) { c.Keep.Codecs = []driver.Codec{squeezed{6000}} })
 	f.send(request("short", "B"), made)

@@ -34,8 +34,8 @@ func (e *Engine) Resolve(ctx context.Context, which Task, outcome *Response) err
 	k := e.named(ctx, &which)
 	revived, err := k.takeOverAny(which)
 	switch {
-	case err != nil, revived && outcome == nil:
-		return err
+	case revived && outcome == nil:
+		return nil
 	case revived:
 		err = k.claimRevived()
 	}

@@ -82,9 +82,30 @@ func TestAnOperatorMaySayItAgainAfterALookThatFailed(t *testing.T) {
 		f.vanish(t)
 		blind := f.with(func(c *core.Config) { c.Store = blindStore{f.store} })
 		assert.ErrorIs(t, blind.Resolve(ctx, k, found()), errTest)
+		f.store.Inject("begin", storetest.Before, 1)
+		assert.ErrorIs(t, f.Resolve(ctx, k, found()), storetest.ErrInjected)
 		require.NoError(t, f.Resolve(ctx, k, found()))
 		f.replayed(f.send(request("K", "B"), made), 201, "found")
 	})
+}
+
+// Between the operator's look and the operator's word the run that seemed to have vanished ends.
+func TestAnOperatorDoesNotSettleARunThatHasEndedMeanwhile(t *testing.T) {
+	for name, outcome := range map[string]*core.Response{"it happened": found(), "it did not": nil} {
+		inBubble(t, name, func(t *testing.T) {
+			f := newFixture(t)
+			f.store.Inject("extend", storetest.Before, always)
+			running := f.hold(ctx, request("K", "B"), answers(503, ""))
+			time.Sleep(lease)
+			store := &interrupted{Faulty: f.store, before: map[string]func(){"begin 1": func() { running.finish() }}}
+			resolving := f.with(func(c *core.Config) { c.Store = store })
+			nothingIsUnknown(t, resolving.Resolve(ctx, k, outcome), "no record of a run")
+			again := f.runsAgain(request("K", "B"))
+			assert.Equal(t, 2, again.Attempt)
+			assert.False(t, again.Takeover)
+			f.close()
+		})
+	}
 }
 
 // RPL-27, RPL-30: what need not be left out is kept.
@@ -128,9 +149,10 @@ func TestAnOperatorSettlesOnlyTheRunThatWasLookedAt(t *testing.T) {
 func TestAnOperatorCannotSettleWhatIsNotUnknown(t *testing.T) {
 	for name, outcome := range map[string]*core.Response{"it happened": found(), "it did not": nil} {
 		onBothStores(t, "absent, "+name, func(t *testing.T, new func(...func(*core.Config)) *fixture) {
-			f := new()
+			f, seen := new(), k
+			seen.Fence = 7
 			nothingIsUnknown(t, f.Resolve(ctx, k, outcome), "no record of a run")
-			nothingIsUnknown(t, f.Resolve(ctx, k, outcome), "no record of a run")
+			nothingIsUnknown(t, f.Resolve(ctx, seen, outcome), "no record of a run")
 			assert.False(t, f.runsAgain(request("K", "B")).Takeover, "any request may have the key")
 		})
 		onBothStores(t, "running, "+name, func(t *testing.T, new func(...func(*core.Config)) *fixture) {
@@ -263,8 +285,10 @@ func TestAnOperatorCannotSpoilAKeyThatIsNotUnknown(t *testing.T) {
 			f := newFixture(t, onUnknown(core.RefuseUnknown))
 			resolve := f.with(func(c *core.Config) { c.Store = &nthFails{Store: f.inner, verb: verb, fault: fault} })
 			hurried, cancel := context.WithTimeout(ctx, storeTimeout)
-			assert.Error(t, resolve.Resolve(hurried, k, found()))
+			err := resolve.Resolve(hurried, k, found())
 			cancel()
+			assert.Error(t, err)
+			assert.NotErrorIs(t, err, core.ErrNotUnknown)
 			time.Sleep(2 * lease)
 			assert.ErrorIs(t, f.Resolve(ctx, k, found()), core.ErrNotUnknown)
 			assert.False(t, f.runsAgain(request("K", "B")).Takeover)

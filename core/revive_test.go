@@ -185,6 +185,13 @@ func TestAnOperatorRevivesOnlyWhatIsDead(t *testing.T) {
 			}
 		})
 	}
+	inBubble(t, "nor one that cannot be read", func(t *testing.T) {
+		f := consuming(t, two)
+		f.dies(t)
+		odd := f.with(func(c *core.Config) { c.Keep.Codecs = []driver.Codec{unreadableCodec{}} })
+		assert.ErrorIs(t, odd.Resolve(ctx, dead, nil), driver.ErrUnreadable)
+		assert.Equal(t, consumer.Dead, f.consume(message, f.numbered).Verdict)
+	})
 	t.Run("and says so where the store cannot", func(t *testing.T) {
 		f := consuming(t, two, func(c *core.Config) { c.Store = scripted{Store: c.Store} })
 		f.dies(t)

@@ -560,6 +560,9 @@ func TestARunUnderAPreviousSecretIsStoodAsideFor(t *testing.T) {
 				require.NoError(t, err)
 				assert.True(t, result.Bypassed)
 			}
+			result, err := after.Do(ctx, request("another", "B"), made)
+			require.NoError(t, err)
+			assert.False(t, result.Bypassed, "another key is another record")
 			return made(ctx)
 		})
 	})

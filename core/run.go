@@ -37,8 +37,7 @@ type run struct {
 
 	mu         sync.Mutex
 	inProgress int32         // steps and enclosed runs
-	isOver     bool          // the run has ended, or its claim is lost
-	isClosed   bool          // no step may begin
+	isOver     bool          // the run has ended, or its claim is lost, and nothing may begin in it
 	isGone     bool          // an extension found no record
 	ending     ending        // how the run has ended, for Hooks.Done; only its own goroutine uses it
 	idle       chan struct{} // closed when none is in progress, or the claim is lost; nil while nobody waits for that
@@ -95,7 +94,7 @@ func (r *run) endSession() {
 func (r *run) enter() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.isClosed || r.isOver {
+	if r.isOver {
 		return false
 	}
 	r.inProgress++
@@ -125,12 +124,10 @@ func (r *run) closeIfIdle() (busy <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.inProgress == 0 || r.isOver {
-		r.isClosed = true
+		r.isOver = true
 		return nil
 	}
-	if r.idle == nil {
-		r.idle = make(chan struct{})
-	}
+	r.idle = make(chan struct{})
 	return r.idle
 }
 

@@ -530,7 +530,9 @@ func TestARunWhoseRecordVanishesEndsAsRecordLost(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			f, forget := forgetting(t)
+			var run context.Context
 			result := f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+				run = ctx
 				core.Decide(ctx, c.decision)
 				forget()
 				time.Sleep(c.takes)
@@ -546,6 +548,8 @@ func TestARunWhoseRecordVanishesEndsAsRecordLost(t *testing.T) {
 			assert.Equal(t, []string{"begin", "lost"}, []string{events[0].hook, events[1].hook})
 			assert.ErrorIs(t, events[1].Err, driver.ErrGone)
 			assert.Len(t, events, 2)
+			_, err := core.Step(run, "too late", func(context.Context) (int, error) { return 1, nil })
+			assert.ErrorIs(t, err, core.ErrLost)
 			f.close()
 		})
 	}

@@ -72,6 +72,25 @@ func TestAStepThatOutlivesItsHandlerHoldsTheClaim(t *testing.T) {
 			f.ran(2)
 		})
 	}
+	inBubble(t, "also if the step fails then, it may have had effects", func(t *testing.T) {
+		f := newFixture(t)
+		var running sync.WaitGroup
+		f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+			begun := make(chan struct{})
+			running.Go(func() {
+				_, _ = core.Step(ctx, "charge", func(context.Context) (receipt, error) {
+					close(begun)
+					time.Sleep(time.Second)
+					return receipt{}, errTest
+				})
+			})
+			<-begun
+			return &core.Response{Status: 429}, nil
+		})
+		running.Wait()
+		f.close()
+		f.refused(f.send(request("K", "another"), made), 422, "fingerprint-mismatch")
+	})
 	inBubble(t, "an outcome is held back until it is kept", func(t *testing.T) {
 		f, s := newFixture(t), &lasting{}
 		running := f.hold(ctx, request("K", "B"), made)
