@@ -68,9 +68,6 @@ type watch struct {
 
 // watch adds a watch and returns when the server has confirmed the subscription to the channel.
 func (n *notifier) watch(ctx context.Context, node redis.UniversalClient, name string, wake func()) (func(), error) {
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
 	w := &watch{name: name, wake: wake, ready: make(chan error, 1)}
 	n.mu.Lock()
 	n.add(node, w)
