@@ -5,6 +5,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -179,6 +180,85 @@ func TestCheckGrowthSeesThatMemoryHasEnded(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, found, 1, "data that cannot grow is no store that is well")
 	assert.Equal(t, "it has ended, and every claim is refused", found[0].Why)
+}
+
+// memoryOf is a hook that makes a server say how much memory it uses, each time it is asked.
+func memoryOf(says ...memory) redis.Hook {
+	return &changedReply{command: "info", change: func(cmd redis.Cmder) {
+		info := cmd.(*redis.StringCmd)
+		text := info.Val()
+		for name, value := range map[string]int{"maxmemory": says[0].max, "used_memory": says[0].used, "used_memory_dataset": says[0].data} {
+			text = regexp.MustCompile(`(?m)^`+name+`:\d+`).ReplaceAllString(text, name+":"+strconv.Itoa(value))
+		}
+		info.SetVal(text)
+		says = says[1:]
+	}}
+}
+
+type memory struct{ max, used, data int }
+
+func TestCheckGrowthComparesWhatIsLeftWithTheGrowth(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	const few, many, endless = 64 << 10, 128 << 20, 1 << 62
+	for name, test := range map[string]struct {
+		before, now memory
+		why         string
+	}{
+		"little is left":             {memory{many, 0, 0}, memory{many, many - few, 0}, ""},
+		"less is left":               {memory{many, 0, 0}, memory{many, many - few + 1, 0}, "it has ended"},
+		"it grows":                   {memory{many, 0, 0}, memory{many, 0, few}, "it ends in "},
+		"it grows a little":          {memory{many, 0, 0}, memory{many, 0, few - 1}, ""},
+		"it will last for centuries": {memory{endless, 0, 0}, memory{endless, 0, few}, ""},
+	} {
+		client := server.Client(t)
+		client.AddHook(memoryOf(test.before, test.now))
+		found, err := redisstore.CheckGrowth(ctx, client, time.Millisecond)
+		require.NoError(t, err)
+		if test.why == "" {
+			assert.Empty(t, found, name)
+			continue
+		}
+		require.Len(t, found, 1, name)
+		assert.Contains(t, found[0].Why, test.why, name)
+	}
+}
+
+// A master that has come meanwhile has no growth yet, and may be full. The error of one is that of the call, at once.
+func TestCheckGrowthLooksAtEachMaster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartMasters(t, 2, "--maxmemory", "100mb")
+	check := func(hook redis.Hook, wait time.Duration) ([]driver.Finding, error) {
+		client := cluster.Client(t)
+		client.OnNewNode(func(node *redis.Client) {
+			if node.Options().Addr == cluster.Nodes[1].Addr {
+				node.AddHook(hook)
+			}
+		})
+		return redisstore.CheckGrowth(ctx, client, wait)
+	}
+	const terabyte = 1 << 40
+	found, err := check(memoryOf(memory{}, memory{terabyte, terabyte, terabyte}), 0)
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	assert.Equal(t, "maxmemory of "+cluster.Nodes[1].Addr, found[0].Setting)
+	found, err = check(memoryOf(memory{}, memory{terabyte, terabyte - 1<<20, terabyte}), 0)
+	require.NoError(t, err)
+	assert.Empty(t, found)
+
+	for at, wait := range []time.Duration{time.Hour, 0} { // nobody waits after the first error
+		infos := 0
+		_, err := check(givenReplies(func(cmd redis.Cmder) any {
+			if cmd.Name() != "info" {
+				return nil
+			}
+			if infos++; infos == at+1 {
+				return refusal("NOPERM no right")
+			}
+			return nil
+		}), wait)
+		assert.ErrorContains(t, err, "INFO of "+cluster.Nodes[1].Addr+": NOPERM no right")
+	}
 }
 
 func TestCheckGrowthCanBeInterrupted(t *testing.T) {

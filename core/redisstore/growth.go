@@ -38,9 +38,11 @@ func CheckGrowth(ctx context.Context, client redis.UniversalClient, wait time.Du
 	}
 	var findings []driver.Finding
 	for _, addr := range slices.Sorted(maps.Keys(second)) {
-		if before, ok := first[addr]; ok {
-			findings = append(findings, second[addr].check(addr, before)...)
+		before, ok := first[addr]
+		if !ok { // it has come meanwhile, so its growth is not known
+			before = second[addr]
 		}
+		findings = append(findings, second[addr].check(addr, before)...)
 	}
 	return findings, nil
 }
@@ -89,12 +91,12 @@ func (m memory) check(addr string, before memory) []driver.Finding {
 	case growth < leastGrowth:
 		return nil
 	default:
-		left := time.Duration(float64(took) * float64(rest) / float64(growth))
-		if left > memoryHorizon {
+		left := float64(took) * float64(rest) / float64(growth) // in ns, and maybe more than a time.Duration can hold
+		if left > float64(memoryHorizon) {
 			return nil
 		}
-		why = fmt.Sprintf("it ends in %v at the growth of the last %v, and then every claim is refused", left.Round(time.Minute),
-			took.Round(time.Second))
+		why = fmt.Sprintf("it ends in %v at the growth of the last %v, and then every claim is refused",
+			time.Duration(left).Round(time.Minute), took.Round(time.Second))
 	}
 	return []driver.Finding{{
 		Setting: "maxmemory of " + addr, Found: fmt.Sprintf("%d bytes, of which %d are used", m.max, m.used), Why: why,
