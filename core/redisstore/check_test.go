@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +21,8 @@ import (
 	"github.com/go-idem/idem/lua"
 )
 
+var ofServer = regexp.MustCompile(` of [\d.]+:\d+$`)
+
 // settings are what findings name, without the server they are of.
 func settings(t *testing.T, client redis.UniversalClient, opts ...redisstore.Option) (names []string) {
 	t.Helper()
@@ -30,8 +33,7 @@ func settings(t *testing.T, client redis.UniversalClient, opts ...redisstore.Opt
 		assert.NotEmpty(t, f.Why)
 		assert.NotEmpty(t, f.Fix)
 		assert.Contains(t, f.String(), f.Fix)
-		name, _, _ := strings.Cut(f.Setting, " of ")
-		names = append(names, name)
+		names = append(names, ofServer.ReplaceAllString(f.Setting, ""))
 	}
 	return names
 }
@@ -62,6 +64,34 @@ func TestCheckNamesEachSettingThatCouldLoseRecords(t *testing.T) {
 	}
 }
 
+// A policy does not matter where there is no limit, and some servers do not name theirs.
+func TestCheckFindsNoEvictionWhereThereIsNone(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendonly", "yes", "--maxmemory-policy", "allkeys-lru")
+	assert.Empty(t, settings(t, server.Client(t)), "no limit")
+	server.Config(t, "maxmemory", "100mb")
+	client := server.Client(t)
+	assert.Equal(t, []string{"maxmemory-policy"}, settings(t, client))
+	client.AddHook(saying("maxmemory_policy:allkeys-lru\r\n", ""))
+	assert.Empty(t, settings(t, client), "no policy")
+}
+
+func TestCheckSeesThatAServerIsTooOld(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	const tooOld, hasNoWAITAOF, hasAll = 2, 1, 0
+	for version, lacks := range map[string]int{
+		"4.0.14": tooOld, "5.0.0": hasNoWAITAOF, "6.2.14": hasNoWAITAOF, "7": hasNoWAITAOF, "7.0.15": hasNoWAITAOF,
+		"7.2": hasAll, "7.4.1": hasAll, "8.0.0": hasAll,
+	} {
+		client := server.Client(t)
+		client.AddHook(reports(version))
+		assert.Equal(t, lacks == tooOld, slices.Contains(settings(t, client), "version"), version)
+		assert.NotContains(t, settings(t, client), "min-replicas-to-write", version)
+		assert.Equal(t, lacks != hasAll, slices.Contains(settings(t, client, redisstore.WaitAOF(0, time.Second)), "version"), version)
+	}
+}
+
 // changedReply is a hook that changes the text of a reply to INFO or TIME of a real server.
 type changedReply struct {
 	redis.Hook
@@ -85,19 +115,42 @@ func (*changedReply) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	return next
 }
 
+// saying is a hook that makes a server say other things of itself: in its INFO each old text is replaced by the one after it.
+func saying(oldNew ...string) redis.Hook {
+	return &changedReply{command: "info", change: func(cmd redis.Cmder) {
+		info := cmd.(*redis.StringCmd)
+		info.SetVal(strings.NewReplacer(oldNew...).Replace(info.Val()))
+	}}
+}
+
+// clockAhead is a hook that makes the clock of a server so far ahead.
+func clockAhead(ahead time.Duration) redis.Hook {
+	return &changedReply{command: "time", change: func(cmd redis.Cmder) {
+		at := cmd.(*redis.TimeCmd)
+		at.SetVal(at.Val().Add(ahead))
+	}}
+}
+
+// refusing is a hook with which a server refuses a command.
+func refusing(command string) redis.Hook {
+	return givenReplies(func(cmd redis.Cmder) any {
+		if cmd.Name() == command {
+			return refusal("NOPERM no right")
+		}
+		return nil
+	})
+}
+
 func TestCheckSeesThatOtherServersAcceptWritesToTheSameKeys(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "yes")
-	for name, change := range map[string][2]string{
-		"KeyDB":            {"role:master", "role:active-replica"},
-		"Redis Enterprise": {"# Cluster\r\n", "module:name=crdt,ver=1\r\nmodule:name=search,ver=1\r\n# Cluster\r\n"},
+	for name, change := range map[string][]string{
+		"KeyDB":                           {"role:master", "role:active-replica"},
+		"Redis Enterprise, by its module": {"# Cluster\r\n", "module:name=crdt,ver=1\r\nmodule:name=search,ver=1\r\n# Cluster\r\n"},
+		"Redis Enterprise, by a field":    {"# Cluster\r\n", "crdt_enabled:1\r\n# Cluster\r\n"},
 	} {
 		client := server.Client(t)
-		client.AddHook(&changedReply{command: "info", change: func(cmd redis.Cmder) {
-			info := cmd.(*redis.StringCmd)
-			assert.Contains(t, info.Val(), change[0], name)
-			info.SetVal(strings.Replace(info.Val(), change[0], change[1], 1))
-		}})
+		client.AddHook(saying(change...))
 		assert.Equal(t, []string{"replication"}, settings(t, client), name)
 	}
 }
@@ -113,20 +166,65 @@ func TestCheckComparesTheClocksOfMasters(t *testing.T) {
 	cluster := redistest.StartMasters(t, 3)
 	client := cluster.Client(t)
 	assert.NotContains(t, strings.Join(settings(t, client), " "), "clock")
-	ahead := cluster.Nodes[1].Addr
+	ahead, behind := cluster.Nodes[1].Addr, cluster.Nodes[2].Addr
 	shifted := cluster.Client(t)
 	shifted.OnNewNode(func(node *redis.Client) {
-		node.AddHook(&changedReply{command: "time", change: func(cmd redis.Cmder) {
-			if at := cmd.(*redis.TimeCmd); node.Options().Addr == ahead {
-				at.SetVal(at.Val().Add(time.Second))
-			}
-		}})
+		node.AddHook(clockAhead(map[string]time.Duration{ahead: time.Second, behind: -time.Second}[node.Options().Addr]))
 	})
-	findings, err := redisstore.Check(ctx, shifted)
-	require.NoError(t, err)
-	i := slices.IndexFunc(findings, func(f driver.Finding) bool { return f.Setting == "clock of "+ahead })
-	require.GreaterOrEqual(t, i, 0, findings)
-	assert.Contains(t, findings[i].Found, " ahead of ")
+	for range 20 { // the masters reply in any order
+		findings, err := redisstore.Check(ctx, shifted)
+		require.NoError(t, err)
+		i := slices.IndexFunc(findings, func(f driver.Finding) bool { return f.Setting == "clock of "+ahead })
+		require.GreaterOrEqual(t, i, 0, findings)
+		assert.Contains(t, findings[i].Found, " ahead of "+behind)
+	}
+
+	silent := cluster.Client(t)
+	silent.OnNewNode(func(node *redis.Client) {
+		if node.Options().Addr == ahead {
+			node.AddHook(refusing("time"))
+		}
+	})
+	_, err := redisstore.Check(ctx, silent)
+	assert.ErrorContains(t, err, "TIME of "+ahead+": NOPERM no right")
+}
+
+// The replica is asked at the address that its primary knows, by a connection that is closed.
+func TestCheckComparesTheClockOfAReplica(t *testing.T) {
+	t.Parallel()
+	primary, replica := replicated(t)
+	var mu sync.Mutex
+	var connections []*redis.Conn // what is referred to is closed by nobody else
+	options := *primary.Options()
+	options.ClientName = "check"
+	options.OnConnect = func(_ context.Context, c *redis.Conn) error {
+		mu.Lock()
+		defer mu.Unlock()
+		connections = append(connections, c)
+		return nil
+	}
+	_, port, _ := strings.Cut(replica.Addr, ":")
+	_, unused, _ := strings.Cut(redistest.FreeAddr(), ":")
+	for name, test := range map[string]struct {
+		replyToTIME redis.Hook
+		ip, port    string // of the replica, as the primary knows it
+		finds       bool
+	}{
+		"it is a second behind":             {clockAhead(time.Second), "127.0.0.1", port, true},
+		"it has an address of IPv6":         {clockAhead(time.Second), "::ffff:127.0.0.1", port, true},
+		"it is out of reach":                {clockAhead(time.Second), "127.0.0.1", unused, false},
+		"the primary does not say its time": {refusing("time"), "127.0.0.1", port, false},
+	} {
+		client := redis.NewClient(&options)
+		defer client.Close()
+		client.AddHook(test.replyToTIME)
+		client.AddHook(saying("slave0:ip=127.0.0.1,port="+port, "slave0:ip="+test.ip+",port="+test.port))
+		assert.Equal(t, test.finds, slices.Contains(settings(t, client), "clock of a replica"), name)
+	}
+	assert.NotEmpty(t, connections)
+	assert.Eventually(t, func() bool {
+		return !strings.Contains(replica.Client(t).ClientList(ctx).Val(), "name=check")
+	}, 20*time.Second, 10*time.Millisecond)
 }
 
 func TestCheckLooksForReadsFromReplicas(t *testing.T) {
@@ -330,15 +428,54 @@ func TestCheckLooksAtTheClient(t *testing.T) {
 	defer client.Close()
 	assert.Equal(t, []string{"Options.ContextTimeoutEnabled"}, settings(t, client))
 
-	good := redistest.Cluster(t)
-	assert.NotContains(t, settings(t, good), "ClusterOptions.ClusterStateReloadInterval")
-	options := *good.Options()
-	options.ClusterStateReloadInterval = time.Minute
-	slow := redis.NewClusterClient(&options)
-	defer slow.Close()
-	found := settings(t, slow)
-	assert.Contains(t, found, "ClusterOptions.ClusterStateReloadInterval")
-	assert.Contains(t, found, "appendonly", "each master is asked")
+	cluster := redistest.StartMasters(t, 2)
+	for interval, want := range map[time.Duration][]string{
+		5 * time.Second:   {"appendonly", "appendonly"},
+		5*time.Second + 1: {"ClusterOptions.ClusterStateReloadInterval", "appendonly", "appendonly"},
+	} {
+		slow := cluster.Client(t, func(o *redis.ClusterOptions) { o.ClusterStateReloadInterval = interval })
+		assert.Equal(t, want, settings(t, slow), interval)
+	}
+}
+
+// A request would find out what a call of Check does not.
+func TestCheckSeesThatAnyOfItsCallsIsRefused(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendonly", "yes")
+	require.Empty(t, settings(t, server.Client(t))) // the server learns the scripts
+	for at := range 5 {
+		client, sent := server.Client(t), 0
+		client.AddHook(givenReplies(func(cmd redis.Cmder) any {
+			if cmd.Name() != "evalsha" {
+				return nil
+			}
+			if sent++; sent == at+1 {
+				return refusal("NOPERM no right")
+			}
+			return nil
+		}))
+		findings, err := redisstore.Check(ctx, client)
+		require.NoError(t, err)
+		if at == 4 {
+			assert.Empty(t, findings)
+			assert.Equal(t, 4, sent, "each of its scripts was refused once")
+			break
+		}
+		require.Len(t, findings, 1, "script %d", at+1)
+		assert.Equal(t, "NOPERM no right", findings[0].Found)
+	}
+}
+
+func TestTwoProcessesCheckOneServerAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendonly", "yes")
+	client, others := server.Client(t), 0
+	client.AddHook(&changedReply{command: "pexpiretime", change: func(redis.Cmder) { // after its claim
+		others++
+		assert.Empty(t, settings(t, server.Client(t)), "the other")
+	}})
+	assert.Empty(t, settings(t, client))
+	assert.Equal(t, 1, others)
 }
 
 func TestCheckOfAServerThatIsAwayIsAnError(t *testing.T) {

@@ -41,6 +41,9 @@ func TestAnErrorIsExplainedByItsOwnDialsOnly(t *testing.T) {
 			err := d.explain(c.err, began)
 			assert.ErrorIs(t, err, c.err)
 			assert.Equal(t, c.isExplained, errors.Is(err, refused))
+			if !c.isExplained {
+				assert.Equal(t, c.err, err, "it stays as it is")
+			}
 		})
 	}
 }
