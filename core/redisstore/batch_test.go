@@ -162,6 +162,43 @@ func TestABatchLearnsTheScriptsAndSurvivesBadRecords(t *testing.T) {
 	wg.Wait()
 }
 
+// Each master has batches of its own, or one that hangs would hold the calls for all.
+func TestABatchDoesNotWaitForAnotherMaster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartMasters(t, 2)
+	client, underWay, letGo := cluster.Client(t), make(chan struct{}), make(chan struct{})
+	client.OnNewNode(func(node *redis.Client) {
+		if node.Options().Addr == cluster.Nodes[1].Addr {
+			node.AddHook(givenReplies(func(cmd redis.Cmder) any {
+				if cmd.Name() == "evalsha" {
+					underWay <- struct{}{}
+					<-letGo
+				}
+				return nil
+			}))
+		}
+	})
+	store := redisstore.New(client, redisstore.Batch(), redisstore.Scripts())
+	var hanging sync.WaitGroup
+	begin := func(ctx context.Context, node *redistest.Server) {
+		c := storetest.NewClaim(time.Minute, time.Hour)
+		for cluster.MasterOf(t, nameOf(c)) != node {
+			c = storetest.NewClaim(time.Minute, time.Hour)
+		}
+		_, err := store.Begin(ctx, c)
+		assert.NoError(t, err)
+	}
+	for range 2 {
+		hanging.Go(func() { begin(ctx, cluster.Nodes[1]) })
+		<-underWay
+	}
+	bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	begin(bounded, cluster.Nodes[0])
+	close(letGo)
+	hanging.Wait()
+}
+
 // BenchmarkPairs is a Begin and a Complete of a new key, by so many goroutines at once.
 //
 //	go test ./core/redisstore -run '^$' -bench Pairs -benchtime 20000x

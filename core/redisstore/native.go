@@ -151,7 +151,7 @@ func (s *Store) completeNative(ctx context.Context, c *driver.Claim, outcome []b
 	return err == nil && q.status() == "OK", err // a call whose context is over has no reply
 }
 
-// newPlainQuery returns a query of a command on the record of c. A reply without a value is no error of it.
+// newPlainQuery returns a query of a command on the record of c.
 func (s *Store) newPlainQuery(command string, c *driver.Claim) *query {
 	q := s.newQueryOf(c)
 	q.args = append(q.argsArray[:0], command, q.name)

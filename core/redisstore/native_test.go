@@ -103,6 +103,21 @@ func TestRequestsTakeScriptsOnlyWhereAPlainCommandDoesNotDo(t *testing.T) {
 	expect("a repeated complete", 2-scripts, 1, func() { require.NoError(t, store.Complete(ctx, next, []byte("kept"))) })
 }
 
+// A replay writes nothing, so it waits for no replica, and a server that has lost its replicas goes on to replay.
+func TestAReplayByAPlainCommandNeedsNoReplica(t *testing.T) {
+	others, client := nativeStore(t)
+	kept, _ := nativeClaim(t, others, client, time.Minute)
+	require.NoError(t, others.Complete(ctx, kept, []byte("kept")))
+	store := redisstore.New(client, redisstore.WaitReplicas(1, time.Millisecond))
+	for range 2 { // by a script, and then the store knows
+		entry, err := store.Begin(ctx, rivalOf(kept))
+		require.NoError(t, err)
+		assert.Equal(t, "kept", string(entry.Outcome))
+	}
+	_, err := store.Begin(ctx, storetest.NewClaim(time.Minute, time.Hour))
+	assert.ErrorIs(t, err, driver.ErrNotDurable)
+}
+
 // Rule 1: the reply to SET is lost, and go-redis sends it again.
 func TestANativeClaimWhoseReplyWasLostRecognisesItself(t *testing.T) {
 	_, client := nativeStore(t)

@@ -119,23 +119,19 @@ func (q *query) firstKey() any {
 	return q.args[3]
 }
 
-// newCommand makes the first command. The first key of a script is its fourth argument, which Cluster clients need to know.
+// newCommand makes the first command.
 func (q *query) newCommand(ctx context.Context) redis.Cmder {
 	q.reply = redis.NewCmd(ctx, q.args...)
-	if q.script == nil {
-		return plainCmd{q.reply}
-	}
-	q.reply.SetFirstKeyPos(3)
-	return q.reply
+	return mayBeNil{q.reply}
 }
 
-// plainCmd is a command without a script. A reply without a value is no error of it: SET with NX and GET has found no record and
-// has made one, SET with IFEQ has found another record than it compares with, and GET none. For go-redis such a reply is an
-// error, which it classifies with 17 allocations.
-type plainCmd struct{ *redis.Cmd }
+// mayBeNil is a command of which a reply without a value is no error: SET with NX and GET has found no record and has made one, SET
+// with IFEQ has found another record than it compares with, and GET none. For go-redis such a reply is an error, which it
+// classifies with 17 allocations.
+type mayBeNil struct{ *redis.Cmd }
 
 // SetErr implements redis.Cmder.
-func (c plainCmd) SetErr(err error) {
+func (c mayBeNil) SetErr(err error) {
 	if err != redis.Nil {
 		c.Cmd.SetErr(err)
 	}
@@ -192,10 +188,11 @@ func (q *query) roundTrip(ctx context.Context, node redis.UniversalClient, d dur
 // statusClaimed begins what lua/begin.lua replies to the owner of a claim.
 const statusClaimed = "claimed"
 
-// status returns the reply of the script if that is one string, otherwise "". A SET with GET that found no record has claimed
-// it.
+// status returns the reply if that is one string, otherwise "". A SET with GET that has no value to reply with found no record,
+// and has claimed it. The other plain commands have found nothing then, and "claimed" is neither the "OK" nor the record that
+// their callers look for.
 func (q *query) status() string {
-	if q.script == nil && q.second != nil && q.reply.Val() == nil {
+	if q.script == nil && q.reply.Val() == nil {
 		return statusClaimed
 	}
 	status, _ := q.reply.Val().(string)

@@ -33,7 +33,7 @@ func (s *Store) resend(ctx context.Context, node redis.UniversalClient, q *query
 			q.args[0], q.args[1] = "eval", q.script.text
 		case isRedirect(err):
 			pause(ctx, time.Duration(tries)*redirectPause)
-			if target, done, err = s.redirectTarget(ctx, q, err); err != nil {
+			if target, done, err = s.redirectTarget(ctx, node, q, err); err != nil {
 				return err
 			}
 		default:
@@ -57,10 +57,12 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// redirectTarget returns the client for a query that was redirected with err. The caller calls done after its use. Without
+// redirectTarget returns the client for a query that node has redirected with err. The caller calls done after its use. Without
 // WaitReplicas and WaitAOF that is the cluster client, which follows redirects. It would send a WAIT to any node, though, so
-// with them the query goes to a client of the node that err names.
-func (s *Store) redirectTarget(ctx context.Context, q *query, err error) (node redis.UniversalClient, done func(), _ error) {
+// with them node is a client of one node, and the query goes to a client of the node that err names.
+func (s *Store) redirectTarget(
+	ctx context.Context, node redis.UniversalClient, q *query, err error,
+) (_ redis.UniversalClient, done func(), _ error) {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
 		return nil, nil, err
@@ -70,13 +72,14 @@ func (s *Store) redirectTarget(ctx context.Context, q *query, err error) (node r
 	}
 	q.asking = redis.HasErrorPrefix(err, "ASK")
 	fields := strings.Fields(err.Error())
-	return clientAt(ctx, cluster, q.name, fields[len(fields)-1])
+	target, done := clientAt(ctx, cluster, node.(*redis.Client), fields[len(fields)-1])
+	return target, done, nil
 }
 
 // clientAt returns a client of the node at addr, after the cluster client has learned which nodes have the slots now. It does not
-// list a node that has no slots yet. For such a node clientAt makes a client with the options of the key's master; the caller
-// closes it with the returned function.
-func clientAt(ctx context.Context, cluster *redis.ClusterClient, key, addr string) (*redis.Client, func(), error) {
+// list a node that has no slots yet. For such a node clientAt makes a client with the options of near, the client of another node;
+// the caller closes it with the returned function.
+func clientAt(ctx context.Context, cluster *redis.ClusterClient, near *redis.Client, addr string) (*redis.Client, func()) {
 	var mu sync.Mutex
 	var found *redis.Client
 	_ = cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
@@ -88,14 +91,10 @@ func clientAt(ctx context.Context, cluster *redis.ClusterClient, key, addr strin
 		return nil
 	})
 	if found != nil {
-		return found, func() {}, nil
-	}
-	near, err := cluster.MasterForKey(ctx, key)
-	if err != nil {
-		return nil, nil, err
+		return found, func() {}
 	}
 	options := *near.Options()
 	options.Addr, options.PoolSize, options.MinIdleConns = addr, 1, 0
 	own := redis.NewClient(&options)
-	return own, func() { _ = own.Close() }, nil
+	return own, func() { _ = own.Close() }
 }

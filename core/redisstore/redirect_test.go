@@ -94,6 +94,15 @@ func TestARedirectedClaimIsConfirmedByTheNodeThatTakesIt(t *testing.T) {
 		}
 		assert.Equal(t, want, r.got, kind)
 	}
+
+	var other string
+	r := newRedirecting(t, cluster, func(holder, o string) map[string]any {
+		other = o
+		return map[string]any{holder: refusal("ASK 1 " + o), o: "ok"}
+	})
+	r.claim.Fence = 5
+	require.NoError(t, redisstore.New(r.client, redisstore.WaitReplicas(1, 100*time.Millisecond)).Extend(ctx, r.claim))
+	assert.Equal(t, []string{"evalsha at " + r.holder.Addr, "asking at " + other, "evalsha at " + other}, r.got, "which needs no WAIT")
 }
 
 // A node that has no slot yet is not listed by the client. It does not know the script either. After a MOVED it gets the text at

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -31,9 +30,7 @@ func (s *Store) runCommand(ctx context.Context, c *driver.Claim, suffix string, 
 	if command[0] == "SET" {
 		q.durableStatus = "OK"
 	}
-	if err := s.send(ctx, q); errors.Is(err, redis.Nil) {
-		return nil, nil
-	} else if err != nil {
+	if err := s.send(ctx, q); err != nil {
 		return nil, storeError(err)
 	}
 	return q.reply.Val(), nil

@@ -201,6 +201,31 @@ func TestAStepOfAnOwnerThatWasTakenOverMeanwhileIsNotKept(t *testing.T) {
 	}
 }
 
+// The pieces of a step have one context, also in batches, where a call whose context is over is not sent.
+func TestAStepInPiecesEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	for pieces := range 2 {
+		c := running(t, redisstore.New(redistest.Shared(t).Client(t)))
+		ended, end := context.WithCancel(ctx)
+		sent := 0
+		checkpoint := recordCall{do: func(store *redisstore.Store, c driver.Claim) error { return store.Checkpoint(ended, c, "late", nil) }}
+		err := answered(t, checkpoint, c, false, func(cmd redis.Cmder) any {
+			if cmd.Name() != "evalsha" {
+				return nil
+			}
+			if sent++; sent > pieces {
+				end()
+			}
+			if isSplit(cmd) {
+				return refusal("TRYAGAIN the slot moves")
+			}
+			return []any{"ok", "the operation"}
+		}, redisstore.Batch())
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, pieces+1, sent)
+	}
+}
+
 // betweenPieces does something, once, before the second piece of a step.
 type betweenPieces struct{ do func() }
 
