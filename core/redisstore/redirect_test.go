@@ -143,6 +143,8 @@ func TestARedirectIsFollowedForHalfASecondAndNotForGood(t *testing.T) {
 	assert.ErrorContains(t, r.begin(ctx), "MOVED")
 	assert.Greater(t, time.Since(began), 500*time.Millisecond)
 	assert.Len(t, r.got, 2*17, fmt.Sprint(r.got))
+	_, err := redisstore.New(r.client, redisstore.Scripts()).Begin(ctx, r.claim)
+	assert.ErrorContains(t, err, "MOVED", "after those that the client has followed by itself")
 }
 
 // A client that knows no node sends nothing.
