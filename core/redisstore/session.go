@@ -290,6 +290,7 @@ func (s *session) handleError(err error) error {
 	case !oldest.subscribes:
 		for _, name := range oldest.names { // the channels are still subscribed
 			s.channels[name] = subscribed
+			markConfirmed(s.sub.channels[name], func(*watch) bool { return true }) // those that have come since the command was sent
 		}
 	// The server does not have SSUBSCRIBE, or does not allow it. One such server decides for all, since a record may move to
 	// it.
