@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -15,11 +16,8 @@ import (
 // the session sends a PING.
 const replyTimeout = 3 * time.Second
 
-// What ends a session, beside errors of its connection.
-var (
-	errNoReply   = errors.New("idem: a server has not answered a subscription")
-	errUnsharded = errors.New("idem: a server takes no SSUBSCRIBE")
-)
+// errNoReply ends a session whose server does not reply.
+var errNoReply = errors.New("idem: a server has not answered a subscription")
 
 // session is one connection of a subscription. One goroutine writes to it and one reads from it. The notifier's mu guards
 // what they share. It is not reused: when the connection breaks, the notifier makes another session, which subscribes to all
@@ -65,12 +63,9 @@ func (n *notifier) runSession(sub *subscription) (heard bool, err error) {
 	defer func() { _ = s.pubsub.Close() }() // this ends the reader
 	defer cancel(nil)
 	more, err := s.send(ctx) // this opens the connection
-	if err == nil && more {
+	if more {
 		reader.Go(func() { cancel(s.read(ctx)) })
 		err = s.serve(ctx)
-	}
-	if errors.Is(err, errUnsharded) {
-		err = nil
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -81,13 +76,7 @@ func (n *notifier) runSession(sub *subscription) (heard bool, err error) {
 func (n *notifier) newSession(ctx context.Context, sub *subscription) *session {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	sub.changedNames = sub.changedNames[:0]
-	for name, watches := range sub.channels {
-		sub.changedNames = append(sub.changedNames, name)
-		for _, w := range watches {
-			w.unconfirmed = true
-		}
-	}
+	sub.changedNames = slices.Collect(maps.Keys(sub.channels))
 	return &session{
 		notifier: n, sub: sub, pubsub: sub.node.Subscribe(ctx), sharded: n.sharded(), channels: map[string]channelState{},
 	}
@@ -111,11 +100,11 @@ func (s *session) serve(ctx context.Context) (err error) {
 	return err
 }
 
-// send subscribes to the channels that were added, and unsubscribes from those that were removed. more is false if no watches
-// are left.
+// send subscribes to the channels that were added, and unsubscribes from those that were removed. more is false if the session
+// must end: no watches are left, the store has changed to SUBSCRIBE, or a command could not be sent.
 func (s *session) send(ctx context.Context) (more bool, err error) {
 	if s.sharded != s.notifier.sharded() {
-		return false, errUnsharded
+		return false, nil
 	}
 	commands, more := s.nextCommands()
 	for _, c := range commands {
@@ -293,10 +282,9 @@ func (s *session) handleError(err error) error {
 			markConfirmed(s.sub.channels[name], func(*watch) bool { return true }) // those that have come since the command was sent
 		}
 	// The server does not have SSUBSCRIBE, or does not allow it. One such server decides for all, since a record may move to
-	// it.
+	// it. All sessions end.
 	case s.sharded && (strings.HasPrefix(err.Error(), "ERR ") || redis.HasErrorPrefix(err, "NOPERM")):
 		n.disableSharded()
-		return errUnsharded
 	// Another node has the slot, so the subscription belongs there.
 	case s.sharded && redis.HasErrorPrefix(err, "MOVED"):
 		for _, name := range oldest.names {
@@ -319,11 +307,6 @@ func (s *session) handleMove(name string, cause error) {
 	watches := s.sub.channels[name]
 	delete(s.channels, name)
 	delete(s.sub.channels, name)
-	for _, w := range watches {
-		w.sub = nil
-	}
-	if len(watches) > 0 {
-		s.sub.signal() // no watches may be left
-		go s.notifier.move(watches, cause)
-	}
+	s.sub.signal() // no watches may be left
+	go s.notifier.move(watches, cause)
 }

@@ -58,8 +58,8 @@ type subscription struct {
 type watch struct {
 	name        string
 	wake        func()
-	sub         *subscription // that it belongs to; nil while its slot moves
-	unconfirmed bool          // the server has not confirmed the channel on this connection
+	sub         *subscription // that it belongs to, or the last one while its slot moves and after its stop
+	unconfirmed bool          // the server has not confirmed the channel since it was added to sub
 	confirmed   bool          // the server has confirmed the channel once
 	stopped     bool          // its caller has stopped it
 	moves       int           // how often its slot has moved
