@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"testing"
@@ -28,14 +29,14 @@ func TestTheCommandMakesNoStoreInAFile(t *testing.T) {
 	assert.Empty(t, written)
 }
 
-// sqlite:payments.db is a file in this directory.
+// sqlite:payments.db is a file in this directory. Its name is encoded as in any URL.
 func TestAFileMayBeNamedFromThisDirectory(t *testing.T) {
 	t.Parallel()
 	here, err := os.Getwd()
 	require.NoError(t, err)
-	path := filepath.Join(t.TempDir(), "payments.db")
+	path := filepath.Join(t.TempDir(), "payments #1.db")
 	assert.Equal(t, http.StatusOK, send(handler(mustConnect(t, "sqlite://"+path), nil), "alice", "K", "").Code)
-	relative, err := filepath.Rel(here, path)
+	relative, err := filepath.Rel(here, filepath.Join(filepath.Dir(path), url.PathEscape(filepath.Base(path))))
 	require.NoError(t, err)
 	shown := call(t, "sqlite:"+relative, nil, "show", "alice", "K")
 	assert.Zero(t, shown.code)

@@ -262,7 +262,11 @@ func openSQLite(at *url.URL, mayMake bool, limit timeout) (*store, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(limit))
 	defer cancel()
-	path := cmp.Or(at.Path, at.Opaque)
+	relative, err := url.PathUnescape(at.Opaque)
+	if err != nil {
+		return nil, fail(badUsage, "the URL of the store cannot be read: %v", err)
+	}
+	path := cmp.Or(at.Path, relative)
 	found, err := sqlitestore.Open(ctx, path, options...)
 	if err != nil {
 		return nil, fail(storeFailed, "%v; %s", err, nothingChanged)
