@@ -188,11 +188,9 @@ func (q *query) roundTrip(ctx context.Context, node redis.UniversalClient, d dur
 // statusClaimed begins what lua/begin.lua replies to the owner of a claim.
 const statusClaimed = "claimed"
 
-// status returns the reply if that is one string, otherwise "". A SET with GET that has no value to reply with found no record,
-// and has claimed it. The other plain commands have found nothing then, and "claimed" is neither the "OK" nor the record that
-// their callers look for.
+// status returns the reply if that is one string, otherwise "". A SET with GET that found no record has claimed it.
 func (q *query) status() string {
-	if q.script == nil && q.reply.Val() == nil {
+	if q.script == nil && q.second != nil && q.reply.Val() == nil {
 		return statusClaimed
 	}
 	status, _ := q.reply.Val().(string)
