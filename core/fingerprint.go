@@ -36,8 +36,8 @@ type FingerprintConfig struct {
 	Headers []string
 
 	// Func replaces all of the above: two requests with one method and path are the same if Func returns the same bytes. Func
-	// must be safe for concurrent use and must not keep the body. On Fiber, the body of a form that Fiber has parsed is a hash of
-	// the form, as it is for Request.Body. Default nil.
+	// must be safe for concurrent use and must not keep the body. A form that was parsed before has other bytes than were sent:
+	// see Request.Body. Default nil.
 	Func func(req *Request, body []byte) []byte
 
 	// Version distinguishes one Func from the next: change it whenever Func changes what it compares. Default 0.

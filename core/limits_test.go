@@ -109,6 +109,21 @@ func TestAFunctionOfTheConfigMayReadTheBodyBeforeTheEngine(t *testing.T) {
 	}
 }
 
+// FPR-01: a body that nobody can read any more is a problem only where it is compared. The operator is told what to do.
+func TestABodyThatMiddlewareHasTakenIsRefusedWhereItCounts(t *testing.T) {
+	taken := changed(body("", driver.ErrBodyTaken))
+	f := newFixture(t)
+	refused := f.send(taken, made)
+	f.refused(refused, 400, "body-unreadable")
+	assert.ErrorIs(t, refused.Err, driver.ErrBodyTaken)
+	for name, change := range map[string]func(*core.Config){
+		"Off":  func(c *core.Config) { c.Fingerprint.Off = true },
+		"Func": func(c *core.Config) { c.Fingerprint.Func = func(*core.Request, []byte) []byte { return nil } },
+	} {
+		f.with(change).answered(f.with(change).send(changed(keys(name), body("", driver.ErrBodyTaken)), made), 201, "made")
+	}
+}
+
 // away is a store that answers nothing until it is back.
 type away struct {
 	driver.Store

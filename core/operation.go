@@ -97,10 +97,12 @@ func (op *operation) endPanicking(panicked *bool) {
 
 // do takes a request with this key through its life.
 func (op *operation) do(key string) (Result, error) {
-	problem, bypassed := op.admit(key)
+	problem, bypassed, err := op.admit(key)
 	switch {
 	case problem != "":
-		return op.ended(op.refuseEarly(problem)), nil
+		result := op.refuseEarly(problem)
+		result.Err = err
+		return op.ended(result), nil
 	case bypassed:
 		return op.ended(Result{Bypassed: true}), nil
 	}
@@ -132,30 +134,31 @@ func originForm(path string) string {
 
 // admit checks a request before the store is called: its age, scope, quota and body. It fills in the name of the record and the
 // fingerprint. It returns the code of the problem, or bypassed if a run of the same record encloses the request, as when one
-// middleware guards a route and another guards all routes.
-func (op *operation) admit(key string) (problem string, bypassed bool) {
+// middleware guards a route and another guards all routes. err says more about a problem with the body.
+func (op *operation) admit(key string) (problem string, bypassed bool, err error) {
 	e, ctx, req := op.engine, op.ctx, &op.req
 	op.identity.key = key
 	if problem := e.cfg.Key.checkAge(req, key); problem != "" {
-		return problem, false
+		return problem, false, nil
 	}
 	scope := e.scopeOf(ctx, req)
 	if scope == "" {
-		return codeScopeMissing, false
+		return codeScopeMissing, false, nil
 	}
 	op.claim.Key = recordName(e.namings[0], scope, key, req, false)
 	if around := e.enclosing(ctx, scope, key, req, false); around != nil {
 		if err := e.checkNesting(around.engine); err != nil {
 			op.emit(e.cfg.Hooks.StoreError, 0, err)
-			return codeNestedEngine, false
+			return codeNestedEngine, false, nil
 		}
-		return "", true
+		return "", true, nil
 	}
 	op.identity.scope = scope
 	if quota := e.cfg.Limits.Quota; quota != nil && !quota(ctx, strings.Clone(scope), req) {
-		return codeQuotaExceeded, false
+		return codeQuotaExceeded, false, nil
 	}
-	return op.readBody(), false
+	problem, err = op.readBody()
+	return problem, false, err
 }
 
 // scopeOf returns the scope of a request.
@@ -167,17 +170,17 @@ func (e *Engine) scopeOf(ctx context.Context, req *Request) string {
 }
 
 // readBody reads the body and makes the fingerprint of the request, or returns the code of what is wrong with the body.
-func (op *operation) readBody() (problem string) {
+func (op *operation) readBody() (problem string, err error) {
 	e := op.engine
 	body, err := op.req.Body(e.cfg.Limits.RequestBody)
 	switch {
 	case err == nil:
 		op.claim.Fingerprint = e.cfg.Fingerprint.of(e.hasher, e.algorithm, &op.req, body)
-		return ""
+		return "", nil
 	case isTooLarge(err):
-		return codeBodyTooLarge
+		return codeBodyTooLarge, nil
 	}
-	return codeBodyUnreadable
+	return codeBodyUnreadable, err
 }
 
 // bodyState says what came of reading the body of a request. It takes one byte of an operation.
@@ -188,17 +191,21 @@ const (
 	bodyRead
 	bodyTooLarge
 	bodyUnreadable
+	bodyTaken
 )
 
 // readOnce is Request.Body for the engine and for the functions of the configuration, which may call it before the engine does. It
 // calls read, which is that of the adapter and cannot be called again, at the first call only.
 func (op *operation) readOnce(read func(limit int64) ([]byte, error)) ([]byte, error) {
-	limit := op.engine.cfg.Limits.RequestBody
+	limit, compares := op.engine.cfg.Limits.RequestBody, &op.engine.cfg.Fingerprint
 	if op.bodyState == bodyUnread {
 		body, err := read(limit)
+		isTaken := err != nil && errors.Is(err, driver.ErrBodyTaken)
 		switch {
-		case err == nil && int64(len(body)) <= limit:
+		case err == nil && int64(len(body)) <= limit, isTaken && (compares.Off || compares.Func != nil):
 			op.body, op.bodyState = body, bodyRead
+		case isTaken: // different requests would be the same
+			op.bodyState = bodyTaken
 		case err == nil || isTooLarge(err):
 			op.bodyState = bodyTooLarge
 		default:
@@ -210,6 +217,8 @@ func (op *operation) readOnce(read func(limit int64) ([]byte, error)) ([]byte, e
 		return nil, &http.MaxBytesError{Limit: limit}
 	case bodyUnreadable:
 		return nil, errBodyUnreadable
+	case bodyTaken:
+		return nil, driver.ErrBodyTaken
 	}
 	return op.body, nil
 }

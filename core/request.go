@@ -15,8 +15,8 @@ type Request struct {
 	// Body reads the whole body and leaves it readable for the handler. For a body of more than limit bytes, it returns an error
 	// that wraps *http.MaxBytesError, or more than limit bytes. The engine calls Body at most once: for a request that it is going
 	// to claim, or before that if a function of the configuration calls Body. The Request of such a function has a Body that can be
-	// called again. It reads up to Limits.RequestBody bytes, whatever limit it gets. On Fiber, a form that Fiber has parsed has no
-	// other bytes than a hash of its parts, unless Fiber is configured not to parse forms.
+	// called again. It reads up to Limits.RequestBody bytes, whatever limit it gets. A form that was parsed before, as Fiber does by
+	// default, has other bytes than were sent: they stand for its names and values.
 	Body func(limit int64) ([]byte, error)
 
 	// Route is the router's pattern for the path, such as "/payments/:id", if it is known before the handler runs. Events have it.

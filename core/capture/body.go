@@ -2,21 +2,29 @@ package capture
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
+	"mime/multipart"
 	"net/http"
+	"slices"
 	"sync/atomic"
+
+	"github.com/go-idem/idem/core/driver"
 )
 
 // Read implements core.Request.Body: it returns the whole body, or an error that wraps *http.MaxBytesError or more than limit
-// bytes when the body is longer than limit bytes. The handler can still read the body afterwards.
+// bytes when the body is longer than limit bytes. The handler can still read the body afterwards. If the request's form was parsed
+// before, the body is gone, and Read returns what stands for it.
 func (x *Exchange) Read(limit int64) ([]byte, error) {
 	r := x.request
 	if r.ContentLength > limit {
 		return nil, &http.MaxBytesError{Limit: limit}
 	}
 	if r.Body == nil || r.Body == http.NoBody {
-		return nil, nil
+		return takenBody(r)
 	}
 	x.limited = io.LimitedReader{R: r.Body, N: limit + 1}
 	body, err := readAll(&x.limited, r.ContentLength)
@@ -25,7 +33,53 @@ func (x *Exchange) Read(limit int64) ([]byte, error) {
 	}
 	x.buffered.reader.Reset(body)
 	x.buffered.original = r.Body
+	if len(body) == 0 && err == nil {
+		return takenBody(r)
+	}
 	return body, err
+}
+
+// takenBody returns what stands for a body of which nothing is left to read: nothing if it was empty. If middleware outside has parsed
+// the form, or an option Scope has, the form stands for the body.
+func takenBody(r *http.Request) ([]byte, error) {
+	switch {
+	case r.MultipartForm != nil && len(r.MultipartForm.Value)+len(r.MultipartForm.File) > 0:
+		return HashForm(r.MultipartForm)
+	case len(r.PostForm) > 0:
+		return []byte(r.PostForm.Encode()), nil
+	case r.ContentLength > 0:
+		return nil, driver.ErrBodyTaken
+	}
+	return nil, nil
+}
+
+// HashForm returns a hash of a multipart form that was parsed, which stands for the body: equal forms have equal hashes. Names and
+// values are quoted, so that their ends are clear; the content of a file follows its length.
+func HashForm(f *multipart.Form) ([]byte, error) {
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(f.Value)) {
+		fmt.Fprintf(h, "%q %q\n", name, f.Value[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.File)) {
+		for _, part := range f.File[name] {
+			fmt.Fprintf(h, "%q %q %d\n", name, part.Header, part.Size)
+			if err := copyFile(h, part); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return h.Sum(nil), nil
+}
+
+// copyFile writes the content of a file of a form to w.
+func copyFile(w io.Writer, part *multipart.FileHeader) error {
+	file, err := part.Open()
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, err = io.Copy(w, file)
+	return err
 }
 
 // isTooLarge reports whether err comes from a limit on the body that outer middleware has set.

@@ -24,4 +24,8 @@ var (
 	// ErrOutcomeUnknown says that the result of a run cannot be found out. Complete returns it if the store cannot tell whether
 	// the outcome is stored; LeaseConfig.OnUnknown of package core may return it too.
 	ErrOutcomeUnknown = errors.New("idem: outcome unknown")
+
+	// ErrBodyTaken is returned by the Body of a core.Request if middleware outside of the engine has read the body and has not put it
+	// back, so that two requests with different bodies could not be told apart.
+	ErrBodyTaken = errors.New("idem: middleware outside of the engine has read the body of the request: it must put the body back")
 )

@@ -41,6 +41,56 @@ func TestATimeoutOutsideLeavesTheKeyToTheHandler(t *testing.T, f Framework) {
 	})
 }
 
+// FPR-01: middleware outside has read the body, which net/http reads once. A form that it has parsed is compared by its values, and
+// a body that is gone is refused: two requests that differ in it would be the same.
+func TestABodyThatWasReadOutsideIsComparedOrRefused(t *testing.T, f Framework) {
+	contentType, parts := Form(t, "content")
+	for name, test := range map[string]struct {
+		read                     func(*http.Request)
+		contentType, body, other string
+		status                   int
+	}{
+		"a form": {
+			func(r *http.Request) { _ = r.PostFormValue("amount") },
+			"application/x-www-form-urlencoded", "amount=1", "amount=2", http.StatusCreated,
+		},
+		"a form in parts": {
+			func(r *http.Request) { _ = r.ParseMultipartForm(1) },
+			contentType, parts, strings.Replace(parts, "content\r", "CONTENT\r", 1), http.StatusCreated,
+		},
+		"parts that were not kept": {
+			func(r *http.Request) { _, _ = r.MultipartReader(); _, _ = io.Copy(io.Discard, r.Body) },
+			contentType, parts, parts, http.StatusBadRequest,
+		},
+		"another body": {
+			func(r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }, "text/plain", "a", "b", http.StatusBadRequest,
+		},
+	} {
+		onNetHTTP(t, f, func(t *testing.T, wrap Mounter) {
+			var runs atomic.Int64
+			guarded := wrap(NewEngine(t), func(w http.ResponseWriter, _ *http.Request) {
+				runs.Add(1)
+				w.WriteHeader(http.StatusCreated)
+			})
+			url := NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				test.read(r)
+				guarded.ServeHTTP(w, r)
+			}))
+			for i := range 2 {
+				r := Submit(t, url, test.body, "Content-Type", test.contentType)
+				assert.Equal(t, test.status, r.Status, name)
+				assert.Equal(t, i > 0 && test.status == http.StatusCreated, r.Replayed(), name)
+			}
+			if test.status == http.StatusCreated {
+				assert.EqualValues(t, 1, runs.Load(), name)
+				assert.Equal(t, 422, Submit(t, url, test.other, "Content-Type", test.contentType).Status, name)
+				return
+			}
+			assert.Zero(t, runs.Load(), name)
+		})
+	}
+}
+
 // FRM-03: a server of net/http removes the files of the form that it finds in its own request. The handler has parsed the form of
 // a copy of that request, with the context of the run; if the engine did not hand it back, the files would stay.
 func TestTheServerRemovesTheFilesOfAForm(t *testing.T, f Framework) {

@@ -97,6 +97,7 @@ var cases = []func(*testing.T, Framework){
 	TestAStricterMiddlewareOnARouteIsRefusedLoudlyBehindOneOnAll,
 	TestATargetThatIsSpeltAnotherWayIsAnotherRequest,
 	TestATimeoutOutsideLeavesTheKeyToTheHandler,
+	TestABodyThatWasReadOutsideIsComparedOrRefused,
 	TestAnswersThatAreHeldBackAtOnceDoNotMix,
 	TestCORSOutsideStandsBesideTheMarkerThatIsExposed,
 	TestEveryRequestIsDoneOnceWithItsRoute,

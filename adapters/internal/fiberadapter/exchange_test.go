@@ -15,6 +15,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // chunked is the header of a request in chunks.
@@ -150,4 +151,16 @@ func TestAFormWhoseFileIsGoneIsAnError(t *testing.T) {
 	require.NoError(t, os.Mkdir(path, 0o700)) // can be opened, and not be read
 	_, err = formDigest(&r)
 	require.Error(t, err)
+}
+
+// FPR-01: fasthttp reads a stream once.
+func TestAStreamedBodyThatWasReadOutsideIsTaken(t *testing.T) {
+	for text, want := range map[string]error{"": driver.ErrBodyTaken, "order": nil} {
+		c := &fasthttp.RequestCtx{}
+		c.Request.SetBodyStream(strings.NewReader(text), len("order"))
+		x := &exchange[int]{version: &Version[int]{}, fasthttp: c}
+		body, err := x.body(10)
+		assert.Equal(t, want, err)
+		assert.Equal(t, text, string(body))
+	}
 }

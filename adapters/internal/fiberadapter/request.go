@@ -1,17 +1,15 @@
 package fiberadapter
 
 import (
-	"crypto/sha256"
-	"fmt"
 	"io"
-	"maps"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/valyala/fasthttp"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/capture"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // request returns the request as the engine reads it. Every string is a copy, because fasthttp uses its memory again.
@@ -67,37 +65,21 @@ func (x *exchange[C]) body(limit int64) ([]byte, error) {
 		return r.Body(), nil
 	}
 	b, err := io.ReadAll(io.LimitReader(r.BodyStream(), limit+1))
-	if err == nil && int64(len(b)) <= limit {
+	switch {
+	case err == nil && len(b) == 0 && length > 0:
+		return nil, driver.ErrBodyTaken
+	case err == nil && int64(len(b)) <= limit:
 		r.SetBody(b)
 	}
 	return b, err
 }
 
-// formDigest returns a hash of the multipart form, which stands for the body: equal forms have equal hashes. fasthttp has parsed
-// the form already, and would write the body in another order each time. Names and values are quoted, so that their ends are
-// clear; the content of a file follows its length.
+// formDigest returns a hash of the multipart form, which stands for the body. fasthttp has parsed the form already, and would write
+// the body in another order each time.
 func formDigest(r *fasthttp.Request) ([]byte, error) {
 	f, err := r.MultipartForm()
 	if err != nil {
 		return nil, err
 	}
-	h := sha256.New()
-	for _, name := range slices.Sorted(maps.Keys(f.Value)) {
-		fmt.Fprintf(h, "%q %q\n", name, f.Value[name])
-	}
-	for _, name := range slices.Sorted(maps.Keys(f.File)) {
-		for _, part := range f.File[name] {
-			fmt.Fprintf(h, "%q %q %d\n", name, part.Header, part.Size)
-			file, err := part.Open()
-			if err != nil {
-				return nil, err
-			}
-			_, err = io.Copy(h, file)
-			_ = file.Close()
-			if err != nil {
-				return nil, err
-			}
-		}
-	}
-	return h.Sum(nil), nil
+	return capture.HashForm(f)
 }
