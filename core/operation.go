@@ -37,8 +37,9 @@ type handler = func(context.Context) (*Response, error)
 // and not at all if a stored outcome is replayed or the request is refused. Its context is not cancelled when the client leaves;
 // it is cancelled, with a cause that wraps [ErrLost], when the claim is lost.
 //
-// Do returns only the errors of run. An error of run, or a panic, which Do passes on, fails the claim, so that a retry runs
-// again. A store that is unavailable is a refusal: see Result.Problem. Do is safe for concurrent use.
+// Do returns only the errors of run, and one of its own if run returns neither an error nor a valid response. An error, or a panic,
+// which Do passes on, fails the claim, so that a retry runs again. A store that is unavailable is a refusal: see Result.Problem. Do
+// is safe for concurrent use.
 //
 // Do returns a response when its outcome is stored, so that no client has seen a response that a retry could contradict. There
 // are two exceptions. The first is a handler that streams (see package capture). The second is a store that becomes unavailable

@@ -216,6 +216,7 @@ func TestFailOpenPassesErrorsOnAndHidesNoDamage(t *testing.T) {
 		"an error beside an answer": {&core.Response{Status: 200}, errTest, "test"},
 		"neither":                   {nil, nil, "neither"},
 		"an answer without status":  {&core.Response{}, nil, "neither"},
+		"a status that is none":     {&core.Response{Status: 1000}, nil, "neither"},
 	} {
 		f.store.Inject("begin", storetest.Before, 1)
 		result, err := f.do(ctx, request("K", "B"), func(context.Context) (*core.Response, error) { return c.response, c.err })

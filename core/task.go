@@ -57,7 +57,8 @@ var errKind = errors.New("idem: Task.Kind must be one word: without it the key o
 //
 // The first 200 bytes of an error of run are kept as the cause of the failure, and DoTask returns the error. If run has
 // decided on [Release], nothing has run as far as attempts are concerned: none is used up, unless a [Step] was kept. The only
-// other error of DoTask says that Task.Kind is not one word. A store that is unavailable is a refusal.
+// other errors of DoTask say that Task.Kind is not one word, or that run has returned no valid response. A store that is unavailable
+// is a refusal.
 func (e *Engine) DoTask(ctx context.Context, task Task, run func(context.Context) (*Response, error)) (Result, error) {
 	_, _, isTask := recordname.ParseKind(task.Kind)
 	switch {
