@@ -37,7 +37,7 @@ type Hooks struct {
 	Done      Hook // the engine is done, once for each Do and DoTask that no panic outside of a run ends; Result says with what
 }
 
-// Event describes what happened to a request or a task. It contains no key, body or address, and no scope of a request. Fields
+// Event describes what happened to a request or a task. It contains no key or body, no address of a client, and no scope of a request. Fields
 // that an event does not have are zero.
 type Event struct {
 	Engine       string // Config.Name

@@ -132,7 +132,8 @@ func TestRenderMakesTheWholeAnswer(t *testing.T) {
 
 func TestTheFieldsOfARenderedAnswerAreValid(t *testing.T) {
 	fields := []Field{{"content-type", "text/plain"}, {"x a", "a"}, {"X-A", "a\r\nX-B: b"}}
-	eachProblem(t, ProblemConfig{Render: func(Problem) *Response { return &Response{Header: fields} }}, func(t *testing.T, _ string, result Result) {
+	cfg := ProblemConfig{Render: func(Problem) *Response { return &Response{Header: fields} }}
+	eachProblem(t, cfg, func(t *testing.T, _ string, result Result) {
 		assert.Equal(t, []Field{{"Content-Type", "text/plain"}, {"X-A", "a  X-B: b"}}, result.Response.Header)
 	})
 	assert.Equal(t, "content-type", fields[0].Name, "it may be the same one for every problem")
