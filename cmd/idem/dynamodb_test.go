@@ -50,6 +50,7 @@ func TestTheCommandOpensATableOfDynamoDB(t *testing.T) {
 
 	missing := call(t, "dynamodb://another"+table[len("dynamodb://payments"):], nil, "show", "alice", "K")
 	assert.Equal(t, storeFailed, missing.code)
+	assert.Contains(t, missing.stderr, "the store refuses; nothing was changed: ")
 	assert.Contains(t, missing.stderr, "the table is not in the Region")
 
 	require.NoError(t, server.Stop())

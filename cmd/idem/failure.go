@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/aws/smithy-go"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/redis/go-redis/v9"
 
@@ -113,5 +114,6 @@ func isReadOnly(err error) bool {
 func isRefusal(err error) bool {
 	_, ofPostgres := errors.AsType[*pgconn.PgError](err)
 	_, ofRedis := errors.AsType[redis.Error](err)
-	return ofPostgres || ofRedis
+	_, ofDynamoDB := errors.AsType[smithy.APIError](err)
+	return ofPostgres || ofRedis || ofDynamoDB
 }
