@@ -43,7 +43,7 @@ type DB interface {
 // rows together. The run then has no effects, and the client must retry.
 //
 // Outside of a run, for example in a request without a key, and in an unprotected run (Run.Unprotected), InTx is
-// pgx.BeginTxFunc.
+// pgx.BeginTxFunc. So it is in the handler of a consumer.Batch, which is in many runs: its outcomes are stored apart.
 func InTx(ctx context.Context, db DB, opts pgx.TxOptions, f func(pgx.Tx) error) error {
 	run, ok := core.FromContext(ctx)
 	if !ok || run.Unprotected {

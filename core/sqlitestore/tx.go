@@ -41,7 +41,7 @@ type Tx interface {
 // errors.ErrUnsupported, before it runs them, so do steps before InTx.
 //
 // Outside of a run, for example in a request without a key, and in an unprotected run (Run.Unprotected), InTx is a transaction
-// that it commits when f returns.
+// that it commits when f returns. So it is in the handler of a consumer.Batch, which is in many runs: its outcomes are stored apart.
 func (s *Store) InTx(ctx context.Context, f func(Tx) error) error {
 	run, ok := core.FromContext(ctx)
 	if !ok || run.Unprotected {
