@@ -2,6 +2,7 @@ package blobs
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"testing"
 	"time"
@@ -43,4 +44,19 @@ func FuzzDecode(f *testing.F) {
 			assert.Equal(t, content, encode(id, data, expires))
 		}
 	})
+}
+
+// A lock that is not given back stands for a file system on which a file cannot be renamed.
+func TestAPutEndsWithItsContext(t *testing.T) {
+	store, err := Dir(t.TempDir())
+	require.NoError(t, err)
+	store.mu.Lock()
+	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	assert.ErrorIs(t, store.Put(soon, "id", []byte("data"), time.Hour), context.DeadlineExceeded)
+	store.mu.Unlock()
+	assert.Eventually(t, func() bool {
+		_, err := store.Get(t.Context(), "id")
+		return err == nil
+	}, 10*time.Second, time.Millisecond, "it goes on")
 }

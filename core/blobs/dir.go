@@ -31,7 +31,8 @@ func Clock(now func() time.Time) Option { return func(s *DirStore) { s.now = now
 // removes the file later. Only their owner may read the files. Their names are hashes of the ids.
 //
 // Files expire by the wall clocks of the processes that write and read them. A file is synced to disk before the rename. So a
-// loss of power can lose the latest files, but leaves no incomplete ones.
+// loss of power can lose the latest files, but leaves no incomplete ones. Put, Get and Delete end with their contexts, also if the
+// file system hangs; a Put or Delete may take effect later then.
 type DirStore struct {
 	dir string
 	now func() time.Time
@@ -80,7 +81,13 @@ func (s *DirStore) Put(ctx context.Context, id string, data []byte, ttl time.Dur
 	if ttl <= 0 {
 		return fmt.Errorf("idem: blobs: ttl: %v: must be positive", ttl)
 	}
-	path := s.file(id)
+	content := encode(id, data, s.now().Add(ttl))
+	_, err := await(ctx, func() (struct{}, error) { return struct{}{}, s.write(s.file(id), content) })
+	return err
+}
+
+// write writes a file.
+func (s *DirStore) write(path string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
@@ -88,7 +95,7 @@ func (s *DirStore) Put(ctx context.Context, id string, data []byte, ttl time.Dur
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(encode(id, data, s.now().Add(ttl)))
+	_, err = f.Write(content)
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		s.mu.RLock()
 		defer s.mu.RUnlock()
@@ -105,7 +112,7 @@ func (s *DirStore) Get(ctx context.Context, id string) ([]byte, error) {
 	if err := check(ctx, id); err != nil {
 		return nil, err
 	}
-	content, err := os.ReadFile(s.file(id))
+	content, err := await(ctx, func() ([]byte, error) { return os.ReadFile(s.file(id)) })
 	if err != nil {
 		return nil, err
 	}
@@ -124,10 +131,29 @@ func (s *DirStore) Delete(ctx context.Context, id string) error {
 	if err := check(ctx, id); err != nil {
 		return err
 	}
-	if err := os.Remove(s.file(id)); !errors.Is(err, fs.ErrNotExist) {
+	_, err := await(ctx, func() (struct{}, error) { return struct{}{}, os.Remove(s.file(id)) })
+	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
+}
+
+// await calls f and returns its results. If ctx ends first, await returns an error and f goes on: nothing can interrupt a file
+// system that hangs, such as one on another machine.
+func await[T any](ctx context.Context, f func() (T, error)) (value T, err error) {
+	done := make(chan struct{})
+	var result T
+	var failed error
+	go func() {
+		defer close(done)
+		result, failed = f()
+	}()
+	select {
+	case <-done:
+		return result, failed
+	case <-ctx.Done():
+		return value, fmt.Errorf("idem: blobs: the file system did not respond in time: %w", ctx.Err())
+	}
 }
 
 // Sweep removes expired files, and temporary files that are older than an hour. It returns how many files it has removed.

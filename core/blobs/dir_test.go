@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -409,4 +410,21 @@ func TestDirRefusesWhatIsNoDirectory(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	_, err = blobs.Dir(file)
 	assert.ErrorContains(t, err, "idem: blobs: path: ")
+}
+
+// A named pipe without a writer stands for a file on a file system that hangs.
+func TestACallEndsWithItsContextAlthoughTheFileSystemHangs(t *testing.T) {
+	store, dir, _ := newStore(t)
+	put(t, store, "id", "data", time.Hour)
+	file := files(t, dir)[0]
+	require.NoError(t, os.Remove(file))
+	require.NoError(t, syscall.Mkfifo(file, 0o600))
+	soon, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	_, err := store.Get(soon, "id")
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.NotErrorIs(t, err, fs.ErrNotExist, "it is not lost")
+	writer, err := os.OpenFile(file, os.O_WRONLY, 0) // lets the read end
+	require.NoError(t, err)
+	require.NoError(t, writer.Close())
 }
