@@ -23,7 +23,7 @@ func (k *keyed) storeBody(r *Response) (outcome []byte, blob string) {
 	blob = hex.EncodeToString(k.claim.Key[:]) + "-" + strconv.FormatInt(k.claim.Fence, 10)
 	whole := k.engine.codecs.encode(blobName(k.claim.Key, blob), r, "")
 	ttl := blobLife(keep.Retention, k.engine.cfg.Lease.Duration)
-	err := k.engine.call(k.detached(), "Blobs.Put", func(ctx context.Context) error { return keep.Blobs.Put(ctx, blob, whole, ttl) })
+	err := k.engine.callBlobs(k.detached(), "Blobs.Put", func(ctx context.Context) error { return keep.Blobs.Put(ctx, blob, whole, ttl) })
 	if err != nil {
 		k.emit(k.engine.cfg.Hooks.StoreError, r.Status, fmt.Errorf("idem: blob was not put: %w", err))
 		r.Omitted = true
@@ -67,7 +67,7 @@ func (k *keyed) getBlob(id string) (*Response, error) {
 		return nil, fmt.Errorf("%w: the body is in a blob, and Config.Keep.Blobs is not set", driver.ErrUnreadable)
 	}
 	var whole []byte
-	err := k.engine.call(k.ctx, "Blobs.Get", func(ctx context.Context) (err error) {
+	err := k.engine.callBlobs(k.ctx, "Blobs.Get", func(ctx context.Context) (err error) {
 		whole, err = blobs.Get(ctx, id)
 		return err
 	})

@@ -98,6 +98,13 @@ func (e *Engine) call(ctx context.Context, name string, send func(context.Contex
 
 // callUntil is call with another deadline. Without a name, send calls Hooks.StoreCall itself.
 func (e *Engine) callUntil(ctx context.Context, deadline time.Time, name string, send func(context.Context) error) error {
+	err := e.bounded(ctx, deadline, name, send)
+	e.reportCall(err)
+	return err
+}
+
+// bounded makes a call that ends with its deadline, and tells Hooks.StoreCall of it.
+func (e *Engine) bounded(ctx context.Context, deadline time.Time, name string, send func(context.Context) error) error {
 	call := e.timers.WithDeadline(ctx, deadline)
 	defer call.Cancel()
 	began := e.callBegins()
@@ -105,8 +112,12 @@ func (e *Engine) callUntil(ctx context.Context, deadline time.Time, name string,
 	if name != "" {
 		e.callEnded(ctx, name, began, err)
 	}
-	e.reportCall(err)
 	return err
+}
+
+// callBlobs calls the blobs once, with the deadline Limits.StoreTimeout. Their response says nothing of the store.
+func (e *Engine) callBlobs(ctx context.Context, name string, send func(context.Context) error) error {
+	return e.bounded(ctx, time.Now().Add(e.cfg.Limits.StoreTimeout), name, send)
 }
 
 // patience is the time that a call has which holds a claim. It is longer than Limits.StoreTimeout: in a slow store the calls that

@@ -802,3 +802,22 @@ func panicsOnce() core.Hook {
 		}
 	}
 }
+
+// A blob that is put says nothing of the store, whose commits go on at their pace.
+func TestABlobStoreThatRespondsIsNotTheStore(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		f, _, store := cutOff(t)
+		f = f.with(shelving(newShelf()))
+		short, another := f.hold(ctx, request("A", "B"), made), f.hold(ctx, request("B", "B"), long)
+		store.set(true)
+		short.finish()
+		time.Sleep(3 * time.Second) // the pauses have grown to half a second
+		synctest.Wait()
+		before := store.calls
+		another.finish()
+		synctest.Wait()
+		assert.Equal(t, 1, store.calls-before, "that of its own commit")
+		store.set(false)
+		f.close()
+	})
+}
