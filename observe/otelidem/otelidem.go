@@ -40,7 +40,8 @@ type Config struct {
 	// MeterProvider makes the instruments. Default: otel.GetMeterProvider().
 	MeterProvider metric.MeterProvider
 
-	// DBSystem is the attribute db.system.name of calls to the store, such as "redis" or "postgresql". Default "": no attribute.
+	// DBSystem is the attribute db.system.name of calls to the store, such as "redis" or "postgresql". Calls to Keep.Blobs do not have
+	// it. Default "": no attribute.
 	DBSystem string
 }
 
@@ -179,7 +180,7 @@ func (x *exporter) attributes(i *telemetry.Instrument, isMessage bool, values te
 			attributes = append(attributes, attribute.String(attributeName(name, isMessage), strings.ToValidUTF8(values[n], "\uFFFD")))
 		}
 	}
-	if i == telemetry.StoreDuration && x.dbSystem != "" {
+	if i == telemetry.StoreDuration && x.dbSystem != "" && !strings.HasPrefix(values[0], "Blobs.") {
 		attributes = append(attributes, attribute.String("db.system.name", x.dbSystem))
 	}
 	return attribute.NewSet(attributes...)

@@ -117,6 +117,18 @@ func TestEachInstrumentIsMade(t *testing.T) {
 	assert.Equal(t, 0, points(found["idem.wait.active"])[0].value, "a wait ends at the Begin that follows it")
 }
 
+// The blobs are no part of the database that keeps the records.
+func TestACallToTheBlobsIsNotOneToTheDatabase(t *testing.T) {
+	made, measured := newTelemetry(t)
+	hooks := made.Hooks(core.Hooks{})
+	for _, call := range []string{"Complete", "Blobs.Put", "Blobs.Get"} {
+		hooks.StoreCall(ctx, core.Event{Call: call, Took: 1})
+	}
+	calls := measured()["idem.store.operation.duration"]
+	assert.Len(t, sums(calls, "idem.call"), 3)
+	assert.Equal(t, map[string]int{"memory": 1}, sums(calls, "db.system.name"))
+}
+
 // traced sends a request in a span of its own to an engine, and returns the span.
 func traced(t *testing.T, e *core.Engine, key, body string, status int) tracetest.SpanStub {
 	t.Helper()
