@@ -151,6 +151,8 @@ func TestBadUsageIsSaidBeforeTheStoreIsCalled(t *testing.T) {
 	for _, url := range []string{
 		"", "redis://:hush@[::", "redis+cluster://:hush@127.0.0.1:x", "postgres://u:hush@[::/db",
 		"redis://:hush/x@127.0.0.1:1", "postgres://u:hush?x@127.0.0.1:1/db", "rediss://:hush#x@127.0.0.1:1", "redis://:x%hush@127.0.0.1:1",
+		"redis://:/hush@127.0.0.1:1", "redis://u:1/hush@127.0.0.1:1/0", "redis://:1?hush@127.0.0.1:1", "postgres://u:1/hush@127.0.0.1:1/db",
+		"postgres://u:1?hush@127.0.0.1:1/db", "redis://u:x@y/hush@127.0.0.1:1",
 	} {
 		got := call(t, url, nil, "show", "alice", "K")
 		assert.Equal(t, badUsage, got.code)

@@ -47,7 +47,7 @@ func (p *program) open(cmd *cli.Command) (*store, error) {
 		return nil, err
 	}
 	at, err := url.Parse(text)
-	if err != nil { // which quotes a part of the URL, such as a password that was taken for a port
+	if err != nil || isSplit(at) { // an error quotes a part of the URL, such as a password that was taken for a port
 		return nil, fail(badUsage, "the URL of the store cannot be read: it must begin like redis://host:6379, and characters such as "+
 			"/ ? # %% and @ in its password must be percent-encoded")
 	}
@@ -100,6 +100,17 @@ func hasPassword(text string) bool {
 	_, rest, _ := strings.Cut(text, "://")
 	host := strings.LastIndex(rest, "@") + 1
 	return strings.Contains(rest[:host], ":") || strings.Contains(text, "password=")
+}
+
+// isSplit reports whether a / ? or # in a password that is not encoded seems to have ended the authority of a URL. The rest of the
+// password is then taken for a path or a parameter, which messages quote. A file may have an @ in its name.
+func isSplit(at *url.URL) bool {
+	for name := range at.Query() {
+		if strings.Contains(name, "@") {
+			return true
+		}
+	}
+	return at.Scheme != "sqlite" && strings.Contains(at.EscapedPath()+at.EscapedFragment(), "@")
 }
 
 // withoutURL returns what is wrong with a URL, without the URL, which may have a password.
