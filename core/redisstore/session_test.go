@@ -476,7 +476,7 @@ func TestWaitersAreWokenWhateverAServerSays(t *testing.T) {
 	}
 }
 
-func TestWaitersAreWokenWhateverTheServersOfAClusterSay(t *testing.T) {
+func TestWaitersAreWokenWhateverShardedServersSay(t *testing.T) {
 	for name, steps := range map[string][]string{
 		"each server has its channels": {
 			"watch a -> one dial, one ssubscribe a",
