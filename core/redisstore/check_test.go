@@ -167,12 +167,12 @@ func TestCheckComparesTheClocksOfMasters(t *testing.T) {
 	cluster := redistest.StartMasters(t, 3)
 	client := cluster.Client(t)
 	assert.NotContains(t, strings.Join(settings(t, client), " "), "clock")
-	ahead, behind := cluster.Nodes[1].Addr, cluster.Nodes[2].Addr
-	shifted := cluster.Client(t)
-	shifted.OnNewNode(func(node *redis.Client) {
-		node.AddHook(clockAhead(map[string]time.Duration{ahead: time.Hour, behind: -time.Hour}[node.Options().Addr]))
-	})
-	for range 20 { // the masters reply in any order
+	for i := range 6 { // each of the masters, in any order
+		ahead, behind := cluster.Nodes[i%3].Addr, cluster.Nodes[(i%3+i/3+1)%3].Addr
+		shifted := cluster.Client(t)
+		shifted.OnNewNode(func(node *redis.Client) {
+			node.AddHook(clockAhead(map[string]time.Duration{ahead: time.Hour, behind: -time.Hour}[node.Options().Addr]))
+		})
 		findings, err := redisstore.Check(ctx, shifted)
 		require.NoError(t, err)
 		i := slices.IndexFunc(findings, func(f driver.Finding) bool { return f.Setting == "clock of "+ahead })
@@ -180,14 +180,14 @@ func TestCheckComparesTheClocksOfMasters(t *testing.T) {
 		assert.Contains(t, findings[i].Found, " ahead of "+behind)
 	}
 
-	silent := cluster.Client(t)
+	silent, addr := cluster.Client(t), cluster.Nodes[1].Addr
 	silent.OnNewNode(func(node *redis.Client) {
-		if node.Options().Addr == ahead {
+		if node.Options().Addr == addr {
 			node.AddHook(refusing("time"))
 		}
 	})
 	_, err := redisstore.Check(ctx, silent)
-	assert.ErrorContains(t, err, "TIME of "+ahead+": NOPERM no right")
+	assert.ErrorContains(t, err, "TIME of "+addr+": NOPERM no right")
 }
 
 // The replica is asked at the address that its primary knows, by a connection that is closed.
