@@ -33,7 +33,7 @@ type problem struct {
 }
 
 // doctor checks the server, and whether records can be read. A finding does not end the check: all are printed. An error ends
-// it, because a server that cannot be asked has not passed.
+// it, because a server that cannot be asked has not passed; what was found before is printed all the same.
 func (p *program) doctor(ctx context.Context, cmd *cli.Command) error {
 	if cmd.Duration("sample") < 0 {
 		return fail(badUsage, "--sample must not be negative")
@@ -53,10 +53,12 @@ func (p *program) doctor(ctx context.Context, cmd *cli.Command) error {
 	if err == nil {
 		_, err = o.Look(ctx, core.Task{Scope: "idem", Key: "doctor"}) // the schema may be missing
 	}
+	if err == nil || len(findings) > 0 {
+		p.printFindings(findings, cmd.Bool("json"))
+	}
 	if err != nil {
 		return o.explain(ctx, err, nothingChanged)
 	}
-	p.printFindings(findings, cmd.Bool("json"))
 	if len(findings) > 0 {
 		return fail(finding, "%d findings", len(findings))
 	}

@@ -57,6 +57,7 @@ func TestDoctorChecksPostgreSQL(t *testing.T) {
 	got := call(t, url, nil, "doctor")
 	assert.Equal(t, storeFailed, got.code)
 	assert.Contains(t, got.stderr, "the schema is missing")
+	assert.Contains(t, got.stdout, "fsync is off", "an error does not hide what was found before")
 	mustConnect(t, url)
 	got = call(t, url, nil, "doctor")
 	assert.Equal(t, finding, got.code)
