@@ -55,6 +55,10 @@ func Dir(path string, opts ...Option) (*DirStore, error) {
 	if path == "" {
 		return nil, errors.New("idem: blobs: path: is empty; name a directory")
 	}
+	path, err := filepath.Abs(path) // the process may change its directory later
+	if err != nil {
+		return nil, fmt.Errorf("idem: blobs: path: %w", err)
+	}
 	s := &DirStore{dir: path, now: time.Now}
 	for _, opt := range opts {
 		opt(s)

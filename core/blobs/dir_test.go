@@ -403,6 +403,16 @@ func TestSweepEndsWithItsContext(t *testing.T) {
 	assert.Len(t, files(t, dir), 1)
 }
 
+func TestARelativeDirectoryStaysWhereItWas(t *testing.T) {
+	t.Chdir(t.TempDir())
+	store, err := blobs.Dir("kept")
+	require.NoError(t, err)
+	put(t, store, "id", "data", time.Hour)
+	t.Chdir(t.TempDir())
+	_, err = store.Get(ctx, "id")
+	assert.NoError(t, err)
+}
+
 func TestDirRefusesWhatIsNoDirectory(t *testing.T) {
 	_, err := blobs.Dir("")
 	assert.ErrorContains(t, err, "idem: blobs: path: is empty")
