@@ -48,14 +48,15 @@ var ends = []func(*suite, driver.Claim) error{
 // notifying are the tests of a driver.Notifier. A lost wake delays a request; a wake that blocks or leaks stops a process.
 var notifying = []test{
 	// Without a notification a waiting request learns of the outcome only when it asks again. Two requests wait for the same
-	// key, once for an outcome and once for a failure. A store fails here if it keeps one waiter for each key, or notifies on
-	// Complete only.
+	// key, once for an outcome and once for a failure, and a third one does not wait. A store fails here if it keeps one waiter
+	// for each key, notifies on Complete only, or asks the last request alone whether it waits.
 	{"a waiting request is notified when the claim ends", func(s *suite) {
 		for _, end := range ends {
 			c := s.claimed(long)
 			woken, stop := s.watch(c.Key)
 			also, stopAlso := s.watch(c.Key)
 			s.subscribe(c)
+			s.wantState(s.begin(rival(c)), driver.InProgress)
 			s.wantError(end(s, c), nil)
 			s.wantWake(woken)
 			s.wantWake(also)
