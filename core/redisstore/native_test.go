@@ -54,7 +54,24 @@ func TestANativeClaimSaysWhenItWasMadeByItsExpiry(t *testing.T) {
 	assert.Equal(t, fmt.Sprintf("%016d", c.Lease.Microseconds()), record[58:74])
 	assert.GreaterOrEqual(t, c.Fence/1000, before)
 	assert.LessOrEqual(t, c.Fence/1000, after)
-	assert.Equal(t, c.Fence/1000+c.Retention.Milliseconds(), client.PExpireTime(ctx, name).Val().Milliseconds())
+	expires := client.PExpireTime(ctx, name).Val()
+	assert.Equal(t, c.Fence/1000+c.Retention.Milliseconds(), expires.Milliseconds())
+
+	entry, err := store.Begin(ctx, rivalOf(c))
+	require.NoError(t, err)
+	require.Equal(t, driver.InProgress, entry.State)
+	assert.Equal(t, expires, client.PExpireTime(ctx, name).Val(), "a request that finds the claim prolongs it")
+}
+
+func TestANativeClaimIsExtendedByTheLeaseOfTheCall(t *testing.T) {
+	store, client := nativeStore(t)
+	c, _ := nativeClaim(t, store, client, time.Minute)
+	c.Lease, c.Retention = time.Hour, 2*time.Hour
+	require.NoError(t, store.Extend(ctx, c))
+	entry, err := store.Begin(ctx, rivalOf(c))
+	require.NoError(t, err)
+	require.Equal(t, driver.InProgress, entry.State)
+	assert.InDelta(t, time.Hour, entry.Remaining, float64(time.Minute))
 }
 
 func TestRequestsTakeScriptsOnlyWhereAPlainCommandDoesNotDo(t *testing.T) {
