@@ -70,7 +70,7 @@ local function digits(text, count) return #text == count and string.find(text, '
 -- in_format_1 returns a native claim in format 1, and any other string as it is. claim_owner and claim_fence are those of the
 -- caller, if it has a claim.
 local function in_format_1(record, claim_owner, claim_fence)
-  local whole = #record == 90 or #record >= 106 and (#record - 106) % 16 == 0
+  local whole = #record == 90 or #record >= 106 -- readable looks at the rest of the length
   local numbers = string.sub(record, 11, 26) .. string.sub(record, 59, 74)
   if not whole or not string.find(record, '^210[012]000001') or not digits(numbers, 32) then return record end
   local retention, lease = tonumber(string.sub(record, 11, 23), 10), tonumber(string.sub(record, 59, 74), 10)

@@ -329,6 +329,7 @@ func TestADamagedNativeClaimIsRefused(t *testing.T) {
 		"letters for a retention":   record[:10] + "x" + record[11:],
 		"letters for a lease":       record[:58] + "x" + record[59:],
 		"too short":                 record[:89],
+		"half an operation":         record + record[:8],
 		"half a noted owner":        record + record[:20],
 		"a mark that nobody writes": record[:3] + "3" + record[4:],
 	} {
