@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -398,6 +399,20 @@ func TestAUserWithoutPEXPIRETIMEIsAskedOnce(t *testing.T) {
 	before := trips.n.Load()
 	claimed(t, store, time.Minute)
 	assert.EqualValues(t, 1, trips.n.Load()-before)
+}
+
+// Rule 4.
+func TestNoDurationOfANativeClaimIsTooLong(t *testing.T) {
+	store, client := nativeStore(t)
+	const longest = time.Duration(math.MaxInt64)
+	c := heir(t, store, storetest.NewClaim(longest, longest))
+	require.True(t, strings.HasPrefix(client.Get(ctx, nameOf(c)).Val(), "21"), "a script has made the claim")
+	entry, err := store.Begin(ctx, rivalOf(c))
+	require.NoError(t, err)
+	require.Equal(t, driver.InProgress, entry.State)
+	assert.Greater(t, entry.Remaining, 99*365*24*time.Hour)
+	assert.Greater(t, client.PTTL(ctx, nameOf(c)).Val(), longest-time.Hour)
+	assert.NoError(t, store.Extend(ctx, c))
 }
 
 // Rule 4: the expiry counts in ms, and a lease must not end before its time for that.
