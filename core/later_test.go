@@ -47,6 +47,15 @@ func TestAnAnswerThatEndsLater(t *testing.T) {
 		f.replayed(f.send(request("K", "B"), made), 201, "whole")
 		f.ran(1)
 	})
+	inBubble(t, "ends once", func(t *testing.T) {
+		f, log := newFixture(t), &doneLog{}
+		_, end := f.with(log.observe).streamOf(t, request("K", "B"))
+		end(whole, nil)
+		end(whole, nil)
+		f.close()
+		assert.Len(t, log.done, 1)
+		assert.Equal(t, 1, f.store.Calls("complete"))
+	})
 	inBubble(t, "is waited for by Close", func(t *testing.T) {
 		f := newFixture(t)
 		_, end := f.stream(t)
@@ -61,6 +70,8 @@ func TestAnAnswerThatEndsLater(t *testing.T) {
 		run, end := f.stream(t)
 		end(nil, errTest)
 		require.Error(t, run.Err(), "what still works for it is told")
+		events := f.heard.take()
+		assert.ErrorContains(t, events[len(events)-1].Err, "broke off")
 		assert.Equal(t, 2, f.runsAgain(request("K", "B")).Attempt)
 		f.ran(2)
 	})
@@ -148,7 +159,8 @@ func TestAnAnswerThatEndsLaterAndPanics(t *testing.T) {
 		f.runsAgain(request("K", "B"))
 	})
 	inBubble(t, "when it was ended", func(t *testing.T) {
-		f := newFixture(t)
+		log := &doneLog{}
+		f := newFixture(t, log.observe)
 		assert.PanicsWithValue(t, errTest, func() {
 			f.send(request("K", "B"), func(context.Context) (*core.Response, error) {
 				return &core.Response{Later: func(end func(*core.Response, error)) {
@@ -158,6 +170,7 @@ func TestAnAnswerThatEndsLaterAndPanics(t *testing.T) {
 			})
 		})
 		f.close()
+		assert.Len(t, log.done, 1, "TEL-01: it is counted once")
 		f.replayed(f.send(request("K", "B"), made), 201, "whole")
 	})
 }

@@ -151,7 +151,7 @@ func (r *run) decide(d Disposition) {
 	r.isDecided.Store(true)
 }
 
-// ownDecision returns the decision of the handler, and whether there is one.
+// ownDecision returns the decision of the handler, and whether there is one. Without one it is Keep.
 func (r *run) ownDecision() (Disposition, bool) {
 	return Disposition(r.decision.Load()), r.isDecided.Load()
 }

@@ -80,9 +80,7 @@ func (r *run) complete(response *Response) error {
 	}
 	outcome, blob := r.storeBody(&kept)
 	r.isEnded = true // even if a hook panics now
-	if busy := r.closeIfIdle(); busy != nil {
-		r.awaitIdle(busy)
-	}
+	r.awaitIdle(r.closeIfIdle())
 	return r.finish(commit{hook: r.engine.cfg.Hooks.Kept, status: response.Status, outcome: outcome, blob: blob})
 }
 
@@ -143,7 +141,7 @@ func (r *run) disposition(response *Response) Disposition {
 	decision, decided := r.ownDecision()
 	endless := response.Unfinished && isEventStream(response)
 	switch {
-	case response.Hijacked && (!decided || decision == Keep), (endless || response.Unrouted) && !decided:
+	case response.Hijacked && decision == Keep, (endless || response.Unrouted) && !decided: // Keep if nothing is decided
 		return Release
 	case decided:
 		return decision

@@ -14,26 +14,27 @@ import (
 	"github.com/go-idem/idem/core/memstore"
 )
 
-// stepless is a store that keeps no step once refused is set. It knows so before if asks is set.
+// stepless is a store that keeps no step once refused is set, which it returns. It knows so before if asks is set.
 type stepless struct {
 	*memstore.Store
-	refused, asks bool
-	sent          int
+	refused error
+	asks    bool
+	sent    int
 }
 
 var errRefused = fmt.Errorf("the store keeps no steps: %w", errors.ErrUnsupported)
 
 func (s *stepless) MayCheckpoint(context.Context, driver.Claim) error {
-	if s.refused && s.asks {
-		return errRefused
+	if s.asks {
+		return s.refused
 	}
 	return nil
 }
 
 func (s *stepless) Checkpoint(ctx context.Context, c driver.Claim, step string, result []byte) error {
 	s.sent++
-	if s.refused {
-		return errRefused
+	if s.refused != nil {
+		return s.refused
 	}
 	return s.Store.Checkpoint(ctx, c, step, result)
 }
@@ -51,7 +52,7 @@ func TestAStepThatIsNeverKeptIsAnError(t *testing.T) {
 			f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
 				_, err := core.Step(ctx, "kept", step)
 				require.NoError(t, err)
-				store.refused = true
+				store.refused = errRefused
 				_, err = core.Step(ctx, "refused", step)
 				assert.ErrorIs(t, err, errRefused)
 				again, err := core.Step(ctx, "kept", step)
@@ -61,6 +62,24 @@ func TestAStepThatIsNeverKeptIsAnError(t *testing.T) {
 			})
 			assert.Equal(t, test.done, did)
 			assert.Equal(t, test.done, store.sent, "what is refused for good is not sent again")
+		})
+	}
+}
+
+// What the store says of the record is final. Only a loss of the claim ends the run.
+func TestACheckpointThatIsRefusedIsNotSentAgain(t *testing.T) {
+	for name, c := range map[string]struct{ refused, want error }{
+		"lost": {core.ErrLost, core.ErrLost}, "unreadable": {driver.ErrUnreadable, nil},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			store := &stepless{Store: memstore.New(), refused: c.refused}
+			f := newFixture(t, func(c *core.Config) { c.Store = store })
+			f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+				_, err := core.Step(ctx, "charge", func(context.Context) (int, error) { return 1, nil })
+				assert.Equal(t, c.want, err)
+				return made(ctx)
+			})
+			assert.Equal(t, 1, store.sent)
 		})
 	}
 }

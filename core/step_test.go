@@ -80,7 +80,21 @@ func TestAFinishedStepIsNotDoneAgain(t *testing.T) {
 
 // The store deletes the results of the steps with the commit, and needs no call for that if there are none.
 func TestTheCommitSaysWhetherThereAreResultsOfStepsToDelete(t *testing.T) {
-	for name, steps := range map[string]bool{"a run with a step": true, "a run without steps": false} {
+	doing := func(err error) handler {
+		return func(ctx context.Context) (*core.Response, error) {
+			_, got := core.Step(ctx, "charge", func(context.Context) (receipt, error) { return receipt{1}, err })
+			assert.Equal(t, err, got)
+			return made(ctx)
+		}
+	}
+	for name, c := range map[string]struct {
+		runs  []handler
+		steps bool
+	}{
+		"a run with a step":                  {[]handler{doing(nil)}, true},
+		"a run without steps":                {[]handler{made}, false},
+		"a second run whose step has failed": {[]handler{answers(500, ""), doing(errTest)}, false},
+	} {
 		t.Run(name, func(t *testing.T) {
 			var completed []driver.Claim
 			f := newFixture(t, func(c *core.Config) {
@@ -90,15 +104,11 @@ func TestTheCommitSaysWhetherThereAreResultsOfStepsToDelete(t *testing.T) {
 					return nil
 				}}, inner}
 			})
-			f.answered(f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
-				if steps {
-					_, err := core.Step(ctx, "charge", func(context.Context) (receipt, error) { return receipt{1}, nil })
-					require.NoError(t, err)
-				}
-				return made(ctx)
-			}), 201, "made")
+			for _, h := range c.runs {
+				f.send(request("K", "B"), h)
+			}
 			require.Len(t, completed, 1)
-			assert.Equal(t, steps, completed[0].Steps)
+			assert.Equal(t, c.steps, completed[0].Steps)
 		})
 	}
 }
@@ -107,6 +117,18 @@ func TestTheCommitSaysWhetherThereAreResultsOfStepsToDelete(t *testing.T) {
 type stepping struct {
 	scripted
 	driver.Checkpointer
+}
+
+func TestStepsAreDoneOnceInOneRunToo(t *testing.T) {
+	f, done := newFixture(t), map[string]int{}
+	f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+		for _, name := range []string{"charge", "mail", "charge", "mail"} {
+			_, err := core.Step(ctx, name, func(context.Context) (int, error) { done[name]++; return done[name], nil })
+			require.NoError(t, err)
+		}
+		return made(ctx)
+	})
+	assert.Equal(t, map[string]int{"charge": 1, "mail": 1}, done)
 }
 
 func TestAStepThatFailedIsDoneAgain(t *testing.T) {
