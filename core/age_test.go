@@ -41,6 +41,7 @@ func TestRequestsThatWereFirstSentLongAgoAreRefused(t *testing.T) {
 		"at the limit":                    {sent(time.Minute), tooOld},
 		"in another century":              {text(firstSent, "Sunday, 06-Nov-94 08:49:37 GMT"), tooOld},
 		"by a clock a little ahead":       {sent(-30 * time.Second), ""},
+		"by a clock ahead by the limit":   {sent(-time.Minute), ""},
 		"in the future":                   {sent(-2 * time.Minute), unknown},
 		"in a far future":                 {text(firstSent, "Fri, 31 Dec 9999 23:59:59 GMT"), unknown},
 		"before time began":               {text(firstSent, "Mon, 01 Jan 0001 00:00:00 GMT"), tooOld},

@@ -78,7 +78,7 @@ func (k *keyed) getBlob(id string) (*Response, error) {
 		return nil, fmt.Errorf("%w: %w", errBlobUnavailable, err)
 	}
 	full, another, err := k.engine.codecs.decode(blobName(k.claim.Key, id), whole)
-	if err == nil && another != "" {
+	if another != "" {
 		return nil, fmt.Errorf("%w: a blob names a blob", driver.ErrUnreadable)
 	}
 	return full, err

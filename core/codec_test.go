@@ -298,6 +298,13 @@ func TestABlobThatIsLostIsAnOmittedBody(t *testing.T) {
 			f.ran(1)
 		})
 	}
+	t.Run("that names a blob in its turn", func(t *testing.T) {
+		s, k := newShelf(), &kept{}
+		f := newFixture(t, keeping(k), shelving(s))
+		f.send(request("K", "B"), long)
+		s.blobs[s.ids()[0]] = k.outcomes[0]
+		f.omitted(f.send(request("K", "B"), long))
+	})
 	t.Run("for an engine that has no blobs any more", func(t *testing.T) {
 		f := newFixture(t, shelving(newShelf()))
 		f.send(request("K", "B"), long)

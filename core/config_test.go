@@ -59,6 +59,7 @@ func TestNewRefusesEachBadValue(t *testing.T) {
 		"no store":                         {"Store", func(c *core.Config) { c.Store = nil }},
 		"SCP-03 no scope":                  {"Scope", func(c *core.Config) { c.Scope = nil }},
 		"header with a colon":              {"Key.Header", func(c *core.Config) { c.Key.Header = "Key:" }},
+		"Unmarshal alone":                  {"Marshal", func(c *core.Config) { c.Unmarshal = json.Unmarshal }},
 		"no methods":                       {"Key.Methods", func(c *core.Config) { c.Key.Methods = []string{} }},
 		"MTH-01 GET":                       {"Key.Methods", func(c *core.Config) { c.Key.Methods = []string{"POST", "GET"} }},
 		"MTH-01 HEAD":                      {"Key.Methods", func(c *core.Config) { c.Key.Methods = []string{"HEAD"} }},
