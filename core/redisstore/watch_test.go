@@ -20,12 +20,17 @@ import (
 
 func nothing() {}
 
+// watch watches a key, if that is possible within 20 seconds.
+func watch(store *redisstore.Store, c driver.Claim, wake func()) (stop func(), err error) {
+	bounded, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	return store.Watch(bounded, c.Key, wake)
+}
+
 // watched watches a key, until the end of the test.
 func watched(t *testing.T, store *redisstore.Store, c driver.Claim, wake func()) (stop func()) {
 	t.Helper()
-	bounded, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	stop, err := store.Watch(bounded, c.Key, wake)
+	stop, err := watch(store, c, wake)
 	require.NoError(t, err)
 	t.Cleanup(stop)
 	return stop
@@ -114,9 +119,7 @@ func TestAServerThatRefusesSubscriptionsIsSpared(t *testing.T) {
 
 	redistest.Eventually(t, "five attempts, and one that the client makes by itself", func() bool { return network.Hits() >= 6 })
 	assert.Greater(t, time.Since(began), 1500*time.Millisecond, "pauses of 50, 100, 200, 400 and 800 ms")
-	bounded, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	_, err := store.Watch(bounded, storetest.NewClaim(time.Minute, time.Hour).Key, nothing)
+	_, err := watch(store, storetest.NewClaim(time.Minute, time.Hour), nothing)
 	assert.ErrorContains(t, err, "connection refused")
 
 	network.Set(badnet.Faults{})
@@ -137,4 +140,97 @@ func TestAWatchAfterTheLastOneNeedsNoPause(t *testing.T) {
 		fastest = min(fastest, time.Since(began))
 	}
 	assert.Less(t, fastest, 25*time.Millisecond)
+}
+
+// claimOn returns a claim, which is not made, whose record belongs to a node.
+func claimOn(t *testing.T, cluster *redistest.Shards, node *redistest.Server) driver.Claim {
+	t.Helper()
+	for {
+		c := storetest.NewClaim(time.Minute, time.Hour)
+		if cluster.MasterOf(t, nameOf(c)) == node {
+			return c
+		}
+	}
+}
+
+// CON-11: a server that takes no sharded subscriptions decides for all, since a record may move to it. Who has one elsewhere is
+// woken when it has been replaced.
+func TestASubscriptionIsReplacedWhenAnotherServerTakesNoShardedOne(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartMasters(t, 2)
+	unshard(t, cluster.Nodes[1])
+	store := redisstore.New(cluster.Client(t))
+	wake, await := woken(t)
+	watched(t, store, claimOn(t, cluster, cluster.Nodes[0]), wake)
+	node := cluster.Nodes[0].Client(t)
+	assert.Equal(t, 1, executions(t, node, "ssubscribe"))
+	watched(t, store, claimOn(t, cluster, cluster.Nodes[1]), nothing)
+	await()
+	assert.Equal(t, 1, executions(t, node, "subscribe"))
+}
+
+// allAt returns slots that all belong to one node.
+func allAt(node *redistest.Server) []redis.ClusterSlot {
+	return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: node.Addr}}}}
+}
+
+// CON-11: a client may learn late that a slot has moved. A watch follows it to the node that has it then, unless its request has
+// left meanwhile, and gives up after a second.
+func TestAWatchFollowsASlotThatHasMoved(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartMasters(t, 2)
+	old, now := cluster.Nodes[0], cluster.Nodes[1]
+	if !now.Knows(t, "SSUBSCRIBE") {
+		t.Skip("this server has no sharded channels, and the others know no slots")
+	}
+	c := claimOn(t, cluster, now)
+	// learns returns a client that is given these slots, when it asks for them for the first, second... time.
+	learns := func(slots func(asked int32) []redis.ClusterSlot) *redis.ClusterClient {
+		var asked atomic.Int32
+		return cluster.Client(t, func(o *redis.ClusterOptions) {
+			o.ClusterStateReloadInterval = time.Hour
+			o.ClusterSlots = func(context.Context) ([]redis.ClusterSlot, error) { return slots(asked.Add(1)), nil }
+		})
+	}
+
+	t.Run("soon", func(t *testing.T) {
+		left, leave := context.WithCancel(ctx)
+		store := redisstore.New(learns(func(asked int32) []redis.ClusterSlot {
+			if asked == 2 { // the first watch is between the nodes
+				leave()
+			}
+			if asked < 3 {
+				return allAt(old)
+			}
+			return allAt(now)
+		}))
+		_, err := store.Watch(left, c.Key, nothing)
+		require.ErrorIs(t, err, context.Canceled)
+		wake, await := woken(t)
+		stop := watched(t, store, c, wake)
+		require.EqualValues(t, 1, now.Client(t).SPublish(ctx, nameOf(c), "").Val())
+		await()
+		stop()
+		for _, node := range []*redis.Client{old.Client(t), now.Client(t)} {
+			redistest.Eventually(t, "no subscription is left", func() bool { return subscriptions(t, node) == 0 })
+		}
+	})
+	t.Run("never", func(t *testing.T) {
+		began := time.Now()
+		_, err := watch(redisstore.New(learns(func(int32) []redis.ClusterSlot { return allAt(old) })), c, nothing)
+		assert.ErrorContains(t, err, "MOVED")
+		assert.Greater(t, time.Since(began), 1100*time.Millisecond)
+	})
+	t.Run("never, because it is closed", func(t *testing.T) {
+		var client *redis.ClusterClient
+		client = learns(func(asked int32) []redis.ClusterSlot {
+			if asked == 1 {
+				return allAt(old)
+			}
+			_ = client.Close()
+			return nil
+		})
+		_, err := watch(redisstore.New(client), c, nothing)
+		assert.ErrorContains(t, err, "MOVED")
+	})
 }
