@@ -32,7 +32,6 @@ func run(ctx context.Context, c *gin.Context, x *capture.Exchange, keep core.Kee
 	}()
 	c.Next()
 	if !w.Written() && outer.Written() { // HandleContext has put the router's own writer in place of w.
-		w.MarkBypassed()
 		return &core.Response{Status: outer.Status(), Sent: true, Omitted: true}, nil
 	}
 	isUnrouted := c.FullPath() == "" && (w.status == http.StatusNotFound || w.status == http.StatusMethodNotAllowed)

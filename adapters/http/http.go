@@ -102,7 +102,6 @@ func (o *options) run(
 	past := notePast(outer)
 	next.ServeHTTP(held, r)
 	if status := past(); status != 0 && held.Size() < 0 {
-		held.MarkBypassed()
 		return &core.Response{Status: status, Sent: true, Omitted: true, Route: o.routeOf(r, route)}
 	}
 	response := held.Response()

@@ -87,12 +87,10 @@ func (x *Exchange) ensureHandler() *handlerSide {
 }
 
 // Finish must be called when the handler has returned or panicked. r is the request that RequestWithContext returned. Finish does
-// three things:
+// two things:
 //   - It hands the form and the pattern that the handler's side found in r to the original request. The server removes the form's
 //     files, and logs read the pattern.
 //   - It makes later writes to the Writer fail.
-//   - It gives the outer header back as it was before the handler, unless the response was sent or [Writer.ForwardHeader] or
-//     [Writer.MarkBypassed] left it there.
 func (x *Exchange) Finish(r *http.Request) {
 	x.request.MultipartForm, x.request.Pattern = r.MultipartForm, r.Pattern
 	x.handler.writer.close()

@@ -32,14 +32,6 @@ func (w *Writer) freeze() {
 	w.declaredTrailers, w.earlyTrailers = trailerNames(w.header), w.withoutEngineFields(prefixedTrailers(w.header))
 }
 
-// originalHeader returns outer's header as it was before the handler.
-func (w *Writer) originalHeader() http.Header {
-	if w.sharedHeader {
-		return nil
-	}
-	return w.outer.Header()
-}
-
 // alwaysChanged has the names of fields that count as changed also where outer has the same values. core.OmitNoStore reads
 // Cache-Control from the response. Content-Type says what the stored body is, and another process that sends the replay may have
 // other middleware outside.

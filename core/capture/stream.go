@@ -16,7 +16,6 @@ import (
 // says that the caller writes to outer next.
 func (w *Writer) commit(bodyFollows bool) {
 	w.committed = true
-	w.restoreHeader(maps.Clone(w.header))
 	if strings.HasPrefix(strings.ToLower(firstValue(w.response.Header, "Content-Type")), "text/event-stream") {
 		// An event stream ends when its client leaves. Other handlers go on, so that no client can cut an operation short.
 		core.CancelOnDisconnect(w.ctx)
@@ -33,9 +32,9 @@ func (w *Writer) sendInformational(status int) {
 		return
 	}
 	outer := to.Header()
-	before, header := maps.Clone(outer), maps.Clone(w.header) // They may be one map.
+	before := maps.Clone(outer)
 	clear(outer)
-	maps.Copy(outer, header)
+	maps.Copy(outer, w.header)
 	w.removeEngineFields(outer)
 	to.WriteHeader(status)
 	clear(outer)

@@ -26,14 +26,13 @@ type Writer struct {
 	ctx   context.Context // the run's context
 	limit int             // KeepConfig.MaxBody, in bytes
 
-	mu           sync.Mutex  // guards all fields below, and the order of what is sent to outer
-	header       http.Header // the header that the handler sees
-	sharedHeader bool        // header is outer's own map, which was empty before and is emptied again
-	response     core.Response
-	size         int  // bytes of body that the handler has written; -1 before there is a status
-	committed    bool // the status and header were sent to outer
-	returned     bool // the handler has returned
-	exceeded     bool // the handler wrote more than its Content-Length
+	mu        sync.Mutex  // guards all fields below, and the order of what is sent to outer
+	header    http.Header // the header that the handler sees; nil until it asks, if outer has none
+	response  core.Response
+	size      int  // bytes of body that the handler has written; -1 before there is a status
+	committed bool // the status and header were sent to outer
+	returned  bool // the handler has returned
+	exceeded  bool // the handler wrote more than its Content-Length
 
 	frozenHeader
 }
@@ -46,22 +45,14 @@ var errHandlerReturned = errors.New("idem: the handler has returned")
 func (x *Exchange) NewWriter(ctx context.Context, outer http.ResponseWriter, keep core.KeepConfig) *Writer {
 	w := &x.ensureHandler().writer
 	w.outer, w.ctx, w.limit, w.size = outer, ctx, keep.MaxBody, -1
-	w.header = outer.Header()
-	if w.sharedHeader = len(w.header) == 0; !w.sharedHeader {
-		w.header = w.header.Clone()
+	if header := outer.Header(); len(header) > 0 {
+		w.header = header.Clone()
 	}
 	return w
 }
 
-// restoreHeader empties outer's header if the handler has been using it, and gives the handler header instead.
-func (w *Writer) restoreHeader(header http.Header) {
-	if w.sharedHeader {
-		clear(w.header)
-		w.header, w.sharedHeader = header, false
-	}
-}
-
-// Header implements http.ResponseWriter. The map begins as a copy of the outer header.
+// Header implements http.ResponseWriter. The map begins as a copy of the outer header, and is never the outer header itself: a
+// handler may keep it, and set trailers in it when the response is under way.
 func (w *Writer) Header() http.Header {
 	if w.header == nil {
 		w.header = http.Header{}
@@ -92,7 +83,7 @@ func (w *Writer) writeHeader(status int) {
 		return
 	}
 	w.response.Status, w.size = status, 0
-	w.response.Header, w.response.Removed = headerChanges(w.originalHeader(), w.header)
+	w.response.Header, w.response.Removed = headerChanges(w.outer.Header(), w.header)
 	w.freeze()
 }
 
@@ -163,11 +154,8 @@ func (w *Writer) ForwardHeader() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	outer := w.outer.Header()
-	if !w.sharedHeader {
-		clear(outer)
-		maps.Copy(outer, w.header)
-	}
-	w.sharedHeader = false
+	clear(outer)
+	maps.Copy(outer, w.header)
 	w.removeEngineFields(outer)
 	for _, own := range EngineFields(w.ctx) {
 		if own.Value != "" {
@@ -176,13 +164,9 @@ func (w *Writer) ForwardHeader() {
 	}
 }
 
-// MarkBypassed tells the writer that the handler wrote to the outer writer directly. Finish then leaves the outer header alone.
-// Call it before Finish.
-func (w *Writer) MarkBypassed() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.sharedHeader = false
-}
+// MarkBypassed tells the writer that the handler wrote to the outer writer directly. It has no effect: the Writer leaves the outer
+// header alone as long as it sends nothing.
+func (w *Writer) MarkBypassed() {}
 
 // Response ends the capture and returns the handler's response, for Engine.Do. Call it once, after the handler has returned and
 // before Finish. The body is left out, and Omitted set, if it is longer than the limit, shorter than its Content-Length, or if
@@ -215,10 +199,9 @@ func (w *Writer) Response() *core.Response {
 	return r
 }
 
-// close makes later writes fail, and restores the outer header.
+// close makes later writes fail.
 func (w *Writer) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.returned = true
-	w.restoreHeader(nil)
 }
