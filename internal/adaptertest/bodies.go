@@ -62,6 +62,10 @@ func TestABodyThatWasReadOutsideIsComparedOrRefused(t *testing.T, f Framework) {
 			func(r *http.Request) { _, _ = r.MultipartReader(); _, _ = io.Copy(io.Discard, r.Body) },
 			contentType, parts, parts, http.StatusBadRequest,
 		},
+		"parts whose file is gone": {
+			func(r *http.Request) { _ = r.ParseMultipartForm(1); _ = r.MultipartForm.RemoveAll() },
+			contentType, parts, parts, http.StatusBadRequest,
+		},
 		"another body": {
 			func(r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }, "text/plain", "a", "b", http.StatusBadRequest,
 		},
