@@ -141,12 +141,14 @@ func (g *handlerTx) Rollback(ctx context.Context) error {
 	return g.Tx.Rollback(ctx)
 }
 
-// check returns an error if the transaction cannot be committed: f has rolled it back, or has ignored the error of a
-// statement, after which PostgreSQL accepts no commit.
+// check returns an error if the transaction cannot be committed: f has rolled it back, has left rows open, or has ignored the
+// error of a statement, after which PostgreSQL accepts no commit.
 func (g *handlerTx) check() error {
 	switch {
 	case g.ended:
 		return errEnded
+	case g.Conn().PgConn().IsBusy():
+		return errRowsOpen
 	case g.Conn().PgConn().TxStatus() != 'T':
 		return pgx.ErrTxCommitRollback
 	}

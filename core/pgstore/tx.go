@@ -19,6 +19,7 @@ var (
 	errBusy  = errors.New("pgstore: InTx: another InTx of this run has not returned; a run has one transaction")
 	errEnded = errors.New("pgstore: InTx: the run ends the transaction; " +
 		"return nil to have it committed with the outcome, an error to have it rolled back")
+	errRowsOpen = errors.New("pgstore: InTx: the function has not closed the rows of a query, so the transaction cannot be committed")
 )
 
 // DB begins transactions. A *pgxpool.Pool and a *pgx.Conn implement it.

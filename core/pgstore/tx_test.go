@@ -158,6 +158,11 @@ func TestAnInTxThatFailsLeavesTheRunWithoutEffects(t *testing.T) {
 			_, _ = tx.Exec(ctx, "SELECT 1/0")
 			return err
 		}, "commit unexpectedly resulted in rollback"},
+		{"rows that are left open", func(ctx context.Context, s *service, tx pgx.Tx) error {
+			err := s.effect(tx)
+			_, queried := tx.Query(ctx, "SELECT 1")
+			return errors.Join(err, queried)
+		}, "has not closed the rows of a query"},
 		{"a commit of its own", func(ctx context.Context, s *service, tx pgx.Tx) error {
 			return errors.Join(s.effect(tx), tx.Commit(ctx))
 		}, "the run ends the transaction"},
