@@ -76,6 +76,18 @@ var everyEnd = []struct {
 			f.send(request("K", "B"), made)
 			f.send(request("K", "B"), made)
 		}, "run kept, local_replay, local_replay"},
+	{"a replay from the memory of the process is not shown", func(c *core.Config) {
+		c.Keep.LocalReplays = 1 << 20
+		withOnReplay(func(context.Context, *core.Request, *core.Response) (*core.Response, error) { return nil, nil })(c)
+	}, func(_ *testing.T, f *fixture) {
+		f.send(request("K", "B"), made)
+		f.send(request("K", "B"), made)
+	}, "run kept, refused replay-refused"},
+	{"nothing is known of an outcome that was sent", func(c *core.Config) {
+		c.Store = scripted{Store: c.Store, complete: func(driver.Claim) error {
+			return fmt.Errorf("%w: commit: %w", core.ErrOutcomeUnknown, core.ErrLost)
+		}}
+	}, func(_ *testing.T, f *fixture) { f.send(request("K", "B"), made) }, "run unknown store-unavailable"},
 	{"requests pass by", nil, func(_ *testing.T, f *fixture) {
 		f.send(changed(method("GET")), made)
 		f.send(changed(keys()), made)
@@ -246,18 +258,21 @@ func TestEventsTellHowLongItTook(t *testing.T) {
 		assert.Zero(t, replay.Took)
 		assert.Equal(t, run.Size, replay.Size)
 	})
-	inBubble(t, "a run without protection", func(t *testing.T) {
-		log := &doneLog{}
-		f := newFixture(t, log.observe, func(c *core.Config) { c.DangerouslyFailOpen = true })
-		f.store.Inject("begin", storetest.Before, 1)
-		f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
-			time.Sleep(time.Second)
-			return made(ctx)
+	for name, begins := range map[string]int{"a run without protection": 1, "a run whose outcome is unknown": 0} {
+		inBubble(t, name, func(t *testing.T) {
+			log := &doneLog{}
+			f := newFixture(t, log.observe, func(c *core.Config) { c.DangerouslyFailOpen = true })
+			f.store.Inject("begin", storetest.Before, begins)
+			f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+				core.Decide(ctx, core.LeaveUnknown)
+				time.Sleep(time.Second)
+				return made(ctx)
+			})
+			require.Len(t, log.done, 1)
+			assert.Equal(t, time.Second, log.done[0].Took)
+			f.close()
 		})
-		require.Len(t, log.done, 1)
-		assert.Equal(t, time.Second, log.done[0].Took)
-		f.close()
-	})
+	}
 }
 
 // Hooks.StoreCall is told each call of the store, and how long it took.

@@ -28,6 +28,7 @@ func TestTheKeyComesBackInEachResponse(t *testing.T) {
 		for range 2 {
 			usual.send(request("K", "B"), own)
 			assert.Equal(t, []string{`"K"`}, values(f.send(request("K", "B"), own).Response, "Idempotency-Key"))
+			assert.Empty(t, values(usual.send(request("K", "other"), own).Response, "Idempotency-Key"), "only where it is asked for")
 		}
 		for code, change := range map[string]func(*core.Config){
 			"scope-missing": by(""), "quota-exceeded": func(c *core.Config) { c.Limits.Quota = refusesAll },

@@ -281,6 +281,24 @@ func TestTheFirstSignOfLifeSendsWhatIsPending(t *testing.T) {
 	}
 }
 
+// So does a call that no request has made.
+func TestAnExtensionSendsWhatIsPending(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		f, other, store := cutOff(t)
+		first, running := f.hold(ctx, request("K", "B"), made), f.hold(ctx, request("running", "B"), made)
+		time.Sleep(time.Second)
+		store.set(true)
+		first.finish()
+		time.Sleep(lease/3 - time.Second - 50*time.Millisecond)
+		store.set(false)
+		time.Sleep(60 * time.Millisecond)
+		synctest.Wait()
+		other.replayed(other.send(request("K", "B"), made), 201, "made")
+		running.finish()
+		f.close()
+	})
+}
+
 // An error that only a store can return is a sign of life as well.
 func TestAStoreThatRefusesIsNotSilent(t *testing.T) {
 	for code, c := range map[string]struct {
