@@ -216,6 +216,36 @@ func TestTheChangesOfAHandlerAreWhatItChanged(t *testing.T) {
 	}
 }
 
+// A cookie of middleware outside is of one exchange: the next one has its own, beside those of the handler.
+func TestACookieFromOutsideIsNotTheHandlers(t *testing.T) {
+	for name, test := range map[string]struct {
+		handler func(http.Header)
+		first   []string
+		replay  []string
+	}{
+		"which adds one": {
+			func(h http.Header) { h.Add("Set-Cookie", "a=1"); h.Add("Set-Cookie", "b=2") },
+			[]string{"sid=1", "a=1", "b=2"}, []string{"sid=2", "a=1", "b=2"},
+		},
+		"which has one alone": {func(h http.Header) { h.Set("Set-Cookie", "a=1") }, []string{"a=1"}, []string{"a=1"}},
+		"which has none":      {func(h http.Header) { h.Del("Set-Cookie") }, nil, nil},
+		"which leaves it":     {func(http.Header) {}, []string{"sid=1"}, []string{"sid=2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, x, o := capturing(http.Header{"Set-Cookie": {"sid=1"}})
+			test.handler(w.Header())
+			response := w.Response()
+			x.Finish(x.RequestWithContext(context.Background()))
+			require.NoError(t, x.Send(o, response))
+			assert.Equal(t, test.first, o.header["Set-Cookie"])
+			later := &outer{header: http.Header{"Set-Cookie": {"sid=2"}}}
+			stored := &core.Response{Status: 200, Header: response.Header, Removed: response.Removed}
+			require.NoError(t, capture.NewExchange(httptest.NewRequest("POST", "/", nil)).Send(later, stored))
+			assert.Equal(t, test.replay, later.header["Set-Cookie"])
+		})
+	}
+}
+
 func TestAStatusThatThereIsNotPanics(t *testing.T) {
 	for _, status := range []int{99, 1000} {
 		w, _, _ := capturing(http.Header{})

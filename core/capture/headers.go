@@ -37,9 +37,14 @@ func (w *Writer) freeze() {
 // other middleware outside.
 var alwaysChanged = map[string]bool{"Cache-Control": true, "Content-Type": true}
 
+// setCookie is the name of the fields of which each value stands for itself: a cookie of middleware outside is not the handler's
+// because the handler has set another one.
+const setCookie = "Set-Cookie"
+
 // headerChanges compares the handler's header with outer, the header as it was before the handler. It returns the fields that the
 // handler added or changed, sorted by name, and the names that it removed or left without a value. Fields with http.TrailerPrefix
-// are not included, because they are trailers.
+// are not included, because they are trailers. Cookies of outer are included, beside the name Set-Cookie among those removed, if the
+// handler has changed them.
 func headerChanges(outer, header http.Header) (changed []core.Field, removed []string) {
 	changed = make([]core.Field, 0, len(header))
 	for name, values := range header {
@@ -50,6 +55,13 @@ func headerChanges(outer, header http.Header) (changed []core.Field, removed []s
 		isSame := was && slices.Equal(values, before) && !alwaysChanged[name]
 		if isSame || strings.HasPrefix(name, http.TrailerPrefix) {
 			continue
+		}
+		if name == setCookie && len(values) > 0 && was {
+			if keepsCookies := len(values) > len(before) && slices.Equal(values[:len(before)], before); keepsCookies {
+				values = values[len(before):]
+			} else {
+				removed = append(removed, name)
+			}
 		}
 		for _, v := range values {
 			changed = append(changed, core.Field{Name: name, Value: v})
@@ -107,10 +119,13 @@ func firstValue(fields []core.Field, name string) string {
 	return ""
 }
 
-// replaceFields sets fields in header, in place of all values that header has under their names.
+// replaceFields sets fields in header, in place of all values that header has under their names. Cookies are set beside those that
+// are there.
 func replaceFields(header http.Header, fields []core.Field) {
 	for _, f := range fields {
-		delete(header, f.Name)
+		if f.Name != setCookie {
+			delete(header, f.Name)
+		}
 	}
 	addFields(header, fields)
 }

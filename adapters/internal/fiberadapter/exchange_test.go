@@ -85,6 +85,40 @@ func TestAFieldFromOutsideWithoutAValueIsNotRemoved(t *testing.T) {
 	assert.Equal(t, []string{"X-Gone"}, a.response.Removed)
 }
 
+// A cookie of middleware outside is of one exchange: the next one has its own, beside those of the handlers.
+func TestACookieFromOutsideIsNotTheHandlers(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*fasthttp.ResponseHeader)
+		replay []string
+	}{
+		"which add one": {
+			func(h *fasthttp.ResponseHeader) { h.Add("Set-Cookie", "a=1; path=/"); h.Add("Set-Cookie", "b=2") },
+			[]string{"sid=2", "a=1; path=/", "b=2"},
+		},
+		"which replace it": {func(h *fasthttp.ResponseHeader) {
+			var cookie fasthttp.Cookie
+			cookie.SetKey("sid")
+			cookie.SetValue("3")
+			h.SetCookie(&cookie)
+		}, []string{"sid=3"}},
+		"which have none":  {func(h *fasthttp.ResponseHeader) { h.DelAllCookies() }, nil},
+		"which leave it":   {func(*fasthttp.ResponseHeader) {}, []string{"sid=2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var a handlerResponse
+			a.outer.Add("Set-Cookie", "sid=1")
+			var header fasthttp.ResponseHeader
+			a.outer.CopyTo(&header)
+			test.change(&header)
+			a.noteChanges(&header, false)
+			var c fasthttp.RequestCtx
+			c.Response.Header.Add("Set-Cookie", "sid=2")
+			sendResponse(&c, &core.Response{Status: 200, Header: a.response.Header, Removed: a.response.Removed})
+			assert.Equal(t, test.replay, cookiesOf(&c.Response.Header))
+		})
+	}
+}
+
 // fasthttp has a default for Content-Type, which only the removal of that very field takes away.
 func TestTheDefaultTypeIsRemovedWithItsOwnFieldOnly(t *testing.T) {
 	for name, want := range map[string]string{"X-A": "text/plain; charset=utf-8", "Content-Type": ""} {

@@ -15,6 +15,7 @@ import (
 // The names of fields that are treated apart.
 const (
 	contentType  = "Content-Type"
+	setCookie    = "Set-Cookie"
 	cacheControl = "Cache-Control"
 )
 
@@ -24,11 +25,14 @@ const (
 //     the handlers have set, because it may equal that default;
 //   - Cache-Control, because core.OmitNoStore reads it from the response.
 //
-// Trailers are left out.
+// Trailers are left out, and so are cookies that were there before, unless the handlers have removed one of them.
 func (a *handlerResponse) noteChanges(header *fasthttp.ResponseHeader, hasBody bool) {
 	r := &a.response
 	r.Header = a.fieldBuffer[:0]
-	trailers := slices.Clone(header.PeekTrailerKeys())
+	trailers, outerCookies := slices.Clone(header.PeekTrailerKeys()), cookiesOf(&a.outer)
+	if cookies := cookiesOf(header); slices.ContainsFunc(outerCookies, func(c string) bool { return !slices.Contains(cookies, c) }) {
+		outerCookies, r.Removed = nil, append(r.Removed, setCookie)
+	}
 	header.VisitAll(func(key, value []byte) {
 		if slices.ContainsFunc(trailers, func(trailer []byte) bool { return bytes.Equal(trailer, key) }) {
 			return
@@ -37,6 +41,9 @@ func (a *handlerResponse) noteChanges(header *fasthttp.ResponseHeader, hasBody b
 		isType := name == contentType
 		always := isType && (hasBody || hasContentType(header) && !hasContentType(&a.outer)) || name == cacheControl
 		switch {
+		case name == setCookie && slices.Contains(outerCookies, string(value)):
+		case name == setCookie:
+			r.Header = append(r.Header, core.Field{Name: name, Value: string(value)})
 		case !always && slices.EqualFunc(a.outer.PeekAll(name), header.PeekAll(name), bytes.Equal):
 		case !always && isType && !hasContentType(header):
 			r.Removed = append(r.Removed, name)
@@ -45,11 +52,20 @@ func (a *handlerResponse) noteChanges(header *fasthttp.ResponseHeader, hasBody b
 		}
 	})
 	a.outer.VisitAll(func(key, _ []byte) {
+		if string(key) == setCookie {
+			return
+		}
 		if value := header.PeekBytes(key); value == nil || len(value) == 0 && string(key) == contentType {
 			r.Removed = append(r.Removed, string(key))
 		}
 	})
 	a.handlerFields = len(r.Header)
+}
+
+// cookiesOf returns the cookies that a header sets.
+func cookiesOf(header *fasthttp.ResponseHeader) (cookies []string) {
+	header.VisitAllCookie(func(_, value []byte) { cookies = append(cookies, string(value)) })
+	return cookies
 }
 
 // hasContentType reports whether a Content-Type was set. fasthttp shows its default otherwise.

@@ -34,7 +34,9 @@ func sendResponse(c *fasthttp.RequestCtx, r *core.Response) {
 		}
 	}
 	for _, f := range r.Header {
-		header.Del(f.Name)
+		if f.Name != setCookie { // a cookie is set beside others
+			header.Del(f.Name)
+		}
 	}
 	for _, f := range r.Header {
 		header.Add(f.Name, f.Value)
