@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -142,7 +141,7 @@ func (h *history) checkHooksOf(d *do, delivery *consumer.Delivery[string]) {
 	// claim, or have been about to run without one, before all others are there. It is not handled either if the batch is cancelled
 	// before its call.
 	wasLost := d.script.isBatch && d.counts["lost"]+d.counts["unknown"]+d.counts["unprotected"] > 0
-	wasCancelled := d.script.isBatch && delivery.Verdict == consumer.Busy && errors.Is(delivery.Err, context.Canceled)
+	wasCancelled := d.script.isBatch && delivery.Verdict == consumer.Busy && delivery.Err != nil
 	wasNotHandled := d.runs == 0 && (d.isFound || d.attempt > h.plan.maxAttempts || wasLost || wasCancelled)
 	if runs := d.counts["begin"] + d.counts["unprotected"]; runs > 1 || runs != d.runs && !d.isInside && !wasNotHandled {
 		h.broken("hooks count what results say", "%s: %d runs, and hooks counted %d", d, d.runs, runs)
