@@ -60,7 +60,7 @@ func waves(messages []Message) (waves [][]int) {
 
 var errPanicked = errors.New("idem: the handler of a batch panicked")
 
-// notHandled marks the error of a message whose run was over before the handler of its batch was called. It does not leave the
+// notHandled marks the error of a message whose run or batch was over before the handler was called for it. It does not leave the
 // package, because a handler around the batch may return what it gets, and has been called.
 type notHandled struct{ error }
 
@@ -224,7 +224,7 @@ func (b *batch[T]) call(members []*member[T]) {
 	defer cancel(nil)
 	members = slices.DeleteFunc(members, func(m *member[T]) bool {
 		if why := cmp.Or(context.Cause(m.run), context.Cause(b.ctx)); why != nil {
-			m.err = notHandled{fmt.Errorf("idem: the run was over before the handler of its batch was called: %w", why)}
+			m.err = notHandled{fmt.Errorf("idem: the run or its batch was over before the handler was called: %w", why)}
 		}
 		return m.err != nil
 	})
