@@ -213,6 +213,7 @@ func TestANativeClaimWithoutAnExpiryEndsAllTheSame(t *testing.T) {
 	seen, err := store.Look(ctx, c.Key)
 	require.NoError(t, err)
 	assert.Equal(t, driver.InProgress, seen.State)
+	assert.Zero(t, seen.Expires)
 	assert.EqualValues(t, -1, client.PTTL(ctx, record).Val(), "look has changed something")
 	entry, err := store.Begin(ctx, rivalOf(c))
 	require.NoError(t, err)
