@@ -83,6 +83,7 @@ func TestAConsumerInsideAnotherKeepsItsRulesOrFails(t *testing.T) {
 			} else {
 				assert.Equal(t, consumer.Failed, d.Verdict)
 				assert.ErrorContains(t, d.Err, "Config."+name)
+				assert.Contains(t, f.heard.names(), "store-error")
 			}
 			return receipt{}, nil
 		})

@@ -109,6 +109,19 @@ func TestWhatOnReplayReturnsIsSentAsAReplay(t *testing.T) {
 	assert.Len(t, own.Header, 10, "it may be the same one for every request")
 	own = &core.Response{Status: 204, Body: []byte("none")}
 	f.replayed(f.send(request("K", "B"), made), 204, "")
+	own = &core.Response{Status: 200}
+	replay := f.send(request("K", "B"), made)
+	f.replayed(replay, 200, "")
+	assert.Empty(t, values(replay.Response, "Idempotent-Body"))
+}
+
+// Fiber can send a 1xx as a response, and so it is stored.
+func TestOnReplayMayReturnWhateverIsStored(t *testing.T) {
+	f := newFixture(t, withOnReplay(func(_ context.Context, _ *core.Request, stored *core.Response) (*core.Response, error) {
+		return stored, nil
+	}))
+	f.send(request("K", "B"), answers(199, ""))
+	f.replayed(f.send(request("K", "B"), made), 199, "")
 }
 
 func TestAReplayThatNobodyCanJudgeIsRefusedForNow(t *testing.T) {
@@ -126,7 +139,7 @@ func TestAReplayThatNobodyCanJudgeIsRefusedForNow(t *testing.T) {
 			return &core.Response{Status: 103}, nil
 		}, nil},
 		"a connection": {func(context.Context, *core.Request, *core.Response) (*core.Response, error) {
-			return &core.Response{Status: 200, Hijacked: true}, nil
+			return &core.Response{Status: 201, Hijacked: true}, nil
 		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -224,11 +237,21 @@ func TestOnReplayKnowsTheRequestAndItsChildKeys(t *testing.T) {
 		assert.Equal(t, "B", string(body))
 		return stored, err
 	}))
-	f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+	once := func() core.Request {
+		isRead := false
+		return changed(func(r *core.Request) {
+			r.Body = func(int64) ([]byte, error) {
+				assert.False(t, isRead, "a connection has a body once")
+				isRead = true
+				return []byte("B"), nil
+			}
+		})
+	}
+	f.send(once(), func(ctx context.Context) (*core.Response, error) {
 		child = core.ChildKey(ctx, "charge")
 		return made(ctx)
 	})
-	f.replayed(f.send(request("K", "B"), made), 201, "made")
+	f.replayed(f.send(once(), made), 201, "made")
 	assert.NotEmpty(t, child)
 }
 

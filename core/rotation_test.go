@@ -260,6 +260,7 @@ func TestWhatAKeyCostsUnderPreviousSecrets(t *testing.T) {
 			c.earlier(before, after)
 			earlier := before.called()
 			after.send(request("K", c.body), made)
+			after.close()
 			got := before.called()
 			assert.Equal(t, c.want, calls{got.begins - earlier.begins, got.looks - earlier.looks, got.fails - earlier.fails})
 		})

@@ -46,7 +46,7 @@ func (e *Engine) status(ctx context.Context, req Request) *Response {
 	switch {
 	case err != nil && !errors.Is(err, driver.ErrUnreadable):
 		return unstored(k.refuse(codeStoreUnavailable, 0).Response)
-	case err != nil || stateNames[seen.State] == "":
+	case stateNames[seen.State] == "": // as with an error
 		return unstored(k.refuse(codeRecordUnreadable, 0).Response)
 	}
 	if seen.State == driver.Unknown && e.commits.Find(&seen.Name) != nil { // the store does not have the outcome yet

@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,12 +60,20 @@ func TestStatusSaysTheStatusOfTheStoredResponse(t *testing.T) {
 		"without an ability": {changes: []func(*core.Config){func(c *core.Config) { c.Store = onlyInspector{c.Store, c.Store.(driver.Inspector)} }}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, test.changes...)
+			var failed []string
+			f := newFixture(t, append(test.changes, func(c *core.Config) {
+				c.Hooks.StoreCall = func(_ context.Context, e core.Event) {
+					if e.Err != nil {
+						failed = append(failed, e.Call)
+					}
+				}
+			})...)
 			f.send(k, made)
 			if test.fault {
 				f.store.Inject("outcome", storetest.Before, 1)
 			}
 			assert.Equal(t, test.want, f.storedStatus(k), "OPR-07")
+			assert.Equal(t, test.fault, slices.Contains(failed, "Outcome"))
 			f.is(k, 200, "completed")
 		})
 	}
@@ -72,6 +81,25 @@ func TestStatusSaysTheStatusOfTheStoredResponse(t *testing.T) {
 	f.send(k, made)
 	other := f.with(func(c *core.Config) { c.Keep.Codecs = []driver.Codec{unknownCodec{}} })
 	assert.Zero(t, other.storedStatus(k), "a form that this engine cannot read")
+	gone := other.with(func(c *core.Config) {
+		c.Store, c.Keep.Codecs = forgetful{f.store}, []driver.Codec{reader{t}}
+	})
+	assert.Zero(t, gone.storedStatus(k), "an outcome that has ended since the look")
+}
+
+// forgetful is a store whose outcomes end between a look and a read.
+type forgetful struct{ *storetest.Faulty }
+
+func (forgetful) Outcome(context.Context, [32]byte) ([]byte, error) { return nil, nil }
+
+// reader is a codec that is given nothing to read.
+type reader struct{ tb testing.TB }
+
+func (r reader) Encode(_ [32]byte, outcome []byte) []byte { return outcome }
+
+func (r reader) Decode([32]byte, []byte) ([]byte, error) {
+	r.tb.Error("there is nothing to read")
+	return nil, driver.ErrUnreadable
 }
 
 // onlyInspector is a store that cannot read an outcome.
@@ -100,6 +128,8 @@ func TestStatusSaysEachStateAndChangesNothing(t *testing.T) {
 		f.is(k, 404, "absent")
 		held := f.hold(ctx, k, answers(500, "failed"))
 		f.is(k, 200, "running")
+		assert.Equal(t, 2, f.store.Calls("look"), "one look for each")
+		assert.Zero(t, f.store.Calls("outcome"), "there is none")
 		held.finish()
 		f.is(k, 200, "failed")
 		f.send(k, func(ctx context.Context) (*core.Response, error) {
@@ -149,9 +179,43 @@ func TestStatusIsOfTheCallersOwnKeys(t *testing.T) {
 	patch.Method = "PATCH"
 	route.send(patch, made)
 	route.is(patch, 200, "completed")
+	patch.Path = "https://shop.example/orders"
+	route.is(patch, 200, "completed") // FRM-07
 	patch.Path = "/refunds"
 	route.is(patch, 404, "absent")
 	f.ran(2)
+}
+
+// releases leaves a record of a claim under which nothing has run, as a request does that finds its record under an earlier name.
+func (f *fixture) releases(r core.Request) {
+	f.tb.Helper()
+	silent := f.with(func(c *core.Config) { c.Store = scripted{Store: f.store, begin: noReply} })
+	silent.refused(silent.send(r, made), 503, "store-unavailable")
+	silent.close()
+}
+
+// A status is that of the record which a request would find under any of its names.
+func TestStatusLooksUnderEachNameOfAKey(t *testing.T) {
+	absent := func(*fixture) {}
+	released := func(f *fixture) { f.releases(request("K", "B")) }
+	completed := func(f *fixture) { f.send(request("K", "B"), made) }
+	for name, c := range map[string]struct {
+		earlier, own func(*fixture)
+		status       int
+		state        string
+	}{
+		"an outcome under the earlier name":  {completed, absent, 200, "completed"},
+		"and a release under the own one":    {completed, released, 200, "completed"},
+		"a release under the earlier name":   {released, absent, 200, "failed"},
+		"a release under the own name alone": {absent, released, 200, "failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, secrets(anotherSecret, oneSecret))
+			c.earlier(f.with(secrets(oneSecret)))
+			c.own(f.with(secrets(anotherSecret)))
+			f.is(request("K", ""), c.status, c.state)
+		})
+	}
 }
 
 func TestStatusWithoutAnAnswerOfTheStoreIsAProblem(t *testing.T) {
@@ -159,6 +223,11 @@ func TestStatusWithoutAnAnswerOfTheStoreIsAProblem(t *testing.T) {
 		f := newFixture(t)
 		blind := f.with(func(c *core.Config) { c.Store = struct{ driver.Store }{c.Store} })
 		blind.is(request("K", ""), 501, "status-unsupported")
+		vanished := f.with(beginAnswers(driver.Entry{State: driver.Unknown}, nil))
+		instance := problemOf(t, vanished.send(request("K", ""), made)).Instance
+		assert.Contains(t, string(capture.Status(ctx, blind.Engine, request("K", "")).Body), instance, "PRB-06")
+		broken := f.with(func(c *core.Config) { c.Store = looking{memstore.New(), driver.Record{}, driver.ErrUnreadable} })
+		broken.is(request("K", ""), 503, "record-unreadable")
 		for _, state := range []driver.State{driver.Unreadable, "of a later version"} {
 			f.with(func(c *core.Config) { c.Store = looking{memstore.New(), driver.Record{State: state}, nil} }).is(request("K", ""), 503, "record-unreadable")
 		}
@@ -194,6 +263,18 @@ func TestAPendingOutcomeIsNotCalledUnknown(t *testing.T) {
 		time.Sleep(2 * lease)
 		f.is(request("K", "B"), 200, "running")
 		f.with(func(c *core.Config) { c.Store = f.inner }).is(request("K", "B"), 200, "unknown")
+		f.close()
+	})
+}
+
+// A commit whose response was lost is pending, and the store has its outcome.
+func TestAnOutcomeThatIsStoredIsCalledCompletedWhileItIsPending(t *testing.T) {
+	inBubble(t, "pending", func(t *testing.T) {
+		f := newFixture(t)
+		f.store.Inject("complete", storetest.After, always)
+		f.send(request("K", "B"), made)
+		time.Sleep(time.Second)
+		f.is(request("K", "B"), 200, "completed")
 		f.close()
 	})
 }

@@ -117,9 +117,9 @@ func (op *operation) doTask(run handler) (Result, error) {
 	panicked = false
 	result.Attempt, result.Decision = op.claim.Attempt, op.run.disposed
 	if result.Problem != "" {
-		return result, err
+		return result, nil
 	}
-	if err == nil && op.found != nil && !result.Replayed { // otherwise another run has stored its own outcome meanwhile
+	if op.found != nil && !result.Replayed { // otherwise another run has stored its own outcome meanwhile
 		result.Replayed, result.Response = true, op.found
 	}
 	return result, cmp.Or(err, op.run.releaseErr)

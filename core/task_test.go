@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 	"github.com/go-idem/idem/core/storetest"
 )
 
@@ -103,6 +104,37 @@ func TestATaskThatReleasesItsKeyHasUsedUpNoAttempt(t *testing.T) {
 	_, err := f.DoTask(ctx, job, func(context.Context) (*core.Response, error) { return nil, errTest })
 	assert.Equal(t, errTest, err)
 	assert.Equal(t, 2, f.doTask(job, made).Attempt)
+}
+
+func TestATaskThatReleasesItsKeyHasItsResponse(t *testing.T) {
+	f := newFixture(t)
+	for range 2 {
+		result := f.doTask(job, func(ctx context.Context) (*core.Response, error) {
+			core.Decide(ctx, core.Release)
+			return made(ctx)
+		})
+		f.answered(result, 201, "made")
+		assert.Equal(t, core.Release, result.Decision)
+	}
+	f.ran(2)
+}
+
+// What OnUnknown has found is the result only if it is stored.
+func TestATaskWhoseFoundOutcomeIsNotStoredIsRefused(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		f := newFixture(t)
+		f.doTask(job, func(ctx context.Context) (*core.Response, error) {
+			core.Decide(ctx, core.LeaveUnknown)
+			return made(ctx)
+		})
+		time.Sleep(lease)
+		finding := f.with(func(c *core.Config) {
+			c.Store = scripted{Store: f.store, complete: func(driver.Claim) error { return lostBecause("another has it") }}
+			c.Lease.OnUnknown = func(context.Context, *core.Request) (*core.Response, error) { return found(), nil }
+		})
+		finding.refused(finding.doTask(job, made), 409, "claim-lost")
+		f.ran(1)
+	})
 }
 
 func TestADeadTaskIsRevived(t *testing.T) {

@@ -64,7 +64,14 @@ func TestAnOperationLeavesNothingBehind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e, err := New(Config{Store: &c.store, Scope: SingleTenant, Lease: LeaseConfig{Duration: 10 * time.Second}})
+				onReplay := func(ctx context.Context, _ *Request, stored *Response) (*Response, error) {
+					ctx.Done()
+					return stored, nil
+				}
+				e, err := New(Config{
+					Store: &c.store, Scope: SingleTenant,
+					Lease: LeaseConfig{Duration: 10 * time.Second}, Keep: KeepConfig{OnReplay: onReplay},
+				})
 				assert.NoError(t, err)
 				during := 0
 				var all sync.WaitGroup

@@ -173,6 +173,28 @@ func TestStepsOfOneNameAreDoneOneAfterTheOther(t *testing.T) {
 		})
 		assert.Equal(t, 1, c.charged)
 	})
+	inBubble(t, "also if one of another name has begun meanwhile", func(t *testing.T) {
+		f, charged, mailed := newFixture(t), &charging{}, &charging{}
+		f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+			var all sync.WaitGroup
+			step := func(name string, c *charging) {
+				all.Go(func() {
+					_, err := core.Step(ctx, name, func(ctx context.Context) (receipt, error) {
+						time.Sleep(time.Second)
+						return c.charge(ctx)
+					})
+					assert.NoError(t, err)
+				})
+				synctest.Wait()
+			}
+			step("charge", charged)
+			step("mail", mailed)
+			step("charge", charged)
+			all.Wait()
+			return made(ctx)
+		})
+		assert.Equal(t, []int{1, 1}, []int{charged.charged, mailed.charged})
+	})
 	inBubble(t, "the second is done when the first failed, or panicked", func(t *testing.T) {
 		f, c := newFixture(t), &charging{}
 		f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {

@@ -88,7 +88,9 @@ func TestAnUnknownOutcome(t *testing.T) {
 	})
 	inBubble(t, "is refused while the resolver can not tell", func(t *testing.T) {
 		down := errors.New("ledger down")
-		f := newFixture(t, onUnknown(func(context.Context, *core.Request) (*core.Response, error) { return nil, down }))
+		f := newFixture(t, onUnknown(func(context.Context, *core.Request) (*core.Response, error) {
+			return &core.Response{}, down
+		}))
 		f.vanish(t)
 		f.refused(f.send(request("K", "B"), made), 409, "outcome-unknown")
 		heard := f.heard.take()
@@ -164,8 +166,21 @@ func TestAPanicIsAnUnknownOutcomeIfOnUnknownIsSet(t *testing.T) {
 }
 
 func TestAStoreThatAnswersUnknownUnaskedIsRefused(t *testing.T) {
-	f := newFixture(t, func(c *core.Config) {
-		c.Store = scripted{begin: func(driver.Claim) (driver.Entry, error) { return driver.Entry{State: driver.Unknown}, nil }}
+	asked := 0
+	asks := onUnknown(func(context.Context, *core.Request) (*core.Response, error) {
+		asked++
+		return nil, core.ErrOutcomeUnknown
 	})
-	f.refused(f.send(request("K", "B"), made), 409, "outcome-unknown")
+	for name, c := range map[string]struct {
+		change func(*core.Config)
+		fence  int64
+	}{
+		"without OnUnknown": {func(*core.Config) {}, 7}, "of no run": {asks, 0},
+	} {
+		f := newFixture(t, c.change, beginAnswers(driver.Entry{State: driver.Unknown, Fence: c.fence}, nil))
+		result := f.send(request("K", "B"), made)
+		assert.Equal(t, "outcome-unknown", result.Problem, name)
+		f.ran(0)
+	}
+	assert.Zero(t, asked)
 }
