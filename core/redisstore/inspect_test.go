@@ -190,6 +190,8 @@ func TestAScanDuringWhichSlotsMoveSaysThatRecordsMayBeMissing(t *testing.T) {
 // isClusterNodes reports whether a command asks a node of a Cluster which nodes have which slots.
 func isClusterNodes(cmd redis.Cmder) bool { return cmd.Name() == "cluster" && cmd.Args()[1] == "nodes" }
 
+func isScan(cmd redis.Cmder) bool { return cmd.Name() == "scan" }
+
 // refusedAfter is a hook that refuses what matches, after so many times.
 func refusedAfter(times int32, matches func(redis.Cmder) bool) redis.Hook {
 	var sent atomic.Int32
@@ -238,7 +240,7 @@ func TestAScanOfAllMastersIsCompleteOrAnError(t *testing.T) {
 	}{
 		"their slots are not known before": {refusedAfter(0, isClusterNodes), 0, "NOPERM no right"},
 		"their slots are not known behind": {refusedAfter(2, isClusterNodes), 500, "NOPERM no right"},
-		"their keys are not known":         {refusedAfter(0, func(cmd redis.Cmder) bool { return cmd.Name() == "scan" }), 0, "NOPERM no right"},
+		"their keys are not known":         {refusedAfter(0, isScan), 0, "NOPERM no right"},
 		"they learn of each other":         {learning(), 500, ""},
 	} {
 		found, err := scan(test.hook, true)

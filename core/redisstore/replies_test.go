@@ -285,7 +285,8 @@ func TestAReplyThatNoScriptGivesIsAnError(t *testing.T) {
 				return reply
 			})
 			values, _ := reply.([]any)
-			if sent > 0 && (values == nil || !strings.HasSuffix(t.Name(), "/Steps,_moving_false")) { // fewer values are no steps, and half a step is none
+			// For Steps fewer values are no steps, and half a step is none.
+			if sent > 0 && (values == nil || !strings.HasSuffix(t.Name(), "/Steps,_moving_false")) {
 				assert.Error(t, err, "%v", reply)
 			}
 		}

@@ -213,7 +213,7 @@ func TestAWatchFollowsASlotThatHasMoved(t *testing.T) {
 		await()
 		stop()
 		for _, node := range []*redis.Client{old.Client(t), now.Client(t)} {
-			redistest.Eventually(t, "no subscription is left", func() bool { return subscriptions(t, node) == 0 })
+			require.Eventually(t, func() bool { return subscriptions(t, node) == 0 }, 20*time.Second, 10*time.Millisecond)
 		}
 	})
 	t.Run("never", func(t *testing.T) {
