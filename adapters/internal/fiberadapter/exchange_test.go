@@ -101,8 +101,8 @@ func TestACookieFromOutsideIsNotTheHandlers(t *testing.T) {
 			cookie.SetValue("3")
 			h.SetCookie(&cookie)
 		}, []string{"sid=3"}},
-		"which have none":  {func(h *fasthttp.ResponseHeader) { h.DelAllCookies() }, nil},
-		"which leave it":   {func(*fasthttp.ResponseHeader) {}, []string{"sid=2"}},
+		"which have none": {func(h *fasthttp.ResponseHeader) { h.DelAllCookies() }, nil},
+		"which leave it":  {func(*fasthttp.ResponseHeader) {}, []string{"sid=2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var a handlerResponse
