@@ -176,18 +176,19 @@ func (s *Server) run(cmd *exec.Cmd) error {
 		return err
 	}
 	cmd.Stdout, cmd.Stderr = log, log
-	s.ended = make(chan struct{})
+	ended := make(chan struct{})
+	s.ended = ended
 	if err := tied.Start(cmd, syscall.SIGQUIT); err != nil { // the signal for: end at once, and take your children with you
 		return err
 	}
 	s.process = cmd.Process
-	go func() { _ = cmd.Wait(); close(s.ended) }()
+	go func() { _ = cmd.Wait(); close(ended) }() // which is that of this process, also after a restart
 	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); {
 		if s.answers() {
 			return nil
 		}
 		select {
-		case <-s.ended:
+		case <-ended:
 			return fmt.Errorf("%s ended: %s", filepath.Base(cmd.Path), s.log())
 		case <-time.After(20 * time.Millisecond):
 		}
