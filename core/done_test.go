@@ -132,7 +132,9 @@ var everyEnd = []struct {
 		passes(t, errTest, func() { f.broken(replay).doTask(job, made) })
 		done := func(h *core.Hooks) *core.Hook { return &h.Done }
 		passes(t, errTest, func() { f.broken(done).send(request("K", "B"), made) })
-	}, "run kept, run kept, refused, refused, refused, refused, replay"},
+		refused := func(h *core.Hooks) *core.Hook { return &h.Refused }
+		passes(t, errTest, func() { f.broken(refused).send(request("K", "other"), made) })
+	}, "run kept, run kept, refused, refused, refused, refused, replay, mismatch fingerprint-mismatch"},
 	{"a handler releases its key", nil, func(_ *testing.T, f *fixture) { f.send(request("K", "B"), answers(401, "")) }, "run released"},
 	{"an outcome is unknown", func(c *core.Config) { c.Lease.OnUnknown = core.RefuseUnknown }, func(_ *testing.T, f *fixture) {
 		f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {

@@ -203,15 +203,15 @@ func (k *keyed) doneEvent(what string, result *Result) Event {
 	return e
 }
 
-// emitDone calls Hooks.Refused, if the operation was refused, and Hooks.Done.
+// emitDone calls Hooks.Refused, if the operation was refused, and Hooks.Done, also if Refused panics.
 func (k *keyed) emitDone(e *Event) {
 	k.isDone = true // even if a hook panics
 	hooks := &k.engine.cfg.Hooks
+	if hooks.Done != nil {
+		defer hooks.Done(k.detached(), *e)
+	}
 	if hooks.Refused != nil && e.Code != "" {
 		hooks.Refused(k.detached(), *e)
-	}
-	if hooks.Done != nil {
-		hooks.Done(k.detached(), *e)
 	}
 }
 
