@@ -104,6 +104,10 @@ func TestTheDashboardIsWhole(t *testing.T) {
 		assert.Equal(t, i+1, panel.ID)
 		assert.NotEmpty(t, panel.Targets, panel.Title)
 		assert.LessOrEqual(t, panel.GridPos.X+panel.GridPos.W, 24, panel.Title)
+		for _, target := range panel.Targets {
+			isOfRare := strings.Contains(target.Expr, "increase(")
+			assert.Equal(t, isOfRare, strings.Contains(target.Expr, " unless "), "the event with which a series begins: %s", target.Expr)
+		}
 	}
 	for _, i := range telemetry.All {
 		if i != telemetry.WaitDuration { // its requests are in idem_requests_total
