@@ -539,6 +539,35 @@ func TestNoStoreHoldsAWaiterBeyondItsBounds(t *testing.T) {
 	}
 }
 
+// silent is a store whose Watch returns when its context ends.
+type silent struct {
+	driver.Store
+	took time.Duration
+}
+
+func (s *silent) Watch(ctx context.Context, _ [32]byte, _ func()) (func(), error) {
+	s.took = elapsed(func() { <-ctx.Done() })
+	return nil, ctx.Err()
+}
+
+// CON-11: a call of Watch ends with the wait that it is for.
+func TestAWatchEndsWithItsWait(t *testing.T) {
+	for name, c := range map[string]struct{ timeout, want time.Duration }{
+		"a short wait": {storeTimeout / 4, storeTimeout / 4}, "a long wait": {5 * storeTimeout, storeTimeout},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			store := &silent{}
+			f := newFixture(t, waiting(c.timeout), func(c *core.Config) { store.Store, c.Store = c.Store, store })
+			running := f.hold(ctx, request("K", "B"), made)
+			f.refused(f.send(request("K", "B"), made), 409, "in-progress")
+			time.Sleep(storeTimeout)
+			synctest.Wait()
+			assert.Equal(t, c.want, store.took)
+			running.finish()
+		})
+	}
+}
+
 // A begin that takes its time is part of the bound: Wait.Timeout counts from it, and the last one has a store timeout.
 func TestABeginThatIsSlowDoesNotMakeTheWaitLonger(t *testing.T) {
 	inBubble(t, "CON-11", func(t *testing.T) {
