@@ -2,7 +2,7 @@
 -- lua.go inserts this file into a script at the comment that names it.
 --
 --   field    value
---   a step   its result
+--   a step   its result; a step whose name is NULs alone has two more of them
 --   ''       the name of the operation that the results belong to: the fingerprint of its request, and the fence of its first
 --            claim
 --   '\0'     the fence of the last claim that has stored a result

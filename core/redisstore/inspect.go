@@ -70,7 +70,7 @@ func (s *Store) Steps(ctx context.Context, name [32]byte) (map[string][]byte, er
 			continue
 		}
 		result, _ := pair[1].(string)
-		steps[name] = []byte(result)
+		steps[stepOf(name)] = []byte(result)
 	}
 	return steps, nil
 }

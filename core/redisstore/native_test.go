@@ -158,6 +158,19 @@ func TestANativeClaimWhoseReplyWasLostRecognisesItself(t *testing.T) {
 	}
 }
 
+// The reply that a claim is made has no value. The client has it from its last try, so the error of an earlier one is over.
+func TestANativeClaimThatTheClientHasSentAgainIsMadeByTheTryThatArrived(t *testing.T) {
+	_, client := nativeStore(t)
+	losing, network := losingClient(t, client, 1)
+	store := redisstore.New(losing)
+	claimed(t, store, time.Minute)
+	before := executions(t, client, "set")
+	network.loseRequest()
+	claimed(t, store, time.Minute)
+	assert.False(t, network.request.Load(), "no request was lost")
+	assert.Equal(t, before+1, executions(t, client, "set"))
+}
+
 // ownersCalls are all calls of an owner, each of which must come last for its claim.
 var ownersCalls = map[string]func(*redisstore.Store, driver.Claim) error{
 	"extend":     func(s *redisstore.Store, c driver.Claim) error { return s.Extend(ctx, c) },

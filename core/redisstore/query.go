@@ -130,11 +130,12 @@ func (q *query) newCommand(ctx context.Context) redis.Cmder {
 // classifies with 17 allocations.
 type mayBeNil struct{ *redis.Cmd }
 
-// SetErr implements redis.Cmder.
+// SetErr implements redis.Cmder. A reply without a value also replaces the error of an earlier try of the client.
 func (c mayBeNil) SetErr(err error) {
-	if err != redis.Nil {
-		c.Cmd.SetErr(err)
+	if err == redis.Nil {
+		err = nil
 	}
+	c.Cmd.SetErr(err)
 }
 
 // send sends q, in a batch or alone, and follows redirects. It returns the error of the script, or driver.ErrNotDurable if

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -71,9 +72,18 @@ func (s *Store) redirectTarget(
 		return cluster, func() {}, nil
 	}
 	q.asking = redis.HasErrorPrefix(err, "ASK")
-	fields := strings.Fields(err.Error())
-	target, done := clientAt(ctx, cluster, node.(*redis.Client), fields[len(fields)-1])
+	target, done := clientAt(ctx, cluster, node.(*redis.Client), redirectAddr(err))
 	return target, done, nil
+}
+
+// redirectAddr returns the address that a redirect names. A server writes one of IPv6 without brackets, as in "MOVED 1 ::1:6379".
+func redirectAddr(err error) string {
+	fields := strings.Fields(err.Error())
+	addr := fields[len(fields)-1]
+	if end := strings.LastIndexByte(addr, ':'); end >= 0 && !strings.HasPrefix(addr, "[") {
+		return net.JoinHostPort(addr[:end], addr[end+1:])
+	}
+	return addr
 }
 
 // clientAt returns a client of the node at addr, after the cluster client has learned which nodes have the slots now. It does not

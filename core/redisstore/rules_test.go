@@ -33,8 +33,13 @@ import (
 // at here in the bytes that Redis holds.
 
 // lossy dials connections that lose replies: after lose(n), the next n replies reach this process and go no further, and
-// their connections break. The server has executed what they answer.
-type lossy struct{ left, lost atomic.Int64 }
+// their connections break. The server has executed what they answer. After loseRequest the next request gets lost instead.
+type lossy struct {
+	left, lost atomic.Int64
+	request    atomic.Bool
+}
+
+func (l *lossy) loseRequest() { l.request.Store(true) }
 
 func (l *lossy) lose(n int64) { l.left.Store(n); l.lost.Store(0) }
 
@@ -46,6 +51,14 @@ func (l *lossy) dial(ctx context.Context, network, addr string) (net.Conn, error
 type lossyConn struct {
 	net.Conn
 	*lossy
+}
+
+func (c *lossyConn) Write(p []byte) (int, error) {
+	if c.request.CompareAndSwap(true, false) {
+		_ = c.Close()
+		return 0, io.EOF
+	}
+	return c.Conn.Write(p)
 }
 
 func (c *lossyConn) Read(p []byte) (int, error) {

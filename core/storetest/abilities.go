@@ -184,16 +184,17 @@ var checkpointing = []test{
 		s.wantError(s.checkpoint(c, "charge", "1"), nil)
 		s.wantError(s.checkpoint(c, "charge", "2"), nil)
 		s.wantError(s.checkpoint(c, "notify \x00", "\x00\xff"), nil)
+		s.wantError(s.checkpoint(c, "\x00", "3"), nil)
 		s.advance(moment + overtime)
 		heir := rival(c)
 		heir.Lease = long
 		s.claim(&heir)
-		s.wantSteps(heir, map[string]string{"charge": "2", "notify \x00": "\x00\xff"})
+		s.wantSteps(heir, map[string]string{"charge": "2", "notify \x00": "\x00\xff", "\x00": "3"})
 		s.wantError(s.checkpoint(c, "charge", "late"), driver.ErrLost)
 		s.wantError(s.fail(heir, false), nil)
 		next := rival(heir)
 		s.claim(&next)
-		s.wantSteps(next, map[string]string{"charge": "2", "notify \x00": "\x00\xff"})
+		s.wantSteps(next, map[string]string{"charge": "2", "notify \x00": "\x00\xff", "\x00": "3"})
 	}},
 	// Only the holder of the claim may store results, and only while it runs. A store fails here if it writes steps without
 	// the comparison of owner, fence and state that guards its other writes, for example because they are in a table of their
