@@ -205,6 +205,17 @@ func Ask(t *testing.T, addr, method string) answered {
 	return a
 }
 
+// keptHeader is the writer of a handler that asks for the header once, and then keeps it.
+type keptHeader struct {
+	http.ResponseWriter
+	header http.Header
+}
+
+func (k keptHeader) Header() http.Header { return k.header }
+
+// Unwrap is for http.ResponseController.
+func (k keptHeader) Unwrap() http.ResponseWriter { return k.ResponseWriter }
+
 // Unframed is a without what depends on whether the length of its body was known.
 func (a answered) Unframed() answered {
 	a.head = regexp.MustCompile(`(Content-Length|Transfer-Encoding): [^\r]*\r\n`).ReplaceAllString(a.head, "")
@@ -222,7 +233,7 @@ var framing = []string{"Date", "Content-Length", "Trailer", "Transfer-Encoding",
 func TestFirstAnswersAreAsWithoutTheEngineByteForByteAndReplaysLikeThem(t *testing.T, f Framework) {
 	handlers := append(slices.Clone(shown), made(1, 300)...)
 	onNetHTTP(t, f, func(t *testing.T, wrap Mounter) {
-		for _, acts := range handlers {
+		for i, acts := range handlers {
 			for _, outer := range []bool{false, true} {
 				var texts []string
 				for _, a := range acts {
@@ -230,6 +241,9 @@ func TestFirstAnswersAreAsWithoutTheEngineByteForByteAndReplaysLikeThem(t *testi
 				}
 				title := fmt.Sprint(strings.Join(texts, ", "), "; outer lines ", outer)
 				h := func(w http.ResponseWriter, _ *http.Request) {
+					if i%2 == 1 {
+						w = keptHeader{w, w.Header()}
+					}
 					for _, a := range acts {
 						a.do(w)
 					}
