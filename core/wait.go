@@ -39,10 +39,17 @@ func (op *operation) subscribe() error {
 		deadline = w.Deadline()
 	}
 	return w.Subscribe(client, deadline, func(notify func()) (stop func(), err error) {
+		panicked := true
+		defer func() {
+			if panicked && stop != nil { // a hook has panicked, and nobody gets stop
+				stop()
+			}
+		}()
 		err = e.callUntil(client, deadline, "Watch", func(ctx context.Context) error {
 			stop, err = e.cfg.Store.(driver.Notifier).Watch(ctx, key, notify)
 			return err
 		})
+		panicked = false
 		return stop, err
 	})
 }

@@ -460,6 +460,19 @@ func TestAWaitIsReportedOnce(t *testing.T) {
 	}
 }
 
+func TestAHookThatPanicsLeavesNoSubscription(t *testing.T) {
+	inBubble(t, "polling", func(t *testing.T) {
+		f, l := listened(t, time.Minute, func(c *core.Config) {
+			c.Hooks.StoreCall = onCall("Watch", func(context.Context, core.Event) { panic(errTest) })
+		})
+		running := f.hold(ctx, request("K", "B"), made)
+		waiter := f.later(ctx, request("K", "B"), made)
+		running.finish()
+		f.replayed((<-waiter).Result, 201, "made")
+		assert.Zero(t, l.watching())
+	})
+}
+
 func TestKeysAreWaitedForApart(t *testing.T) {
 	inBubble(t, "CON-07", func(t *testing.T) {
 		f, l := listened(t, time.Minute)
