@@ -151,6 +151,22 @@ func TestAResponseThatIsFoundIsSentAsItIsReplayed(t *testing.T) {
 	}
 }
 
+// The statuses of tasks are not those of HTTP: the body is the result.
+func TestTheResultOfATaskThatIsFoundIsKeptWhateverItsStatus(t *testing.T) {
+	inBubble(t, "found", func(t *testing.T) {
+		found := &core.Response{Status: 204, Body: []byte("found")}
+		f := newFixture(t, onUnknown(func(context.Context, *core.Request) (*core.Response, error) { return found, nil }))
+		f.doTask(job, func(ctx context.Context) (*core.Response, error) {
+			core.Decide(ctx, core.LeaveUnknown)
+			return made(ctx)
+		})
+		time.Sleep(lease)
+		for range 2 {
+			f.sends(f.doTask(job, made), 204, "found")
+		}
+	})
+}
+
 // ERR-06.
 func TestAPanicIsAnUnknownOutcomeIfOnUnknownIsSet(t *testing.T) {
 	inBubble(t, "it is neither free nor failed", func(t *testing.T) {
