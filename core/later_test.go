@@ -137,6 +137,39 @@ func TestAnAnswerThatEndsLater(t *testing.T) {
 	})
 }
 
+// A response that was sent and goes on, such as an event stream, has the context of its run until its client leaves.
+func TestTheContextOfARunLastsAsLongAsItsResponse(t *testing.T) {
+	for name, c := range map[string]struct {
+		response core.Response
+		goesOn   bool
+	}{
+		"a response that goes on":     {core.Response{Status: 200, Sent: true, Unfinished: true, Omitted: true}, true},
+		"a response that is finished": {core.Response{Status: 200, Sent: true}, false},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			f := newFixture(t)
+			client, leave := context.WithCancel(ctx)
+			var run context.Context
+			_, err := f.do(client, request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+				run = ctx
+				return &c.response, nil
+			})
+			require.NoError(t, err)
+			assert.Equal(t, c.goesOn, run.Err() == nil)
+			leave()
+			ended(t, run)
+		})
+	}
+	inBubble(t, "an event stream that has ended later", func(t *testing.T) {
+		f := newFixture(t)
+		run, end := f.stream(t)
+		end(&core.Response{
+			Status: 200, Sent: true, Unfinished: true, Omitted: true, Header: []core.Field{line("Content-Type", "text/event-stream")},
+		}, nil)
+		assert.Error(t, run.Err())
+	})
+}
+
 // A panic on the way to the end of an answer is the caller's, and does not hold the key.
 func TestAnAnswerThatEndsLaterAndPanics(t *testing.T) {
 	inBubble(t, "in the policy", func(t *testing.T) {

@@ -198,7 +198,7 @@ func TestFailOpenRunsWithoutProtectionAndSaysSo(t *testing.T) {
 		assert.Empty(t, value(result.Response, marker))
 		f.close()
 	}
-	assert.Contains(t, f.heard.names(), "store-error")
+	assert.Equal(t, "store-error unprotected store-error unprotected", f.heard.names())
 	f.ran(2)
 	protected := f.send(request("K", "B"), made)
 	assert.Empty(t, value(protected.Response, "Idempotent-Unprotected"), "the store is back")

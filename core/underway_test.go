@@ -3,7 +3,9 @@ package core_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/go-idem/idem/core"
+	"github.com/go-idem/idem/core/driver"
 )
 
 // lasting is a step that lasts until it is let go.
@@ -119,6 +122,33 @@ func TestAStepThatOutlivesItsHandlerHoldsTheClaim(t *testing.T) {
 		f.close()
 		f.runsAgain(request("K", "B"))
 	})
+}
+
+// ATT-01: a step that begins as its run ends is done before the commit, or not at all.
+func TestAStepThatBeginsAsItsRunEnds(t *testing.T) {
+	var isCommitted atomic.Bool
+	f := newFixture(t)
+	f = f.with(func(c *core.Config) {
+		c.Store = stepping{scripted{Store: f.store, complete: func(driver.Claim) error {
+			isCommitted.Store(true)
+			return nil
+		}}, f.store}
+	})
+	for i := range 2000 {
+		isCommitted.Store(false)
+		var step sync.WaitGroup
+		f.send(request(fmt.Sprint(i), "B"), func(ctx context.Context) (*core.Response, error) {
+			step.Go(func() {
+				_, _ = core.Step(ctx, "charge", func(context.Context) (receipt, error) {
+					time.Sleep(100 * time.Microsecond)
+					assert.False(t, isCommitted.Load())
+					return receipt{1}, nil
+				})
+			})
+			return made(ctx)
+		})
+		step.Wait()
+	}
 }
 
 func TestARunThatKeptStepsIsNotOpenToAnotherRequest(t *testing.T) {
