@@ -134,7 +134,7 @@ func TestAStepThatBeginsAsItsRunEnds(t *testing.T) {
 			return nil
 		}}, f.store}
 	})
-	for i := range 2000 {
+	for i := range 10_000 {
 		isCommitted.Store(false)
 		var step sync.WaitGroup
 		f.send(request(fmt.Sprint(i), "B"), func(ctx context.Context) (*core.Response, error) {
@@ -145,6 +145,9 @@ func TestAStepThatBeginsAsItsRunEnds(t *testing.T) {
 					return receipt{1}, nil
 				})
 			})
+			for range i % 250 * 20 { // sooner or later, the two meet
+				isCommitted.Load()
+			}
 			return made(ctx)
 		})
 		step.Wait()
