@@ -134,7 +134,7 @@ func TestAStepThatBeginsAsItsRunEnds(t *testing.T) {
 			return nil
 		}}, f.store}
 	})
-	for i := range 10_000 {
+	for i := range 20_000 {
 		isCommitted.Store(false)
 		var step sync.WaitGroup
 		f.send(request(fmt.Sprint(i), "B"), func(ctx context.Context) (*core.Response, error) {
@@ -145,7 +145,7 @@ func TestAStepThatBeginsAsItsRunEnds(t *testing.T) {
 					return receipt{1}, nil
 				})
 			})
-			for range i % 250 * 20 { // sooner or later, the two meet
+			for range i % 100 * 100 { // sooner or later, the two meet
 				isCommitted.Load()
 			}
 			return made(ctx)
