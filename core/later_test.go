@@ -144,6 +144,7 @@ func TestTheContextOfARunLastsAsLongAsItsResponse(t *testing.T) {
 		goesOn   bool
 	}{
 		"a response that goes on":     {core.Response{Status: 200, Sent: true, Unfinished: true, Omitted: true}, true},
+		"a response that is not sent": {core.Response{Status: 200, Unfinished: true, Omitted: true}, false},
 		"a response that is finished": {core.Response{Status: 200, Sent: true}, false},
 	} {
 		inBubble(t, name, func(t *testing.T) {

@@ -179,13 +179,12 @@ func (r *run) cancelWithClient() {
 	}
 }
 
-// stop ends the renewal of the lease, and the handler's context. It returns when the lease ends at the earliest, by the calls that
-// the store has confirmed, and whether Hooks.Lost was called.
+// stop ends the renewal of the lease, and the handler's context, of a closed run. It returns when the lease ends at the earliest,
+// by the calls that the store has confirmed, and whether Hooks.Lost was called.
 func (r *run) stop() (leaseEnd time.Time, lost bool) {
 	leaseEnd, lost = r.renewer.Stop()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.end()
 	if r.streams { // the stream goes on under the context, until the client leaves
 		r.cancelWithClient()
 		return leaseEnd, lost

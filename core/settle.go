@@ -96,7 +96,7 @@ func (r *run) endIncomplete(cause string) {
 
 // abandon leaves the claim to the end of its lease, because the outcome is unknown.
 func (r *run) abandon(status int, cause error) error {
-	return r.whenIdle(func() error {
+	return r.whenIdle(func(bool) error {
 		if _, lost := r.stop(); lost {
 			return r.lostError()
 		}
@@ -108,9 +108,8 @@ func (r *run) abandon(status int, cause error) error {
 // fail ends the run without an outcome. If the run has stored steps, or has some in progress, the failure does not say that
 // the run had no effects.
 func (r *run) fail(f driver.Failure, status int) error {
-	hadEffects := r.hasEffects() // a step that is in progress now may have failed by then
-	return r.whenIdle(func() error {
-		if hadEffects || r.hasEffects() { // of a step that began since
+	return r.whenIdle(func(hadEffects bool) error {
+		if hadEffects {
 			f.NoEffects, f.NotRun = false, false
 		}
 		return r.finish(commit{hook: r.engine.cfg.Hooks.Failed, status: status, failure: &f})
@@ -176,18 +175,19 @@ func (r *run) handlerEnded(hasBegun bool) {
 }
 
 // whenIdle calls end when nothing is in progress in the run. If something is, it returns nil at once: the claim is held and end is
-// called in the background, since the client need not wait for a run that stores no outcome.
-func (r *run) whenIdle(end func() error) error {
+// called in the background, since the client need not wait for a run that stores no outcome. hadEffects is whether the store has
+// results of steps, or something was in progress that may have had effects, even if it has failed since.
+func (r *run) whenIdle(end func(hadEffects bool) error) error {
 	r.isEnded = true // even if a hook panics now
 	busy := r.closeIfIdle()
 	if busy == nil {
-		return end()
+		return end(r.hasEffects())
 	}
 	r.isHeld = true
 	r.engine.inflight.Go(func(int) {
 		defer r.endSession()
 		r.awaitIdle(busy)
-		_ = end()
+		_ = end(true)
 	})
 	return nil
 }
