@@ -150,9 +150,7 @@ func clockSkew(ctx context.Context, node *redis.Client, replica string) time.Dur
 		name, value, _ := strings.Cut(field, "=")
 		fields[name] = value
 	}
-	options := *node.Options()
-	options.Addr, options.Dialer = net.JoinHostPort(fields["ip"], fields["port"]), nil
-	other := redis.NewClient(&options)
+	other := newClientLike(node, net.JoinHostPort(fields["ip"], fields["port"]), nil)
 	defer other.Close()
 	before := time.Now()
 	here, errHere := node.Time(ctx).Result()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -228,6 +229,36 @@ func TestCheckComparesTheClockOfAReplica(t *testing.T) {
 		clients, err := observer.ClientList(ctx).Result()
 		return err == nil && !strings.Contains(clients, "name=check")
 	}, 20*time.Second, 10*time.Millisecond)
+}
+
+// inMaintenance is a hook of a server with a replica that announces its maintenance, which no server here does.
+type inMaintenance struct{}
+
+func (inMaintenance) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (inMaintenance) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error {
+		if info, isInfo := cmd.(*redis.StringCmd); isInfo {
+			info.SetVal("redis_version:7.4.0\r\nconnected_slaves:1\r\nslave0:ip=127.0.0.1,port=1\r\n")
+			return nil
+		}
+		return refusal("NOPERM no right")
+	}
+}
+
+func (inMaintenance) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// The client of a replica has its own processor of what servers announce: go-redis panics if two clients share one.
+func TestCheckAsksAReplicaOfAClientThatWantsAnnouncements(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{
+		Protocol: 3, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeEnabled},
+	})
+	defer client.Close()
+	client.AddHook(inMaintenance{})
+	assert.Contains(t, settings(t, client), "scripts")
 }
 
 func TestCheckLooksForReadsFromReplicas(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // isRedirect reports whether a node of a Cluster replied that another node has the key: with MOVED, if the other has the slot
@@ -103,8 +104,17 @@ func clientAt(ctx context.Context, cluster *redis.ClusterClient, near *redis.Cli
 	if found != nil {
 		return found, func() {}
 	}
-	options := *near.Options()
-	options.Addr, options.PoolSize, options.MinIdleConns = addr, 1, 0
-	own := redis.NewClient(&options)
+	own := newClientLike(near, addr, near.Options().Dialer)
 	return own, func() { _ = own.Close() }
+}
+
+// newClientLike returns a client for few calls to the server at addr, with the options of another client and with this dialer, if it
+// is not nil. go-redis puts the processor of what a server announces into the options of the client that it belongs to; for a second
+// one with the same processor it panics, or logs an error.
+func newClientLike(near *redis.Client, addr string, dialer func(context.Context, string, string) (net.Conn, error)) *redis.Client {
+	options := *near.Options()
+	options.Addr, options.Dialer, options.PoolSize, options.MinIdleConns = addr, dialer, 1, 0
+	options.PushNotificationProcessor = nil
+	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return redis.NewClient(&options)
 }
