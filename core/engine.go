@@ -2,6 +2,8 @@ package core
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -108,11 +110,25 @@ func (e *Engine) bounded(ctx context.Context, deadline time.Time, name string, s
 	call := e.timers.WithDeadline(ctx, deadline)
 	defer call.Cancel()
 	began := e.callBegins()
-	err := send(call)
+	err := callError(call, send(call))
 	if name != "" {
 		e.callEnded(ctx, name, began, err)
 	}
 	return err
+}
+
+// callError returns the error of a call to the store. A store may return the cause with which the context of the call has ended. That
+// says nothing of a record, although the context of a run that has lost its claim ends with a cause that wraps ErrLost. So the error
+// that callError returns wraps that of the context instead.
+func callError(call context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	ended, cause := call.Err(), context.Cause(call)
+	if ended == nil || cause == ended || !errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w: %v", ended, err)
 }
 
 // callBlobs calls the blobs once, with the deadline Limits.StoreTimeout. Their response says nothing of the store.

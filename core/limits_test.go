@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/go-idem/idem/core"
 	"github.com/go-idem/idem/core/driver"
@@ -188,6 +189,24 @@ func TestABeginWithoutAnAnswerIsNoRun(t *testing.T) {
 			f.ran(1)
 		})
 	}
+	t.Run("also if the client is a run that has lost its own claim, and the store returns why its context has ended", func(t *testing.T) {
+		f := newFixture(t)
+		run, lose := context.WithCancelCause(ctx)
+		defer lose(nil)
+		begun := f.with(func(c *core.Config) {
+			c.Store = scripted{Store: f.inner, begin: func(c driver.Claim) (driver.Entry, error) {
+				_, err := f.inner.Begin(ctx, c)
+				require.NoError(t, err)
+				lose(lostBecause("it was overdue"))
+				return driver.Entry{}, fmt.Errorf("no response: %w", context.Cause(run))
+			}}
+		})
+		result, err := begun.do(run, request("K", "B"), made)
+		require.NoError(t, err)
+		f.refused(result, 503, "store-unavailable")
+		begun.close()
+		assert.False(t, f.runsAgain(request("K", "B'")).Takeover)
+	})
 	t.Run("but of an engine that fails open, it may be", func(t *testing.T) {
 		f := newFixture(t, func(c *core.Config) { c.DangerouslyFailOpen = true })
 		f.store.Inject("begin", storetest.After, 1)

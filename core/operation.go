@@ -355,6 +355,7 @@ func (op *operation) sendBegin() (driver.Entry, error) {
 	ctx.Init(&e.timers, op.ctx, op.begun.Add(e.cfg.Limits.StoreTimeout), deadline.CancelLazily)
 	defer ctx.Cancel()
 	entry, err := e.cfg.Store.Begin(ctx, op.claim)
+	err = callError(ctx, err)
 	e.callEnded(op.ctx, "Begin", op.begun, err)
 	e.reportCall(err)
 	if entry.State == driver.Completed {
