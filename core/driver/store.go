@@ -26,7 +26,8 @@ import (
 //     up. The shortest durations are valid: they end at once, or after one unit.
 //
 // If the context of a call has ended before the call begins, the call changes nothing, and returns an error that is none of
-// [ErrLost], [ErrUnreadable] and [ErrOutcomeUnknown].
+// [ErrLost], [ErrUnreadable] and [ErrOutcomeUnknown]. So it does not return context.Cause, which wraps ErrLost in a run that has
+// lost its claim.
 //
 // A store copies the slices that it keeps: after a call without an error the caller may change what it passed. After an error it
 // must not, because the call may still take effect. A slice that a call returned is never changed, neither by the caller nor by

@@ -124,7 +124,7 @@ func (s *Store) conflict(ctx context.Context, name [32]byte, t trip, err error) 
 // read returns the item of a record, which may not exist. It also returns an item that is unreadable, with the error.
 func (s *Store) read(ctx context.Context, name [32]byte) (*item, error) {
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return nil, ctx.Err()
 	}
 	var out *dynamodb.GetItemOutput
 	in := &dynamodb.GetItemInput{TableName: &s.table, Key: key(name), ConsistentRead: aws.Bool(true)}

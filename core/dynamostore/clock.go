@@ -69,7 +69,7 @@ func (c *clock) read() (now time.Time, ok bool) {
 // now returns the time of DynamoDB in µs. It calls DynamoDB if no response has shown its clock of late.
 func (s *Store) now(ctx context.Context) (int64, error) {
 	if err := ctx.Err(); err != nil {
-		return 0, context.Cause(ctx)
+		return 0, ctx.Err()
 	}
 	now, ok := s.clock.read()
 	if !ok {

@@ -72,7 +72,7 @@ func (s *Store) Watch(ctx context.Context, key [32]byte, wake func()) (stop func
 	select {
 	case err = <-w.ready:
 	case <-ctx.Done():
-		err = context.Cause(ctx)
+		err = ctx.Err()
 	}
 	if err != nil {
 		stop()

@@ -62,14 +62,14 @@ type batcher struct {
 // again.
 func (b *batcher) send(ctx context.Context, q *query) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return ctx.Err()
 	}
 	if b.waitTurn(ctx, q) {
 		select {
 		case <-q.done:
 			return q.reply.Err()
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return ctx.Err()
 		}
 	}
 	defer func() {

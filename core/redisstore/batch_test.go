@@ -304,8 +304,8 @@ func TestABatchHasTheLatestDeadlineOfItsCalls(t *testing.T) {
 
 func TestACallWhoseContextIsOverIsNotQueued(t *testing.T) {
 	store, client, h := queued(t)
-	over, cancel := context.WithCancelCause(ctx)
-	cancel(context.DeadlineExceeded)
+	over, cancel := context.WithTimeout(ctx, 0)
+	defer cancel()
 	_, err := store.Begin(over, storetest.NewClaim(time.Minute, time.Hour))
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
 	ended := make(chan struct{})

@@ -76,7 +76,7 @@ func (n *notifier) watch(ctx context.Context, node redis.UniversalClient, name s
 	select {
 	case err = <-w.ready:
 	case <-ctx.Done():
-		err = context.Cause(ctx)
+		err = ctx.Err()
 	}
 	if err != nil {
 		n.stop(w)

@@ -80,7 +80,7 @@ func retryBusy(ctx context.Context, try func() error) error {
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(context.Cause(ctx), err)
+			return errors.Join(ctx.Err(), err)
 		case <-time.After(pause):
 		}
 	}
@@ -112,7 +112,7 @@ func await[T any](ctx context.Context, f func() (T, error), discard ...func(T, e
 		return r.value, r.err
 	case <-ctx.Done():
 		close(abandoned)
-		return value, fmt.Errorf("sqlitestore: %w: %w", errNoReply, context.Cause(ctx))
+		return value, fmt.Errorf("sqlitestore: %w: %w", errNoReply, ctx.Err())
 	}
 }
 
@@ -126,7 +126,7 @@ func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc)
 
 // write calls change in a transaction that holds the write lock, and commits it if change returns no error.
 func write[T any](ctx context.Context, s *Store, change func(*transaction) (T, error)) (none T, err error) {
-	if err := errors.Join(context.Cause(ctx), s.checkNesting(ctx)); err != nil {
+	if err := errors.Join(ctx.Err(), s.checkNesting(ctx)); err != nil {
 		return none, err
 	}
 	ctx, cancel := s.bound(ctx)
@@ -147,7 +147,7 @@ func write[T any](ctx context.Context, s *Store, change func(*transaction) (T, e
 // read calls look with a connection that changes nothing.
 func read[T any](ctx context.Context, s *Store, look func(querier) (T, error)) (none T, err error) {
 	if ctx.Err() != nil {
-		return none, context.Cause(ctx)
+		return none, ctx.Err()
 	}
 	ctx, cancel := s.bound(ctx)
 	defer cancel()

@@ -205,7 +205,7 @@ func writeAs[T any](ctx context.Context, s *Store, c *driver.Claim, change func(
 		return write(ctx, s, change)
 	}
 	if ctx.Err() != nil {
-		return none, context.Cause(ctx)
+		return none, ctx.Err()
 	}
 	return await(ctx, func() (T, error) {
 		value, err := change(&transaction{Conn: h.tx.Conn, now: s.now().UnixMicro()})

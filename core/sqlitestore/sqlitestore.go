@@ -261,7 +261,7 @@ func (t *transaction) renew(c *driver.Claim, leaseEnd int64) error {
 // Complete implements driver.Store. In a run with an [Store.InTx] it commits the transaction, with the outcome in it.
 func (s *Store) Complete(ctx context.Context, c driver.Claim, outcome []byte) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return ctx.Err()
 	}
 	sess := sessionOf(ctx, &c)
 	t, joined := sess.finish()
@@ -314,7 +314,7 @@ func (t *transaction) complete(c *driver.Claim, outcome []byte) (bool, error) {
 // Fail implements driver.Store. In a run with an [Store.InTx] it also rolls the transaction back.
 func (s *Store) Fail(ctx context.Context, c driver.Claim, f driver.Failure) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return ctx.Err()
 	}
 	sess := sessionOf(ctx, &c)
 	if t, _ := sess.finish(); t != nil {

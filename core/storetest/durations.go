@@ -13,11 +13,12 @@ import (
 var limiting = []test{
 	// The engine takes the result of a call with an ended context for a store that is unavailable. A store fails here if such
 	// a call still takes effect, or returns ErrLost: the engine would then believe that the claim has another owner. The
-	// later calls show that the record is unchanged.
+	// later calls show that the record is unchanged. The context is that of a run that has lost its claim: a store fails here
+	// if it returns the cause of its end.
 	{"a call whose context has ended is an error and changes nothing", func(s *suite) {
 		c := s.claimed(long)
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
+		ctx, cancel := context.WithCancelCause(context.Background())
+		cancel(driver.ErrLost)
 		s.wantUnavailable("Extend", s.store.Extend(ctx, c))
 		s.wantUnavailable("Complete", s.store.Complete(ctx, c, []byte("kept")))
 		s.wantUnavailable("Fail", s.store.Fail(ctx, c, driver.Failure{Cause: "test"}))
