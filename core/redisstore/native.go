@@ -128,7 +128,7 @@ func (s *Store) countReplay(found bool) {
 // replayOf returns the outcome in a record, if it is that of this request and the caller does not want to know more.
 func replayOf(record string, c *driver.Claim) (driver.Entry, bool) {
 	outcome, found := parseOutcome(record, c)
-	return driver.Entry{State: driver.Completed, Outcome: outcome}, found && record[0] == '1' && !c.WantRemaining
+	return driver.Entry{State: driver.Completed, Outcome: outcome}, found && !c.WantRemaining
 }
 
 // completeNative keeps the outcome with SET, if the record is still as beginNative has made it. It reports false if

@@ -48,7 +48,7 @@ func parseOutcome(record string, c *driver.Claim) ([]byte, bool) {
 	return []byte(record[headerLength:]), true
 }
 
-// isCompleted reports whether a record is COMPLETED, so that its outcome follows its header.
+// isCompleted reports whether a record is COMPLETED and of format 1, so that its outcome follows its header.
 func isCompleted(record string) bool {
-	return len(record) >= headerLength && record[1] == '2'
+	return len(record) >= headerLength && record[:2] == "12"
 }
