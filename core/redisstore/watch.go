@@ -14,8 +14,8 @@ import (
 // master that has a watched record. A connection is open only while there are watches. Goroutines in the background make, use
 // and close the connections, so Watch returns when ctx ends, whatever a connection does. On Cluster the store uses the
 // sharded commands of Redis 7.0 (SSUBSCRIBE, SPUBLISH), or SUBSCRIBE and PUBLISH if a server does not have or allow them.
-// Pub/sub keeps no messages: what is published while a connection is broken is lost, and after a reconnection every watch
-// wakes its request, which then asks the store.
+// Pub/sub keeps no messages: what is published while a connection is broken is lost. So each watch wakes its request, which then
+// asks the store, when the server has confirmed its channel on a new connection. If the server refuses that, the watch is silent.
 func (s *Store) Watch(ctx context.Context, key [32]byte, wake func()) (stop func(), err error) {
 	name := s.recordName(key)
 	node, err := s.node(ctx, name)
@@ -98,25 +98,16 @@ func (n *notifier) add(node redis.UniversalClient, w *watch) {
 	sub.markChanged(w.name)
 }
 
-// stop ends w. A second call does nothing.
+// stop ends w, and takes it out of its subscription. A second call changes nothing.
 func (n *notifier) stop(w *watch) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	w.stopped = true
-	n.remove(w)
-}
-
-// remove takes w out of its subscription. The caller holds mu.
-func (n *notifier) remove(w *watch) {
-	sub := w.sub
-	if sub == nil {
-		return
-	}
-	rest := slices.DeleteFunc(sub.channels[w.name], func(other *watch) bool { return other == w })
-	sub.channels[w.name] = rest
+	rest := slices.DeleteFunc(w.sub.channels[w.name], func(other *watch) bool { return other == w })
+	w.sub.channels[w.name] = rest
 	if len(rest) == 0 {
-		delete(sub.channels, w.name)
-		sub.markChanged(w.name)
+		delete(w.sub.channels, w.name)
+		w.sub.markChanged(w.name)
 	}
 }
 
