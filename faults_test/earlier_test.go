@@ -207,7 +207,7 @@ func TestARollingDeployOfTheScriptsRunsNothingTwice(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	earlier := server.Client(t)
-	earlier.AddHook(redistest.OtherScripts(earlierScripts(t), nil))
+	earlier.AddHook(redistest.OtherScripts(earlierScripts(t), redistest.Translation{}))
 	earlier.AddHook(earlierAnswers{})
 	client := server.Client(t)
 	stores := [2]driver.Store{redisstore.New(earlier, redisstore.Scripts()), redisstore.New(client, redisstore.Scripts())}

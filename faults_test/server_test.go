@@ -89,6 +89,7 @@ func TestAFullServerRefusesNewRunsAndKeepsTheOthers(t *testing.T) {
 	s.created(s.post("before"))
 	finish := s.begun("during")
 	fill(t, server, client, "noeviction")
+	server.Config(t, "maxmemory", "2mb") // so that it stays full when a buffer of a connection is freed
 	redistest.Eventually(t, "the server says that it is full", func() bool {
 		s.away(s.post("new"))
 		return s.heard("OOM")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -30,7 +31,20 @@ func otherFormat(tb testing.TB) redis.Hook {
 		texts[text] = two.Replace(text)
 		require.NotEqual(tb, text, texts[text])
 	}
-	return redistest.OtherScripts(texts, otherRecords)
+	return redistest.OtherScripts(texts, redistest.Translation{Arguments: otherRecords, Reply: otherReply})
+}
+
+// completedReply is a COMPLETED record of either format, alone or behind what the script Begin says of it.
+var completedReply = regexp.MustCompile(`^(?:completed -?[0-9]+ )?([13])2[01]0[0-9]{6}`)
+
+// otherReply exchanges the formats of a record in a reply, because the Go code of both versions is that of this one.
+func otherReply(text string) string {
+	found := completedReply.FindStringSubmatchIndex(text)
+	if found == nil {
+		return text
+	}
+	at := found[2]
+	return text[:at] + map[byte]string{'1': "3", '3': "1"}[text[at]] + text[at+1:]
 }
 
 func otherRecords(args []any) {

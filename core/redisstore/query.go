@@ -119,13 +119,16 @@ func (q *query) firstKey() any {
 	return q.args[3]
 }
 
-// newCommand makes the first command.
+// newCommand makes the first command. A script stays a *redis.Cmd, which hooks of the client may look for.
 func (q *query) newCommand(ctx context.Context) redis.Cmder {
 	q.reply = redis.NewCmd(ctx, q.args...)
-	return mayBeNil{q.reply}
+	if q.script == nil {
+		return mayBeNil{q.reply}
+	}
+	return q.reply
 }
 
-// mayBeNil is a command of which a reply without a value is no error: SET with NX and GET has found no record and has made one, SET
+// mayBeNil is a plain command, of which a reply without a value is no error: SET with NX and GET has found no record and has made one, SET
 // with IFEQ has found another record than it compares with, and GET none. For go-redis such a reply is an error, which it
 // classifies with 17 allocations.
 type mayBeNil struct{ *redis.Cmd }

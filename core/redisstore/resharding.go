@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -30,7 +31,9 @@ func (s *Store) runCommand(ctx context.Context, c *driver.Claim, suffix string, 
 	if command[0] == "SET" {
 		q.durableStatus = "OK"
 	}
-	if err := s.send(ctx, q); err != nil {
+	if err := s.send(ctx, q); errors.Is(err, redis.Nil) {
+		return nil, nil
+	} else if err != nil {
 		return nil, storeError(err)
 	}
 	return q.reply.Val(), nil

@@ -70,7 +70,7 @@ func otherClock(tb testing.TB, name string) redis.Hook {
 		require.Positive(tb, strings.Count(text, clock), "a script that does not read the time")
 		texts[text] = strings.Replace(text, clock, "redis.call('HMGET', '"+name+"', 's', 'us')", -1)
 	}
-	return redistest.OtherScripts(texts, nil)
+	return redistest.OtherScripts(texts, redistest.Translation{})
 }
 
 func TestTheMemoryStoreAnswersAsTheModelDoesInEverySituation(t *testing.T) {

@@ -9,12 +9,18 @@ import (
 // otherScripts is the hook of [OtherScripts].
 type otherScripts struct {
 	texts, shas map[string]string
-	also        func(args []any)
+	also        Translation
+}
+
+// Translation is what a hook of OtherScripts changes beside the scripts. Fields may be nil.
+type Translation struct {
+	Arguments func(args []any)         // of any command
+	Reply     func(text string) string // a reply that is a string
 }
 
 // OtherScripts returns a hook that sends other scripts in place of a client's, by EVAL and EVALSHA: texts has them by the text
-// of those. also, unless it is nil, may change the arguments of any command.
-func OtherScripts(texts map[string]string, also func(args []any)) redis.Hook {
+// of those. also says what else it changes.
+func OtherScripts(texts map[string]string, also Translation) redis.Hook {
 	o := &otherScripts{texts, map[string]string{}, also}
 	for text, other := range texts {
 		o.shas[redis.NewScript(text).Hash()] = redis.NewScript(other).Hash()
@@ -25,7 +31,12 @@ func OtherScripts(texts map[string]string, also func(args []any)) redis.Hook {
 func (*otherScripts) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (o *otherScripts) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error { o.rewrite(cmd); return next(ctx, cmd) }
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		o.rewrite(cmd)
+		err := next(ctx, cmd)
+		o.translate(cmd)
+		return err
+	}
 }
 
 func (o *otherScripts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
@@ -33,7 +44,25 @@ func (o *otherScripts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis
 		for _, cmd := range cmds {
 			o.rewrite(cmd)
 		}
-		return next(ctx, cmds)
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			o.translate(cmd)
+		}
+		return err
+	}
+}
+
+// translate changes the reply to a command.
+func (o *otherScripts) translate(cmd redis.Cmder) {
+	reply, ok := cmd.(interface {
+		Val() any
+		SetVal(any)
+	})
+	if !ok || o.also.Reply == nil {
+		return
+	}
+	if text, ok := reply.Val().(string); ok {
+		reply.SetVal(o.also.Reply(text))
 	}
 }
 
@@ -45,7 +74,7 @@ func (o *otherScripts) rewrite(cmd redis.Cmder) {
 	case "evalsha":
 		args[1] = o.shas[args[1].(string)]
 	}
-	if o.also != nil {
-		o.also(args)
+	if o.also.Arguments != nil {
+		o.also.Arguments(args)
 	}
 }
