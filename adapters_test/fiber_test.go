@@ -2,8 +2,10 @@ package adapters_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"testing"
@@ -105,10 +107,10 @@ func writeFiber(c *fiber.Ctx, a adaptertest.Response) error {
 	return nil
 }
 
-func nestFiber(t *testing.T, outer, inner *core.Engine, run func()) string {
+func nestFiber(t *testing.T, outer, inner *core.Engine, run func(io.Reader)) string {
 	app := fiber.New(fiber.Config{DisableStartupMessage: true})
 	app.Use(idemfiber.Fiber(outer))
-	app.Post("/", idemfiber.Fiber(inner), func(c *fiber.Ctx) error { run(); return c.Status(201).SendString("made") })
+	app.Post("/", idemfiber.Fiber(inner), func(c *fiber.Ctx) error { run(bytes.NewReader(c.Body())); return c.Status(201).SendString("made") })
 	return serveFiber(t, app)
 }
 

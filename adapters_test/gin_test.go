@@ -82,10 +82,10 @@ func mountGin(e *core.Engine, h http.HandlerFunc) http.Handler {
 	return router
 }
 
-func nestGin(t *testing.T, outer, inner *core.Engine, run func()) string {
+func nestGin(t *testing.T, outer, inner *core.Engine, run func(io.Reader)) string {
 	r := gin.New()
 	r.Use(idemgin.Gin(outer))
-	r.POST("/", idemgin.Gin(inner), func(c *gin.Context) { run(); c.String(201, "made") })
+	r.POST("/", idemgin.Gin(inner), func(c *gin.Context) { run(c.Request.Body); c.String(201, "made") })
 	return adaptertest.NewServer(t, r)
 }
 

@@ -93,10 +93,10 @@ func mountEcho(e *core.Engine, h http.HandlerFunc) http.Handler {
 	return app
 }
 
-func nestEcho(t *testing.T, outer, inner *core.Engine, run func()) string {
+func nestEcho(t *testing.T, outer, inner *core.Engine, run func(io.Reader)) string {
 	app := echo.New()
 	app.Use(idem.Echo(outer))
-	app.POST("/", func(c *echo.Context) error { run(); return c.String(201, "made") }, idem.Echo(inner))
+	app.POST("/", func(c *echo.Context) error { run(c.Request().Body); return c.String(201, "made") }, idem.Echo(inner))
 	return adaptertest.NewServer(t, app)
 }
 

@@ -2,8 +2,10 @@ package idem_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"testing"
@@ -108,10 +110,10 @@ func writeFiber(c fiber.Ctx, a adaptertest.Response) error {
 	return nil
 }
 
-func nestFiber(t *testing.T, outer, inner *core.Engine, run func()) string {
+func nestFiber(t *testing.T, outer, inner *core.Engine, run func(io.Reader)) string {
 	app := fiber.New(fiber.Config{})
 	app.Use(idem.Fiber(outer))
-	app.Post("/", idem.Fiber(inner), func(c fiber.Ctx) error { run(); return c.Status(201).SendString("made") })
+	app.Post("/", idem.Fiber(inner), func(c fiber.Ctx) error { run(bytes.NewReader(c.Body())); return c.Status(201).SendString("made") })
 	return serveFiber(t, app)
 }
 

@@ -94,6 +94,7 @@ func Gin(e *core.Engine, opts ...Option) gin.HandlerFunc {
 		})
 		goesOn = ran || result.Bypassed
 		if result.Bypassed {
+			x.Bypass()
 			if c.Request.Context().Value(driver.ContextKey) != nil {
 				setRunContext(c) // gin.Engine.HandleContext has cleared the keys of c during a run.
 			}

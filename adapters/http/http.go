@@ -84,7 +84,8 @@ func HTTP(e *core.Engine, opts ...Option) func(http.Handler) http.Handler {
 				return o.run(x.NewWriter(ctx, w, keep), w, x, x.RequestWithContext(ctx), next, route), nil
 			})
 			switch {
-			case result.Bypassed: // no key, or a method that is not guarded
+			case result.Bypassed: // no key, a method that is not guarded, or a run around this request
+				x.Bypass()
 				next.ServeHTTP(w, r)
 			case result.Response != nil:
 				_ = x.Send(w, result.Response) // An error means that the client has left.

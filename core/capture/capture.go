@@ -15,8 +15,8 @@ import (
 	"github.com/go-idem/idem/core"
 )
 
-// Exchange is one request and its response. It changes nothing in the request but what [Exchange.Finish] hands back. An Exchange
-// belongs to the goroutine of its request.
+// Exchange is one request and its response. It changes nothing in the request but what [Exchange.Finish] and [Exchange.Bypass] hand
+// back. An Exchange belongs to the goroutine of its request.
 type Exchange struct {
 	// TooLarge is an error by which outer middleware reports that the body exceeds its limit. Such an error counts like
 	// *http.MaxBytesError, which is always recognised. Default: nil, no other error.
@@ -76,6 +76,14 @@ func (x *Exchange) RequestWithContext(ctx context.Context) *http.Request {
 		r.Body = &x.buffered
 	}
 	return r
+}
+
+// Bypass must be called before the handler of a request that the engine has bypassed. The body of the request can then be read although
+// a function of the config, such as Config.Scope, has read it.
+func (x *Exchange) Bypass() {
+	if x.buffered.original != nil {
+		x.request.Body = &x.buffered
+	}
 }
 
 // ensureHandler returns the handler's side of the exchange, and makes it at the first call.

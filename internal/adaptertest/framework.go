@@ -2,6 +2,7 @@ package adaptertest
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -62,8 +63,8 @@ type Framework struct {
 
 	// The tests that need one of the following leave out a framework that does not have it.
 
-	// Nest starts a server in which a handler that calls run and responds "made" is behind two engines.
-	Nest func(t *testing.T, outer, inner *core.Engine, run func()) (url string)
+	// Nest starts a server in which a handler that calls run with the body and responds "made" is behind two engines.
+	Nest func(t *testing.T, outer, inner *core.Engine, run func(body io.Reader)) (url string)
 	// CORS starts a server in which the framework's CORS middleware, outside the engine, exposes a header field. The handler
 	// responds with Text.
 	CORS func(t *testing.T, e *core.Engine, exposed string) (url string)

@@ -121,9 +121,9 @@ func MountHTTP(e *core.Engine, h http.HandlerFunc) http.Handler {
 	return idemhttp.HTTP(e)(h)
 }
 
-func nestHTTP(t *testing.T, outer, inner *core.Engine, run func()) string {
-	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		run()
+func nestHTTP(t *testing.T, outer, inner *core.Engine, run func(io.Reader)) string {
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		run(r.Body)
 		w.WriteHeader(201)
 		_, _ = io.WriteString(w, "made")
 	})

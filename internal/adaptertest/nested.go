@@ -1,6 +1,8 @@
 package adaptertest
 
 import (
+	"context"
+	"io"
 	"sync/atomic"
 	"testing"
 
@@ -10,14 +12,25 @@ import (
 )
 
 // FRM-06: the engine of a route, which only demands a key in addition, is behind the one of all routes. It must not take the
-// claim of that one for a request in progress: the handler runs once, and the retry is a replay.
+// claim of that one for a request in progress: the handler runs once, and the retry is a replay. Both read the body, as a Scope may.
 func TestAMiddlewareOnARouteDoesNotConflictWithOneOnAll(t *testing.T, f Framework) {
 	if f.Nest == nil {
 		return
 	}
 	var runs atomic.Int64
-	outer := NewEngine(t)
-	url := f.Nest(t, outer, outer.With(Required), func() { runs.Add(1) }) + "/"
+	outer := NewEngine(t).With(func(c *core.Config) {
+		c.Scope = func(_ context.Context, r *core.Request) string {
+			body, err := r.Body(1)
+			assert.NoError(t, err)
+			return string(body)
+		}
+	})
+	url := f.Nest(t, outer, outer.With(Required), func(body io.Reader) {
+		runs.Add(1)
+		read, err := io.ReadAll(body)
+		assert.NoError(t, err)
+		assert.Equal(t, "B", string(read))
+	}) + "/"
 	first, second := Submit(t, url, "B"), Submit(t, url, "B")
 	assert.Equal(t, 201, first.Status, first.Body)
 	assert.False(t, first.Replayed())
@@ -35,7 +48,7 @@ func TestAStricterMiddlewareOnARouteIsRefusedLoudlyBehindOneOnAll(t *testing.T, 
 	var runs atomic.Int64
 	outer := NewEngine(t)
 	strict := outer.With(func(c *core.Config) { c.Lease.OnUnknown = core.RefuseUnknown })
-	url := f.Nest(t, outer, strict, func() { runs.Add(1) }) + "/"
+	url := f.Nest(t, outer, strict, func(io.Reader) { runs.Add(1) }) + "/"
 	for range 2 {
 		refused := Submit(t, url, "B")
 		assert.Equal(t, 500, refused.Status)

@@ -55,6 +55,7 @@ func (v *Version[C]) Middleware(e *core.Engine, keep core.KeepConfig, o *Options
 	})
 	switch {
 	case result.Bypassed:
+		x.Bypass()
 		return next(c)
 	case result.Response != nil:
 		return x.Send(v.Response(c), result.Response)
