@@ -198,3 +198,29 @@ func TestAStreamedBodyThatWasReadOutsideIsTaken(t *testing.T) {
 		assert.Equal(t, text, string(body))
 	}
 }
+
+// FPR-01: and where middleware outside has parsed a form from it, in chunks or not, the form stands for the body and stays for the
+// handlers.
+func TestAFormThatWasParsedOutsideStandsForAStreamedBody(t *testing.T) {
+	bodies := map[string]bool{}
+	for _, amount := range []string{"1", "2"} {
+		var text bytes.Buffer
+		w := multipart.NewWriter(&text)
+		require.NoError(t, w.SetBoundary("b"))
+		require.NoError(t, w.WriteField("amount", amount))
+		require.NoError(t, w.Close())
+		for _, length := range []int{text.Len(), -1} {
+			c := &fasthttp.RequestCtx{}
+			c.Request.Header.SetContentType(w.FormDataContentType())
+			c.Request.SetBodyStream(bytes.NewReader(text.Bytes()), length)
+			_, err := c.MultipartForm()
+			require.NoError(t, err)
+			x := &exchange[int]{version: &Version[int]{ParsesForms: func(int) bool { return false }}, fasthttp: c}
+			body, err := x.body(1000)
+			require.NoError(t, err)
+			bodies[string(body)] = true
+			assert.Equal(t, amount, string(c.FormValue("amount")))
+		}
+	}
+	assert.Len(t, bodies, 2)
+}

@@ -66,12 +66,25 @@ func (x *exchange[C]) body(limit int64) ([]byte, error) {
 	}
 	b, err := io.ReadAll(io.LimitReader(r.BodyStream(), limit+1))
 	switch {
-	case err == nil && len(b) == 0 && length > 0:
-		return nil, driver.ErrBodyTaken
+	case err == nil && len(b) == 0:
+		return takenBody(r)
 	case err == nil && int64(len(b)) <= limit:
 		r.SetBody(b)
 	}
 	return b, err
+}
+
+// takenBody returns what stands for a streamed body of which nothing is left to read: nothing if it was empty. If middleware outside has
+// parsed the form, the form stands for the body, and stays for the handlers.
+func takenBody(r *fasthttp.Request) ([]byte, error) {
+	if f, err := r.MultipartForm(); err == nil { // parsed before, since an empty stream is no form
+		return capture.HashForm(f)
+	}
+	if r.Header.ContentLength() > 0 {
+		return nil, driver.ErrBodyTaken
+	}
+	r.SetBody(nil)
+	return nil, nil
 }
 
 // formDigest returns a hash of the multipart form, which stands for the body. fasthttp has parsed the form already, and would write
