@@ -33,7 +33,7 @@ type Hooks struct {
 
 	Wait      Hook // the request begins to wait for a run in progress; the wait has ended by the next Begin or Done of the request
 	Refused   Hook // the request gets a problem; Code is its code, whatever the reason; called before Done
-	StoreCall Hook // a call to the store has returned, except those of Resolve; Call, Took and Err tell of it
+	StoreCall Hook // a call to the store has returned, of those of Resolve only one that stores an outcome; Call, Took and Err tell of it
 	Done      Hook // the engine is done with a request or task, once for each Do and DoTask; Result says what became of it
 }
 
