@@ -238,7 +238,10 @@ func (r *refusals) result(problem Problem) Result {
 	if r.render != nil {
 		if rendered := r.render(problem); rendered != nil {
 			own := *rendered // a Render function may return one value for every problem
-			own.Status, own.Header = cmp.Or(own.Status, problem.Status), validFields(own.Header)
+			own.Header = validFields(own.Header)
+			if !isFinalResponse(&own) {
+				own.Status = problem.Status
+			}
 			result.Response = &own
 			return result
 		}
@@ -294,8 +297,8 @@ type ProblemConfig struct {
 	// Link adds the header field Link: <type>; rel="describedby" to refusals (KEY-03). Default false.
 	Link bool
 
-	// Render returns the whole response of a refusal, or nil for the default one. It must be safe for concurrent use. Default
-	// nil.
+	// Render returns the whole response of a refusal, or nil for the default one. A status below 200 stands for that of the problem.
+	// Render must be safe for concurrent use. Default nil.
 	Render func(Problem) *Response
 }
 

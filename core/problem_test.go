@@ -139,6 +139,16 @@ func TestTheFieldsOfARenderedAnswerAreValid(t *testing.T) {
 	assert.Equal(t, "content-type", fields[0].Name, "it may be the same one for every problem")
 }
 
+// A server of net/http sends 200 in place of a status below 200, and panics at one that is none.
+func TestARenderedAnswerWithoutAFinalStatusHasThatOfTheProblem(t *testing.T) {
+	for _, status := range []int{0, 99, 199, 1000} {
+		cfg := ProblemConfig{Render: func(Problem) *Response { return &Response{Status: status} }}
+		eachProblem(t, cfg, func(t *testing.T, code string, result Result) {
+			assert.Equal(t, statuses[code], result.Response.Status, status)
+		})
+	}
+}
+
 func TestRenderIsToldWhenToRetry(t *testing.T) {
 	var seen Problem
 	refusals := newRefusals(ProblemConfig{Render: func(p Problem) *Response { seen = p; return &Response{Status: p.Status} }})
