@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -54,7 +55,7 @@ func (p *Proxy) receive(res *http.Response) error {
 	} else {
 		timer := time.AfterFunc(p.cfg.Timeout, func() { x.cancel(errBodyTimeout) })
 		defer timer.Stop()
-		opening, err := io.ReadAll(io.LimitReader(res.Body, int64(p.engine.Keep.MaxBody)+1))
+		opening, err := io.ReadAll(io.LimitReader(res.Body, int64(min(p.engine.Keep.MaxBody, math.MaxInt-1))+1))
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -227,6 +228,16 @@ func TestACutUpstreamIsAnUnknownOutcome(t *testing.T) {
 			assert.EqualValues(t, 2, runs.Load())
 		})
 	}
+}
+
+func TestTheLongestMaxBodyHoldsAResponseBack(t *testing.T) {
+	t.Parallel()
+	upstream := raw(t, func(conn net.Conn, _ *http.Request) bool {
+		_, _ = io.WriteString(conn, "HTTP/1.1 201 Created\r\nContent-Length: 10\r\n\r\nhalf")
+		return false
+	})
+	at := serve(t, upstream, func(_ *proxy.Config, c *core.Config) { c.Keep.MaxBody = math.MaxInt })
+	assert.Contains(t, post(t, at, "k").body, "upstream-cut")
 }
 
 func TestACutUpstreamIsNotRunAgainIfUnknownOutcomesAreRefused(t *testing.T) {
