@@ -253,6 +253,20 @@ func TestAStatusThatThereIsNotPanics(t *testing.T) {
 	}
 }
 
+// An adapter asks for the size when the handler has returned an error. With -race, this fails if that reads what a goroutine writes
+// that the handler has left behind.
+func TestTheSizeCanBeReadWhileAGoroutineWrites(t *testing.T) {
+	w, _, _ := capturing(http.Header{})
+	written := make(chan error, 1)
+	go func() {
+		_, err := io.WriteString(w, "x")
+		written <- err
+	}()
+	assert.LessOrEqual(t, w.Size(), 1)
+	assert.NoError(t, <-written)
+	assert.Equal(t, 1, w.Size())
+}
+
 func TestASwitchOfProtocolsHasNoBody(t *testing.T) {
 	w, _, _ := capturing(http.Header{})
 	w.WriteHeader(http.StatusSwitchingProtocols)

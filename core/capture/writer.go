@@ -19,7 +19,7 @@ import (
 // Writer has neither Unwrap nor ReadFrom, because both would write past the capture. Flush, Hijack, deadlines and full duplex
 // work through http.ResponseController; Push does not.
 //
-// WriteHeader, Write, Flush and Hijack are safe for concurrent use; the header map is not, as in net/http. Once the handler has
+// WriteHeader, Write, Size, Flush and Hijack are safe for concurrent use; the header map is not, as in net/http. Once the handler has
 // returned, Write returns an error: a goroutine that the handler left behind has nothing to write to.
 type Writer struct {
 	outer http.ResponseWriter
@@ -61,7 +61,11 @@ func (w *Writer) Header() http.Header {
 }
 
 // Size returns how many bytes of body the handler has written, or -1 if it has not written a status yet.
-func (w *Writer) Size() int { return w.size }
+func (w *Writer) Size() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.size
+}
 
 // WriteHeader implements http.ResponseWriter. It fixes status and header, and ignores all calls but the first. Informational
 // responses (1xx) are sent at once, and do not count. A status below 100 or above 999 panics, as in net/http.
