@@ -267,6 +267,17 @@ func TestTheSizeCanBeReadWhileAGoroutineWrites(t *testing.T) {
 	assert.Equal(t, 1, w.Size())
 }
 
+// A goroutine that the handler has left behind could otherwise change what the engine stores, or send it before the engine does.
+func TestNothingIsWrittenOnceTheResponseWasTaken(t *testing.T) {
+	w, _, o := capturing(http.Header{})
+	r := w.Response()
+	_, err := io.WriteString(w, strings.Repeat("x", 1000))
+	assert.Error(t, err)
+	assert.Error(t, w.FlushError())
+	assert.Empty(t, r.Body)
+	assert.Empty(t, o.statuses)
+}
+
 func TestASwitchOfProtocolsHasNoBody(t *testing.T) {
 	w, _, _ := capturing(http.Header{})
 	w.WriteHeader(http.StatusSwitchingProtocols)

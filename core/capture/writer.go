@@ -178,6 +178,7 @@ func (w *Writer) MarkBypassed() {}
 func (w *Writer) Response() *core.Response {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	defer func() { w.returned = true }()
 	r := &w.response
 	r.Sent = w.committed
 	if r.Hijacked {
