@@ -54,7 +54,7 @@ func New(cfg Config) (*Engine, error) {
 		algorithm: cfg.Fingerprint.algorithm(),
 		rules:     newHeaderRules(&cfg),
 		fields:    newDecorations(&cfg),
-		refusals:  newRefusals(cfg.Problems),
+		refusals:  newRefusals(cfg.Problems, cfg.engineFields()...),
 		codecs:    cfg.Keep.Codecs,
 		inflight:  inflight.New(),
 		waiters:   waiting.NewLimiter(),

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-idem/idem/core/internal/recordname"
+	"github.com/go-idem/idem/core/internal/wire"
 )
 
 // Problem describes a refused request in the terms of RFC 9457. Each code has fixed texts, which never contain data of the
@@ -199,11 +200,12 @@ type refusals struct {
 	problems map[string]Problem
 	hasLink  bool
 	render   func(Problem) *Response
+	own      []engineField // which render cannot set
 }
 
 // newRefusals returns the problems under cfg.
-func newRefusals(cfg ProblemConfig) refusals {
-	r := refusals{map[string]Problem{}, cfg.Link, cfg.Render}
+func newRefusals(cfg ProblemConfig, own ...engineField) refusals {
+	r := refusals{map[string]Problem{}, cfg.Link, cfg.Render, own}
 	for code, p := range problems {
 		p.Code, p.Type = code, cfg.BaseURL+code
 		if status := cfg.Status[code]; status != 0 {
@@ -239,6 +241,9 @@ func (r *refusals) result(problem Problem) Result {
 		if rendered := r.render(problem); rendered != nil {
 			own := *rendered // a Render function may return one value for every problem
 			own.Header = validFields(own.Header)
+			for _, f := range r.own {
+				own.Header = wire.ReplaceField(own.Header, Field{f.name, ""})
+			}
 			if !isFinalResponse(&own) {
 				own.Status = problem.Status
 			}
@@ -298,7 +303,8 @@ type ProblemConfig struct {
 	Link bool
 
 	// Render returns the whole response of a refusal, or nil for the default one. A status below 200 stands for that of the problem.
-	// Render must be safe for concurrent use. Default nil.
+	// The header fields that only the engine sets, such as the marker of replays, are left out. Render must be safe for concurrent
+	// use. Default nil.
 	Render func(Problem) *Response
 }
 

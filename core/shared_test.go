@@ -23,7 +23,7 @@ func post(key string) core.Request {
 }
 
 func TestARenderMayReturnOneResponseForAllProblems(t *testing.T) {
-	shared := &core.Response{Body: []byte("no")}
+	shared := &core.Response{Header: []core.Field{{"idempotent-replayed", "true"}}, Body: []byte("no")}
 	e, err := core.New(core.Config{Store: memstore.New(), Scope: core.SingleTenant, Key: core.KeyConfig{Required: true, MaxLength: 5},
 		Limits:   core.LimitsConfig{Quota: func(context.Context, string, *core.Request) bool { return false }},
 		Problems: core.ProblemConfig{Render: func(core.Problem) *core.Response { return shared }}})
@@ -34,6 +34,7 @@ func TestARenderMayReturnOneResponseForAllProblems(t *testing.T) {
 			for key, status := range map[string]int{"": 400, "K": 429} {
 				r, _ := e.Do(context.Background(), post(key), nil)
 				assert.Equal(t, status, r.Response.Status)
+				assert.Empty(t, r.Response.Header, "only replays have the marker")
 			}
 		})
 	}
