@@ -103,7 +103,8 @@ type LeaseConfig struct {
 // LimitsConfig bounds what a request may cost.
 type LimitsConfig struct {
 	// RequestBody is the length in bytes of the longest body of a request with a key. A longer one is refused with 413 before
-	// the store is called (FPR-15). The engine reads the whole body into memory. Default 1 MiB.
+	// the store is called (FPR-15). The engine reads the whole body into memory. Of a form in parts that middleware outside has
+	// parsed, only the declared length counts. Default 1 MiB.
 	RequestBody int64
 
 	// StoreTimeout bounds each store call, and so how long an unavailable store delays a request (LSE-10). Calls that renew or
