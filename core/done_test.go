@@ -136,6 +136,19 @@ var everyEnd = []struct {
 		passes(t, errTest, func() { f.broken(refused).send(request("K", "other"), made) })
 	}, "run kept, run kept, refused, refused, refused, refused, replay, mismatch fingerprint-mismatch"},
 	{"a handler releases its key", nil, func(_ *testing.T, f *fixture) { f.send(request("K", "B"), answers(401, "")) }, "run released"},
+	{"a handler decides on what is no Disposition", nil, func(_ *testing.T, f *fixture) {
+		f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
+			core.Decide(ctx, -1)
+			return made(ctx)
+		})
+		f.send(request("K", "B"), made)
+	}, "run kept, replay"},
+	{"a policy returns what is no Disposition", func(c *core.Config) {
+		c.Keep.Policy = func(*core.Response) core.Disposition { return 4 }
+	}, func(_ *testing.T, f *fixture) {
+		f.send(request("K", "B"), made)
+		f.send(request("K", "B"), made)
+	}, "run kept, replay"},
 	{"an outcome is unknown", func(c *core.Config) { c.Lease.OnUnknown = core.RefuseUnknown }, func(_ *testing.T, f *fixture) {
 		f.send(request("K", "B"), func(ctx context.Context) (*core.Response, error) {
 			core.Decide(ctx, core.LeaveUnknown)

@@ -210,6 +210,11 @@ func TestADecisionCountsForAHijackedConnection(t *testing.T) {
 		f.send(request("K", "B"), hijacks(core.Keep))
 		f.runsAgain(request("K", "B'"))
 	})
+	inBubble(t, "MTH-07 there is no answer to keep after a decision that is none", func(t *testing.T) {
+		f := newFixture(t)
+		f.send(request("K", "B"), hijacks(7))
+		f.runsAgain(request("K", "B'"))
+	})
 	inBubble(t, "MTH-07 it is retried", func(t *testing.T) {
 		f := newFixture(t)
 		f.send(request("K", "B"), hijacks(core.Retry))

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Disposition says what becomes of a key once its handler has responded.
+// Disposition says what becomes of a key once its handler has responded. A value that is none of the four below counts as Keep: a
+// response that is kept runs nothing twice.
 type Disposition int
 
 const (
@@ -21,6 +22,14 @@ const (
 	// is for handlers that cannot tell whether their effect has happened.
 	LeaveUnknown
 )
+
+// known returns d, or Keep if d is none of the constants.
+func (d Disposition) known() Disposition {
+	if d < Keep || d > LeaveUnknown {
+		return Keep
+	}
+	return d
+}
 
 // DefaultPolicy keeps every response, with three exceptions. A 5xx is retried, since a server that failed cannot vouch for its
 // own response; the handler may then run twice (ERR-03). 401, 403, 407, 408, 425 and 429 release the key, since they are about

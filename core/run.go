@@ -147,7 +147,7 @@ func (r *run) hasEffects() bool {
 
 // decide stores the decision of the handler.
 func (r *run) decide(d Disposition) {
-	r.decision.Store(int32(d))
+	r.decision.Store(int32(d.known()))
 	r.isDecided.Store(true)
 }
 

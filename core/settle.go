@@ -145,7 +145,7 @@ func (r *run) disposition(response *Response) Disposition {
 	case decided:
 		return decision
 	}
-	return r.engine.cfg.Keep.Policy(response)
+	return r.engine.cfg.Keep.Policy(response).known()
 }
 
 // released is how the claim of r ends when its handler had no effects. The attempt of a task is given back: it was not
