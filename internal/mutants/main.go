@@ -161,6 +161,9 @@ func readEquivalent(text string) (reasons map[string]string, err error) {
 			pending = append(pending, line)
 		default:
 			for _, id := range pending {
+				if reasons[id] != "" {
+					return nil, fmt.Errorf("equivalent.txt: two reasons for %s", id)
+				}
 				reasons[id] = strings.TrimSpace(line)
 			}
 			pending = nil
