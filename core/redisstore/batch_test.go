@@ -280,26 +280,60 @@ func (h *held) letGo() (batch []redis.Cmder, deadline time.Time) {
 }
 
 func TestABatchHasTheLatestDeadlineOfItsCalls(t *testing.T) {
-	store, client, h := queued(t)
 	late := time.Now().Add(time.Hour)
-	var ended sync.WaitGroup
-	for _, deadline := range []time.Time{late.Add(-time.Minute), late, late.Add(-2 * time.Minute)} {
-		c, cancel := context.WithDeadline(ctx, deadline)
-		defer cancel()
-		started := make(chan struct{})
-		ended.Go(func() {
-			close(started)
-			_, err := store.Begin(c, storetest.NewClaim(time.Minute, time.Hour))
-			assert.NoError(t, err)
+	for name, test := range map[string]struct{ second, want time.Time }{
+		"of three deadlines":                 {late, late},
+		"none, if one of the calls has none": {time.Time{}, time.Time{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, client, h := queued(t)
+			var ended sync.WaitGroup
+			for _, deadline := range []time.Time{late.Add(-time.Minute), test.second, late.Add(-2 * time.Minute)} {
+				c, cancel := withDeadline(deadline)
+				defer cancel()
+				started := make(chan struct{})
+				ended.Go(func() {
+					close(started)
+					_, err := store.Begin(c, storetest.NewClaim(time.Minute, time.Hour))
+					assert.NoError(t, err)
+				})
+				<-started
+				time.Sleep(20 * time.Millisecond) // it joins the batch; nothing tells when
+			}
+			batch, deadline := h.letGo()
+			ended.Wait()
+			require.Len(t, batch, 6, "three claims and their expiries were no batch")
+			assert.True(t, deadline.Equal(test.want), "deadline %v, want %v", deadline, test.want)
+			require.Eventually(t, func() bool { return client.DBSize(ctx).Val() == 6 }, 20*time.Second, time.Millisecond)
 		})
-		<-started
-		time.Sleep(20 * time.Millisecond) // it joins the batch; nothing tells when
 	}
-	batch, deadline := h.letGo()
+}
+
+// withDeadline returns a context with a deadline, or one without for the zero time.
+func withDeadline(deadline time.Time) (context.Context, context.CancelFunc) {
+	if deadline.IsZero() {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, deadline)
+}
+
+// CON-11: two round trips of a batch are under way, and the third call waits for one of them. That one has no reply at all.
+func TestOutcomesInABatchOnAServerThatHangsEndWithTheirContext(t *testing.T) {
+	server := redistest.Start(t)
+	store := redisstore.New(server.Client(t), redisstore.Batch())
+	var claims []driver.Claim
+	for range 3 {
+		claims = append(claims, claimed(t, store, time.Minute))
+	}
+	server.Pause()
+	defer server.Resume()
+	bounded, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	var ended sync.WaitGroup
+	for _, c := range claims {
+		ended.Go(func() { assert.Error(t, store.Complete(bounded, c, []byte("kept"))) })
+	}
 	ended.Wait()
-	require.Len(t, batch, 6, "three claims and their expiries were no batch")
-	assert.True(t, deadline.Equal(late))
-	require.Eventually(t, func() bool { return client.DBSize(ctx).Val() == 6 }, 20*time.Second, time.Millisecond)
 }
 
 func TestACallWhoseContextIsOverIsNotQueued(t *testing.T) {

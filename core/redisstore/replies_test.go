@@ -74,6 +74,20 @@ func (g givenReplies) reply(cmd redis.Cmder) bool {
 	return true
 }
 
+// Hooks look for the type of a command, to read its reply or to replace it.
+func TestAScriptIsARedisCmdForTheHooksOfAClient(t *testing.T) {
+	client, scripts := redistest.Start(t).Client(t), 0
+	client.AddHook(givenReplies(func(cmd redis.Cmder) any {
+		if strings.HasPrefix(cmd.Name(), "eval") {
+			scripts++
+			assert.IsType(t, &redis.Cmd{}, cmd)
+		}
+		return nil
+	}))
+	claimed(t, redisstore.New(client, redisstore.Scripts()), time.Minute)
+	assert.Equal(t, 2, scripts, "EVALSHA, and EVAL after the first")
+}
+
 // isSplit reports whether a command is a script with more than one key, which a server refuses while their slot moves.
 func isSplit(cmd redis.Cmder) bool {
 	if cmd.Name() != "evalsha" && cmd.Name() != "eval" {

@@ -423,6 +423,7 @@ var inspectingSteps = []test{
 		s.wantInspectedSteps(c, nil)
 		s.wantError(s.checkpoint(c, "charge", "1"), nil)
 		s.wantError(s.checkpoint(c, "notify \x00", "\x00\xff"), nil)
+		s.wantInspectedSteps(c, map[string]string{"charge": "1", "notify \x00": "\x00\xff"})
 		s.wantError(s.checkpoint(c, "\x00", "3"), nil)
 		all := map[string]string{"charge": "1", "notify \x00": "\x00\xff", "\x00": "3"}
 		s.wantInspectedSteps(c, all)
