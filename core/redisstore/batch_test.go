@@ -317,22 +317,23 @@ func withDeadline(deadline time.Time) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline)
 }
 
-// CON-11: two round trips of a batch are under way, and the third call waits for one of them. That one has no reply at all.
-func TestOutcomesInABatchOnAServerThatHangsEndWithTheirContext(t *testing.T) {
+// CON-11: two calls are under way, and the third waits for one of them until its context ends. It has no reply at all.
+func TestAnOutcomeThatWaitsForABatchOnAServerThatHangsEndsWithItsContext(t *testing.T) {
 	server := redistest.Start(t)
 	store := redisstore.New(server.Client(t), redisstore.Batch())
-	var claims []driver.Claim
-	for range 3 {
-		claims = append(claims, claimed(t, store, time.Minute))
-	}
+	claims := []driver.Claim{claimed(t, store, time.Minute), claimed(t, store, time.Minute), claimed(t, store, time.Minute)}
 	server.Pause()
 	defer server.Resume()
-	bounded, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
-	defer cancel()
+	long, cancel := context.WithCancel(ctx)
 	var ended sync.WaitGroup
-	for _, c := range claims {
-		ended.Go(func() { assert.Error(t, store.Complete(bounded, c, []byte("kept"))) })
+	for _, c := range claims[1:] {
+		ended.Go(func() { assert.Error(t, store.Complete(long, c, []byte("kept"))) })
 	}
+	time.Sleep(20 * time.Millisecond) // they are under way; nothing tells when
+	short, end := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer end()
+	assert.ErrorIs(t, store.Complete(short, claims[0], []byte("kept")), context.DeadlineExceeded)
+	cancel()
 	ended.Wait()
 }
 
