@@ -138,6 +138,7 @@ func TestBadUsageIsSaidBeforeTheStoreIsCalled(t *testing.T) {
 		"no scheme":              {"show", "alice", "K", "--store", "127.0.0.1:1"},
 		"a schema of Redis":      {"show", "alice", "K", "--schema", "pay"},
 		"a prefix of PostgreSQL": {"show", "alice", "K", "--prefix", "pay", "--store", "postgres://127.0.0.1:1/db"},
+		"an empty hash tag":      {"show", "alice", "K", "--prefix", "a{}", "--store", "redis+cluster://127.0.0.1:1"},
 		"a bad schema":           {"show", "alice", "K", "--schema", "x; --", "--store", "postgres://127.0.0.1:1/db"},
 		"a Sentinel of nobody":   {"show", "alice", "K", "--store", "redis+sentinel://127.0.0.1:1"},
 		"no time":                {"show", "alice", "K", "--timeout", "0s"},

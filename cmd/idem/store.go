@@ -59,6 +59,9 @@ func (p *program) open(cmd *cli.Command) (*store, error) {
 		if cmd.IsSet("schema") {
 			return nil, fail(badUsage, "--schema is for PostgreSQL; Redis has --prefix")
 		}
+		if _, behind, _ := strings.Cut(cmd.String("prefix"), "{"); strings.HasPrefix(behind, "}") && strings.HasSuffix(at.Scheme, "+cluster") {
+			return nil, fail(badUsage, "the first braces of --prefix are empty; no service has such a prefix on a Cluster")
+		}
 		return openRedis(at, cmd.String("prefix"), timeout(cmd.Duration("timeout")))
 	case "sqlite":
 		if cmd.IsSet("schema") || cmd.IsSet("prefix") {

@@ -91,7 +91,8 @@ type Store struct {
 type Option func(*Store)
 
 // Prefix sets the text that begins the name of every Redis key. Services with different prefixes share no records. Default
-// "idem:".
+// "idem:". A Cluster places keys by the text in the first braces: a prefix such as "{pay}:" puts all records into one slot, so on
+// one master, and one whose first braces are empty would put a record and its steps into different slots, so New refuses it.
 func Prefix(p string) Option { return func(s *Store) { s.prefix = p } }
 
 // New returns a store that uses client, and adds a hook to it that sees why the client cannot connect. Call New once for a
@@ -110,6 +111,9 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 	if _, ok := client.(*redis.Ring); ok {
 		panic("redisstore: New: a Ring moves the keys of a shard that does not answer, so they could run twice; use Cluster or Sentinel")
 	}
+	if _, ok := client.(*redis.ClusterClient); ok && hasEmptyTag(s.prefix) {
+		panic("redisstore: New: the first braces of Prefix are empty, so a Cluster would put a record and its steps into different slots")
+	}
 	s.durability.validate()
 	s.dials.observe(client)
 	if s.durability.enabled() { // one slow replica would delay whole batches
@@ -118,8 +122,14 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 	return s
 }
 
-// recordName returns the Redis key of a record: the prefix and the name in braces. Cluster places keys by the text in braces,
-// so the record shares its slot with its tombstone and its steps.
+// hasEmptyTag reports whether the first braces of a prefix are empty: a Cluster then places a key by all of its name.
+func hasEmptyTag(prefix string) bool {
+	_, behind, _ := strings.Cut(prefix, "{")
+	return strings.HasPrefix(behind, "}")
+}
+
+// recordName returns the Redis key of a record: the prefix and the name in braces. Cluster places keys by the text in the first
+// braces, so the record shares its slot with its tombstone and its steps.
 func (s *Store) recordName(key [32]byte) string {
 	var array [64]byte // long enough for most names
 	name := append(append(array[:0], s.prefix...), '{')

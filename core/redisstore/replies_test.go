@@ -441,6 +441,27 @@ func TestNewPanicsForAClientThatCannotKeepRecords(t *testing.T) {
 	assert.Panics(t, func() { redisstore.New(ring) }, "a Ring")
 }
 
+// A Cluster places keys by the text in their first braces, and by their whole names if that is empty.
+func TestARecordOnAClusterIsOnTheMasterOfItsStepsUnderAnyPrefix(t *testing.T) {
+	client := redistest.StartMasters(t, 2).Client(t)
+	for _, prefix := range []string{"", "a{", "a}{", "}{", "{x}", "a{x}{}:", "{{}:"} {
+		store := redisstore.New(client, redisstore.Prefix(prefix))
+		for range 8 { // half of the names are on the other master
+			c := storetest.NewClaim(time.Minute, time.Hour)
+			c.Steps, c.LateRetry = true, time.Hour
+			entry, err := store.Begin(ctx, c)
+			require.NoError(t, err, "prefix %q", prefix)
+			c.Fence, c.Attempt = entry.Fence, entry.Attempt
+			require.NoError(t, store.Checkpoint(ctx, c, "charge", nil), "prefix %q", prefix)
+			require.NoError(t, store.Complete(ctx, c, []byte("kept")), "prefix %q", prefix)
+		}
+	}
+	for _, prefix := range []string{"{}", "a{}:", "}{}{x}"} {
+		assert.Panics(t, func() { redisstore.New(client, redisstore.Prefix(prefix)) }, prefix)
+		assert.NotPanics(t, func() { redisstore.New(redis.NewClient(&redis.Options{}), redisstore.Prefix(prefix)) }, prefix)
+	}
+}
+
 // A node whose WAIT is refused has not said that a replica has the write.
 func TestAWaitThatIsRefusedIsAnError(t *testing.T) {
 	t.Parallel()
