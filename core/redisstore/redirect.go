@@ -73,18 +73,22 @@ func (s *Store) redirectTarget(
 		return cluster, func() {}, nil
 	}
 	q.asking = redis.HasErrorPrefix(err, "ASK")
-	target, done := clientAt(ctx, cluster, node.(*redis.Client), redirectAddr(err))
+	near := node.(*redis.Client)
+	target, done := clientAt(ctx, cluster, near, redirectAddr(err, near.Options().Addr))
 	return target, done, nil
 }
 
-// redirectAddr returns the address that a redirect names. A server writes one of IPv6 without brackets, as in "MOVED 1 ::1:6379".
-func redirectAddr(err error) string {
+// redirectAddr returns the address that a redirect of the node at near names. A server writes one of IPv6 without brackets, as in
+// "MOVED 1 ::1:6379". One that is not to name hosts leaves it out, and one that does not know it writes "?": then it is that of near.
+func redirectAddr(err error, near string) string {
 	fields := strings.Fields(err.Error())
 	addr := fields[len(fields)-1]
-	if end := strings.LastIndexByte(addr, ':'); end >= 0 && !strings.HasPrefix(addr, "[") {
-		return net.JoinHostPort(addr[:end], addr[end+1:])
+	end := max(0, strings.LastIndexByte(addr, ':'))
+	host := strings.Trim(addr[:end], "[]")
+	if host == "" || host == "?" {
+		host, _, _ = net.SplitHostPort(near)
 	}
-	return addr
+	return net.JoinHostPort(host, addr[end+1:])
 }
 
 // clientAt returns a client of the node at addr, after the cluster client has learned which nodes have the slots now. It does not
