@@ -21,6 +21,9 @@ func TestStepsOfAnEarlierOperationAreNotThoseOfANewOne(t *testing.T) {
 	const short = 100 * time.Millisecond
 	for name, end := range map[string]func(*testing.T, *redis.Client, *redisstore.Store, driver.Claim){
 		"an operator deletes the record": func(t *testing.T, client *redis.Client, _ *redisstore.Store, c driver.Claim) {
+			redistest.Eventually(t, "the ms of the claim is over, within which the next fence may be smaller", func() bool {
+				return client.Time(ctx).Val().UnixMilli() > c.Fence/1000
+			})
 			for _, key := range client.Keys(ctx, "idem:*}").Val() {
 				require.NoError(t, client.Del(ctx, key).Err())
 			}
