@@ -442,7 +442,7 @@ func TestNewPanicsForAClientThatCannotKeepRecords(t *testing.T) {
 }
 
 // A Cluster places keys by the text in their first braces, and by their whole names if that is empty.
-func TestARecordOnAClusterIsOnTheMasterOfItsStepsUnderAnyPrefix(t *testing.T) {
+func TestARecordIsOnTheMasterOfItsStepsUnderAnyPrefix(t *testing.T) {
 	client := redistest.StartMasters(t, 2).Client(t)
 	for _, prefix := range []string{"", "a{", "a}{", "}{", "{x}", "a{x}{}:", "{{}:"} {
 		store := redisstore.New(client, redisstore.Prefix(prefix))
