@@ -52,10 +52,12 @@ var errNobodyToAsk = fail(badUsage, "standard input is no terminal, so nobody ca
 var errNotAudited = errors.New("the audit line cannot be written")
 
 // Outcomes of a call of the store, for explain. A call that only reads has the first. An act that got no response has the
-// second, since the server may have executed it.
+// second, since the server may have executed it. A Resolve whose first call has succeeded, and whose second was refused, has the
+// third.
 const (
 	nothingChanged = "nothing was changed"
 	mayBeDone      = "it may have been done all the same: look at the record before you try again"
+	mayBeClaimed   = "the record may be claimed for a lease: look at it before you try again"
 )
 
 // explain is the function explain, and says which other schemas there are if this one is missing. A wrong --schema is the

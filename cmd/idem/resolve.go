@@ -99,6 +99,11 @@ func (o *storeOperator) settle(
 			return fail(finding, "there is nothing to resolve; %s: the message or task is not dead", nothingChanged)
 		}
 	}
+	if isReadOnly(err) {
+		if now, again := o.Look(ctx, task); again != nil || now.Version != seen.Version { // the server has become a replica in between
+			return o.explain(ctx, err, mayBeClaimed)
+		}
+	}
 	return o.explain(ctx, err, mayBeDone)
 }
 

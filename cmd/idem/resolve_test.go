@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -16,7 +17,10 @@ import (
 	"github.com/go-idem/idem/core/compress"
 	"github.com/go-idem/idem/core/consumer"
 	"github.com/go-idem/idem/core/driver"
+	"github.com/go-idem/idem/core/memstore"
+	"github.com/go-idem/idem/core/operator"
 	"github.com/go-idem/idem/core/seal"
+	"github.com/go-idem/idem/core/storetest"
 	"github.com/go-idem/idem/internal/pgserver"
 	"github.com/go-idem/idem/internal/redistest"
 )
@@ -147,6 +151,37 @@ func TestAReplicaIsReadAndNotChanged(t *testing.T) {
 	assert.Equal(t, storeFailed, got.code)
 	assert.Contains(t, got.stderr, "this server is a read-only replica; nothing was changed: name the primary")
 	assert.Contains(t, send(h, "alice", "K", "").Body.String(), "outcome-unknown")
+}
+
+// demoted is a store whose server becomes a replica when an operator has claimed a record.
+type demoted struct{ *memstore.Store }
+
+func (demoted) Complete(context.Context, driver.Claim, []byte) error {
+	return errors.New("READONLY You can't write against a read only replica.")
+}
+
+func TestAServerThatIsDemotedWhileAnOutcomeIsResolvedLeavesADoubt(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	records := demoted{memstore.New(memstore.Clock(func() time.Time { return now }))}
+	config := core.Config{Store: records, Scope: core.ScopeByAdapter}
+	config.Lease.OnUnknown = core.RefuseUnknown
+	engine, err := core.New(config)
+	require.NoError(t, err)
+	acts, err := operator.New(engine, operator.Config{})
+	require.NoError(t, err)
+	o, task := &storeOperator{acts, &store{Store: records}}, core.Task{Scope: "alice", Key: "K"}
+	absent, err := o.Look(t.Context(), task)
+	require.NoError(t, err)
+	claim := storetest.NewClaim(time.Minute, time.Hour)
+	claim.Key = absent.Name
+	_, err = records.Begin(t.Context(), claim)
+	require.NoError(t, err)
+	now = now.Add(2 * time.Minute)
+	seen, err := o.Look(t.Context(), task)
+	require.NoError(t, err)
+	err = o.settle(t.Context(), operator.By{Who: "ann", Why: "ticket 1"}, task, seen, &core.Response{Status: 201})
+	assert.EqualError(t, err, "this server is a read-only replica; "+mayBeClaimed+": name the primary in the URL of the store")
 }
 
 func TestAReadOnlyDatabaseIsNotChanged(t *testing.T) {
