@@ -63,9 +63,6 @@ func (op *operation) readOnce(read func(limit int64) ([]byte, error)) ([]byte, e
 
 // isTooLarge reports whether err says that a body is longer than the limit.
 func isTooLarge(err error) bool {
-	if err == nil { // saves an allocation
-		return false
-	}
 	tooLarge := (*http.MaxBytesError)(nil)
 	return errors.As(err, &tooLarge)
 }

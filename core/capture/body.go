@@ -17,14 +17,14 @@ import (
 
 // Read implements core.Request.Body: it returns the whole body, or an error that wraps *http.MaxBytesError or more than limit
 // bytes when the body is longer than limit bytes. The handler can still read the body afterwards. If the request's form was parsed
-// before, the body is gone, and Read returns what stands for it.
+// before, the body is gone, or only what follows the form is left, and Read returns what stands for it.
 func (x *Exchange) Read(limit int64) ([]byte, error) {
 	r := x.request
 	if r.ContentLength > limit {
 		return nil, &http.MaxBytesError{Limit: limit}
 	}
 	if r.Body == nil || r.Body == http.NoBody {
-		return takenBody(r)
+		return takenBody(r, nil)
 	}
 	x.limited = io.LimitedReader{R: r.Body, N: limit + 1}
 	body, err := readAll(&x.limited, r.ContentLength)
@@ -33,18 +33,21 @@ func (x *Exchange) Read(limit int64) ([]byte, error) {
 	}
 	x.buffered.reader.Reset(body)
 	x.buffered.original = r.Body
-	if len(body) == 0 && err == nil {
-		return takenBody(r)
+	if err == nil && int64(len(body)) != r.ContentLength {
+		return takenBody(r, body)
 	}
 	return body, err
 }
 
-// takenBody returns what stands for a body of which nothing is left to read: nothing if it was empty. If middleware outside has parsed
-// the form, or an option Scope has, the form stands for the body.
-func takenBody(r *http.Request) ([]byte, error) {
+// takenBody returns what stands for a body of which this rest is left to read: the rest if nothing was read. If middleware outside has
+// parsed the form, or an option Scope has, the form stands for what was read. A reader of parts takes little of what follows them.
+func takenBody(r *http.Request, rest []byte) ([]byte, error) {
 	switch {
 	case r.MultipartForm != nil && len(r.MultipartForm.Value)+len(r.MultipartForm.File) > 0:
-		return HashForm(r.MultipartForm)
+		hash, err := HashForm(r.MultipartForm)
+		return append(hash, rest...), err
+	case len(rest) > 0:
+		return rest, nil
 	case len(r.PostForm) > 0:
 		return []byte(r.PostForm.Encode()), nil
 	case r.ContentLength > 0:

@@ -58,6 +58,11 @@ func TestABodyThatWasReadOutsideIsComparedOrRefused(t *testing.T, f Framework) {
 			func(r *http.Request) { _ = r.ParseMultipartForm(1) },
 			contentType, parts, strings.Replace(parts, "content\r", "CONTENT\r", 1), http.StatusCreated,
 		},
+		"a form in parts, with more behind them than its reader takes": {
+			func(r *http.Request) { _ = r.ParseMultipartForm(1) },
+			contentType, parts + strings.Repeat("x", 10_000), strings.Replace(parts, "content\r", "CONTENT\r", 1) + strings.Repeat("x", 10_000),
+			http.StatusCreated,
+		},
 		"parts that were not kept": {
 			func(r *http.Request) { _, _ = r.MultipartReader(); _, _ = io.Copy(io.Discard, r.Body) },
 			contentType, parts, parts, http.StatusBadRequest,

@@ -65,26 +65,24 @@ func (x *exchange[C]) body(limit int64) ([]byte, error) {
 		return r.Body(), nil
 	}
 	b, err := io.ReadAll(io.LimitReader(r.BodyStream(), limit+1))
-	switch {
-	case err == nil && len(b) == 0:
-		return takenBody(r)
-	case err == nil && int64(len(b)) <= limit:
-		r.SetBody(b)
+	if err != nil || int64(len(b)) > limit {
+		return b, err
 	}
-	return b, err
+	return takenBody(r, b)
 }
 
-// takenBody returns what stands for a streamed body of which nothing is left to read: nothing if it was empty. If middleware outside has
-// parsed the form, the form stands for the body, and stays for the handlers.
-func takenBody(r *fasthttp.Request) ([]byte, error) {
+// takenBody returns what stands for a streamed body of which this rest was left to read: the rest if nothing was read before, and then
+// handlers get it. If middleware outside has parsed the form, the form stands for what was read, and stays for the handlers.
+func takenBody(r *fasthttp.Request, rest []byte) ([]byte, error) {
 	if f, err := r.MultipartForm(); err == nil { // parsed before, since an empty stream is no form
-		return capture.HashForm(f)
+		hash, err := capture.HashForm(f)
+		return append(hash, rest...), err
 	}
-	if r.Header.ContentLength() > 0 {
+	if len(rest) == 0 && r.Header.ContentLength() > 0 {
 		return nil, driver.ErrBodyTaken
 	}
-	r.SetBody(nil)
-	return nil, nil
+	r.SetBody(rest)
+	return rest, nil
 }
 
 // formDigest returns a hash of the multipart form, which stands for the body. fasthttp has parsed the form already, and would write
