@@ -38,7 +38,7 @@ func (op *operation) readOnce(read func(limit int64) ([]byte, error)) ([]byte, e
 	limit, compares := op.engine.cfg.Limits.RequestBody, &op.engine.cfg.Fingerprint
 	if op.bodyState == bodyUnread {
 		body, err := read(limit)
-		isTaken := err != nil && errors.Is(err, driver.ErrBodyTaken)
+		isTaken := errors.Is(err, driver.ErrBodyTaken)
 		switch {
 		case err == nil && int64(len(body)) <= limit, isTaken && (compares.Off || compares.Func != nil):
 			op.body, op.bodyState = body, bodyRead

@@ -71,6 +71,15 @@ func TestABodyThatWasReadOutsideIsComparedOrRefused(t *testing.T, f Framework) {
 			func(r *http.Request) { _ = r.ParseMultipartForm(1); _ = r.MultipartForm.RemoveAll() },
 			contentType, parts, parts, http.StatusBadRequest,
 		},
+		"parts whose file is a directory by now": {
+			func(r *http.Request) {
+				_ = r.ParseMultipartForm(1)
+				file, _ := r.MultipartForm.File["file"][0].Open()
+				path := file.(*os.File).Name()
+				_, _, _ = file.Close(), os.Remove(path), os.Mkdir(path, 0o700)
+			},
+			contentType, parts, parts, http.StatusBadRequest,
+		},
 		"another body": {
 			func(r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }, "text/plain", "a", "b", http.StatusBadRequest,
 		},
