@@ -88,9 +88,9 @@ func (e *Engine) With(change func(*Config)) *Engine {
 // engine with other fields, call With: it derives these defaults anew.
 func (e *Engine) Config() Config { return e.cfg.withDefaults() }
 
-// Close waits until no commit is pending and nothing else is sent to the store in the background. A commit is pending for at most
-// ten leases. Call Close when the server has stopped, on the first engine or on any engine that With has returned: all of them
-// share what is pending. If ctx ends first, Close returns its cause.
+// Close waits until no commit is pending and no record is changed in the background. A commit is pending for at most ten leases. The
+// subscription of a request that waited may end a moment later. Call Close when the server has stopped, on the first engine or on any
+// engine that With has returned: all of them share what is pending. If ctx ends first, Close returns its cause.
 func (e *Engine) Close(ctx context.Context) error { return e.inflight.Wait(ctx) }
 
 // call calls the store once, with the deadline Limits.StoreTimeout. Hooks.StoreCall gets the name of the call.
