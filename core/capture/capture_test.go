@@ -278,6 +278,15 @@ func TestNothingIsWrittenOnceTheResponseWasTaken(t *testing.T) {
 	assert.Empty(t, o.statuses)
 }
 
+// As TestNothingIsWrittenOnceTheResponseWasTaken, after a panic, when nobody takes the response.
+func TestNothingIsWrittenOnceTheHandlerHasPanicked(t *testing.T) {
+	w, x, o := capturing(http.Header{})
+	x.Finish(x.RequestWithContext(context.Background()))
+	_, err := io.WriteString(w, strings.Repeat("x", 1000))
+	assert.Error(t, err)
+	assert.Empty(t, o.statuses)
+}
+
 func TestASwitchOfProtocolsHasNoBody(t *testing.T) {
 	w, _, _ := capturing(http.Header{})
 	w.WriteHeader(http.StatusSwitchingProtocols)
