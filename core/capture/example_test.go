@@ -31,6 +31,7 @@ func Example() {
 			})
 			switch {
 			case result.Bypassed: // no key, or a method that is not guarded
+				x.Bypass()
 				next.ServeHTTP(w, r)
 			case result.Response != nil:
 				_ = x.Send(w, result.Response) // An error means that the client has left.
